@@ -1,0 +1,1 @@
+"""A durable message queue in Python that speaks the Kafka protocol."""

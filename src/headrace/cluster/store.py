@@ -1,0 +1,99 @@
+"""The metadata store: a small ordered key-value space with three verbs: compare-and-set, lease, watch.
+
+Adapters: `sqlite.py` for one node, etcd for a cluster. A key's *mod revision* is the store revision at which it was
+last written; 0 stands for "is not there". Fencing is always a comparison inside a transaction, never a read before it.
+
+What a store promises:
+- a transaction is atomic and durable when `commit` returns, and sees all of its comparisons at one revision;
+- revisions grow with every committed write, and never repeat, also across restarts;
+- a watch delivers every change after the given revision exactly once, in order, or ends with `WatchLost`,
+  after which the reader takes a new snapshot;
+- a key written under a lease is gone when the lease ends.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+from headrace.model.errors import HeadraceError
+
+Revision = NewType("Revision", int)
+LeaseId = NewType("LeaseId", int)
+
+ABSENT = Revision(0)
+
+
+class StoreUnavailable(HeadraceError):
+    """The store did not answer; the outcome of a transaction in flight is unknown."""
+
+
+class WatchLost(HeadraceError):
+    """History before the watch's position is gone: take a snapshot and watch from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    value: bytes
+    mod_revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Holds when the key's mod revision is exactly this; `ABSENT` means that the key must not exist."""
+
+    key: str
+    mod_revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    key: str
+    value: bytes
+    lease: LeaseId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    key: str
+
+
+Write = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key's change: `value` None means deleted."""
+
+    key: str
+    value: bytes | None
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    items: Mapping[str, Versioned]
+    revision: Revision
+
+
+class MetadataStore(Protocol):
+    async def snapshot(self, prefix: str = "") -> Snapshot:
+        """All keys under `prefix` at one revision."""
+        ...
+
+    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> Revision | None:
+        """Apply `writes` if every comparison holds; the new revision, or None if one does not hold."""
+        ...
+
+    def watch(self, prefix: str, after: Revision) -> AsyncIterator[Sequence[Change]]:
+        """Changes under `prefix` after the revision; one sequence per transaction."""
+        ...
+
+    async def grant_lease(self, ttl_ms: int) -> LeaseId: ...
+
+    async def keep_alive(self, lease: LeaseId) -> bool:
+        """Renew; False means that the lease has ended and its keys are gone."""
+        ...
+
+    async def revoke_lease(self, lease: LeaseId) -> None: ...
+
+    async def close(self) -> None: ...

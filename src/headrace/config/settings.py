@@ -1,0 +1,125 @@
+"""What a setting is: one row with name, type, default, bounds, doc. Rows drive validation, DescribeConfigs,
+AlterConfigs, the config file, command-line flags and the generated reference in `docs/settings.md`.
+
+The rows of topics are in `topic.py`, those of the broker in `broker.py`. Nothing else knows a default.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from headrace.model.errors import SettingsError
+
+
+class Kind(Enum):
+    """The type of a setting, with Kafka's number for it in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+_INTEGERS = {
+    Kind.SHORT: (-(2**15), 2**15 - 1),
+    Kind.INT: (-(2**31), 2**31 - 1),
+    Kind.LONG: (-(2**63), 2**63 - 1),
+}
+
+Value = bool | int | float | str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    dynamic: bool = True
+    """Whether a change takes effect without a restart."""
+    broker_name: str | None = None
+    """For topic settings: the broker setting that gives the default for all topics."""
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str) -> Value:
+        """The value that `text` stands for; `SettingsError` says in one sentence what is wrong and what is allowed."""
+        value = self._parse_kind(text.strip())
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = self.minimum, self.maximum
+            if (low is not None and value < low) or (high is not None and value > high):
+                raise SettingsError(f"{self.name}={text} is out of range: it must be {self._range()}")
+        if self.choices:
+            for item in value if isinstance(value, tuple) else (value,):
+                if item not in self.choices:
+                    raise SettingsError(f"{self.name}={text} is not allowed: use {' or '.join(self.choices)}")
+        return value
+
+    def _parse_kind(self, text: str) -> Value:
+        if self.kind is Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise SettingsError(f"{self.name}={text} is not a boolean: use true or false")
+            return text.lower() == "true"
+        if self.kind in _INTEGERS:
+            try:
+                number = int(text)
+            except ValueError:
+                raise SettingsError(f"{self.name}={text} is not a whole number") from None
+            low, high = _INTEGERS[self.kind]
+            if not low <= number <= high:
+                raise SettingsError(f"{self.name}={text} does not fit the type {self.kind.name.lower()}")
+            return number
+        if self.kind is Kind.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise SettingsError(f"{self.name}={text} is not a number") from None
+        if self.kind is Kind.LIST:
+            return tuple(item.strip() for item in text.split(",") if item.strip())
+        return text
+
+    def _range(self) -> str:
+        if self.minimum is not None and self.maximum is not None:
+            return f"from {self.minimum} to {self.maximum}"
+        return f"at least {self.minimum}" if self.minimum is not None else f"at most {self.maximum}"
+
+    def render(self, value: Any) -> str:
+        """The value as text, as Kafka's tools print it; `parse(render(v)) == v`."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def table(*rows: Setting) -> Mapping[str, Setting]:
+    return {row.name: row for row in rows}
+
+
+def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
+    """Values by attribute name for `texts`; an unknown name is a `SettingsError` that names the closest one."""
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        row = rows.get(name)
+        if row is None:
+            raise SettingsError(f"unknown setting {name}{_did_you_mean(name, rows)}")
+        values[row.attribute] = row.parse(text)
+    return values
+
+
+def _did_you_mean(name: str, rows: Mapping[str, Setting]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, rows, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

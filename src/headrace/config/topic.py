@@ -1,0 +1,130 @@
+"""Every topic setting: Kafka's names and defaults, and `flush.policy`, which is ours.
+
+Settings that Kafka has but that mean nothing here (tiered storage, message down-conversion) are not rows: asking for
+one is refused with the reason instead of being accepted and ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.config.settings import Kind, Setting, parse_all, table
+from headrace.model.errors import SettingsError
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings in force for one topic, typed. Attribute names are the setting names with `_` for `.`."""
+
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_type: str = "producer"
+    delete_retention_ms: int = _DAY_MS
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = _NEVER
+    flush_ms: int = _NEVER
+    flush_policy: str = "ack"
+    index_interval_bytes: int = 4096
+    max_compaction_lag_ms: int = _NEVER
+    max_message_bytes: int = 1_048_588
+    message_timestamp_after_max_ms: int = 3_600_000
+    message_timestamp_before_max_ms: int = _NEVER
+    message_timestamp_type: str = "CreateTime"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    min_insync_replicas: int = 1
+    retention_bytes: int = -1
+    retention_ms: int = 7 * _DAY_MS
+    segment_bytes: int = 1_073_741_824
+    segment_index_bytes: int = 10_485_760
+    segment_jitter_ms: int = 0
+    segment_ms: int = 7 * _DAY_MS
+    unclean_leader_election_enable: bool = False
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def flushes_before_ack(self) -> bool:
+        return self.flush_policy == "ack"
+
+
+_D = TopicSettings()
+
+TOPIC_SETTINGS: Mapping[str, Setting] = table(
+    Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy, "What happens to old segments: delete, compact, or both.",
+            choices=("delete", "compact"), broker_name="log.cleanup.policy"),
+    Setting("compression.type", Kind.STRING, _D.compression_type,
+            "The codec batches are stored in. producer keeps what the producer chose, so that no batch is ever recoded.",
+            choices=("producer",), broker_name="compression.type"),
+    Setting("delete.retention.ms", Kind.LONG, _D.delete_retention_ms,
+            "How long a tombstone stays in a compacted topic after it became clean.", 0,
+            broker_name="log.cleaner.delete.retention.ms"),
+    Setting("file.delete.delay.ms", Kind.LONG, _D.file_delete_delay_ms,
+            "How long a removed segment's file stays, for reads that are under way.", 0,
+            broker_name="log.segment.delete.delay.ms"),
+    Setting("flush.messages", Kind.LONG, _D.flush_messages, "Flush to disk after this many messages.", 1,
+            broker_name="log.flush.interval.messages"),
+    Setting("flush.ms", Kind.LONG, _D.flush_ms, "Flush to disk when a message has waited this long.", 0,
+            broker_name="log.flush.interval.ms"),
+    Setting("flush.policy", Kind.STRING, _D.flush_policy,
+            "ack: acks=all is answered, and records become readable, when they are on disk. os: when the page cache has them.",
+            choices=("ack", "os"), broker_name="log.flush.policy"),
+    Setting("index.interval.bytes", Kind.INT, _D.index_interval_bytes, "Bytes between two entries of the offset index.", 0,
+            broker_name="log.index.interval.bytes"),
+    Setting("max.compaction.lag.ms", Kind.LONG, _D.max_compaction_lag_ms,
+            "A message is compacted at the latest after this time.", 1, broker_name="log.cleaner.max.compaction.lag.ms"),
+    Setting("max.message.bytes", Kind.INT, _D.max_message_bytes, "The largest record batch accepted.", 0,
+            broker_name="message.max.bytes"),
+    Setting("message.timestamp.after.max.ms", Kind.LONG, _D.message_timestamp_after_max_ms,
+            "How far a message's timestamp may lie in the future.", 0, broker_name="log.message.timestamp.after.max.ms"),
+    Setting("message.timestamp.before.max.ms", Kind.LONG, _D.message_timestamp_before_max_ms,
+            "How far a message's timestamp may lie in the past.", 0, broker_name="log.message.timestamp.before.max.ms"),
+    Setting("message.timestamp.type", Kind.STRING, _D.message_timestamp_type,
+            "CreateTime keeps the producer's timestamps; LogAppendTime stamps the time of arrival.",
+            choices=("CreateTime", "LogAppendTime"), broker_name="log.message.timestamp.type"),
+    Setting("min.cleanable.dirty.ratio", Kind.DOUBLE, _D.min_cleanable_dirty_ratio,
+            "Compact when this share of the log has not been compacted yet.", 0, 1,
+            broker_name="log.cleaner.min.cleanable.ratio"),
+    Setting("min.compaction.lag.ms", Kind.LONG, _D.min_compaction_lag_ms,
+            "A message stays uncompacted at least this long.", 0, broker_name="log.cleaner.min.compaction.lag.ms"),
+    Setting("min.insync.replicas", Kind.INT, _D.min_insync_replicas,
+            "acks=all is refused while fewer replicas are in sync.", 1, broker_name="min.insync.replicas"),
+    Setting("retention.bytes", Kind.LONG, _D.retention_bytes,
+            "Delete the oldest segments of a partition past this size; -1 means no limit.", -1,
+            broker_name="log.retention.bytes"),
+    Setting("retention.ms", Kind.LONG, _D.retention_ms, "Delete segments older than this; -1 means never.", -1,
+            broker_name="log.retention.ms"),
+    Setting("segment.bytes", Kind.INT, _D.segment_bytes, "The size at which a new segment is started.", 14, 2**31 - 1,
+            broker_name="log.segment.bytes"),
+    Setting("segment.index.bytes", Kind.INT, _D.segment_index_bytes,
+            "The size of a segment's offset index at which a new segment is started.", 4,
+            broker_name="log.index.size.max.bytes"),
+    Setting("segment.jitter.ms", Kind.LONG, _D.segment_jitter_ms,
+            "At most this much is taken off segment.ms at random, so that partitions do not roll all at once.", 0,
+            broker_name="log.roll.jitter.ms"),
+    Setting("segment.ms", Kind.LONG, _D.segment_ms, "The age at which a new segment is started.", 1,
+            broker_name="log.roll.ms"),
+    Setting("unclean.leader.election.enable", Kind.BOOLEAN, _D.unclean_leader_election_enable,
+            "Never true: a leader from outside the in-sync replicas would lose acknowledged records.",
+            choices=(), broker_name="unclean.leader.election.enable"),
+)  # fmt: skip
+
+
+def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -> TopicSettings:
+    """The settings in force for a topic with these overrides; raises `SettingsError` on an unknown or invalid one."""
+    values = parse_all(TOPIC_SETTINGS, overrides)
+    result = replace(defaults, **values)  # type: ignore[arg-type]
+    if result.unclean_leader_election_enable:
+        raise SettingsError("unclean.leader.election.enable=true is not supported: it loses acknowledged records")
+    if not result.cleanup_policy:
+        raise SettingsError("cleanup.policy is empty: use delete, compact or both")
+    if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
+        raise SettingsError("min.compaction.lag.ms is larger than max.compaction.lag.ms")
+    return result

@@ -1,0 +1,90 @@
+"""The table of APIs: a handler registers itself beside its code, and ApiVersions is derived from the table.
+
+A handler is called in the order in which requests arrive on a connection. What it returns decides when the next
+request of that connection may be handled; answers always leave in the order of the requests.
+
+- a response (kio entity), or `Raw` bytes written by hand: done;
+- a future of either: *dispatched*. The order is fixed (Produce has appended, Fetch waits for data), the next request
+  is handled at once and the answer comes later;
+- a coroutine of either: the next request of this connection waits until it is done;
+- `NO_ANSWER`: nothing is sent (Produce with acks=0).
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from headrace.kafka.services import Services
+from headrace.protocol.codec import RequestHeader, response_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A response written by hand: everything after the frame's length, as buffers that are sent as they are."""
+
+    buffers: Sequence[bytes | memoryview]
+
+
+class NoAnswer:
+    """The type of `NO_ANSWER`."""
+
+
+NO_ANSWER: Final = NoAnswer()
+
+Answer = Any
+"""A kio response entity, `Raw` or `NO_ANSWER`."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """Who is at the other end of a connection; lives as long as it."""
+
+    address: str
+    client_software: str = "unknown"
+
+
+class Context(NamedTuple):
+    """What a handler knows beside the request itself."""
+
+    header: RequestHeader
+    peer: Peer
+    services: Services
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @property
+    def schema(self) -> Any:
+        """The module of this version's response classes: `make(ctx.schema.MetadataResponse, …)`."""
+        return response_schema(self.header.api_key, self.header.api_version)
+
+
+Handler = Callable[[Context, Any], Answer | Future[Answer] | Coroutine[Any, Any, Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: int
+    min_version: int
+    max_version: int
+    handler: Handler
+    min_served: int
+    """Versions below this are advertised but refused with an error, for the sake of old clients."""
+
+
+APIS: dict[int, Api] = {}
+
+
+def handles(key: int, min_version: int, max_version: int, *, min_served: int | None = None) -> Callable[[Handler], Handler]:
+    """Register a function as the handler of an API for a range of versions."""
+
+    def register(handler: Handler) -> Handler:
+        if key in APIS:
+            raise ValueError(f"API {key} has two handlers")
+        served = min_version if min_served is None else min_served
+        APIS[key] = Api(key, min_version, max_version, handler, served)
+        return handler
+
+    return register

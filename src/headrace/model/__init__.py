@@ -1,0 +1,1 @@
+"""Ids, errors and the cluster image: the words every other layer uses."""

@@ -1,0 +1,27 @@
+"""Distinct ids are distinct types: a partition index never passes for an offset."""
+
+from typing import NamedTuple, NewType
+from uuid import UUID
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+BrokerId = NewType("BrokerId", int)
+PartitionIndex = NewType("PartitionIndex", int)
+TopicName = NewType("TopicName", str)
+TopicId = NewType("TopicId", UUID)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+
+NO_LEADER = BrokerId(-1)
+NO_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER = ProducerId(-1)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic, by name. Its folder on disk is `<topic>-<partition>`."""
+
+    topic: TopicName
+    partition: PartitionIndex
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,96 @@
+"""The cluster's metadata at one revision, immutable. A change makes a new image that shares what did not change.
+
+Who builds it: `cluster/` from the metadata store. Who reads it: every handler, without locks and without waiting.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where clients reach a broker: the advertised host and port of one listener."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    broker_id: BrokerId
+    endpoint: Endpoint
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What the cluster agrees on for one partition. Every change raises `partition_epoch`."""
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...]
+    partition_epoch: int = 0
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One incarnation of a topic: the id is new each time the name is created again."""
+
+    name: TopicName
+    topic_id: TopicId
+    partitions: tuple[PartitionState, ...]
+    """By partition index, without gaps."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Only what was set on this topic; defaults come from `config`."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    def partition(self, index: PartitionIndex) -> PartitionState | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__queue_state", "__share_group_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    cluster_id: str
+    controller_id: BrokerId
+    brokers: Mapping[BrokerId, BrokerInfo]
+    topics: Mapping[TopicName, TopicImage]
+    topic_names: Mapping[UUID, TopicName]
+    """Topic id to name, for the APIs that speak of ids."""
+    broker_settings: Mapping[str, str]
+    """Dynamic broker settings, cluster-wide."""
+    revision: int
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def with_topic(self, topic: TopicImage, revision: int) -> "ClusterImage":
+        names = dict(self.topic_names)
+        if (old := self.topics.get(topic.name)) is not None:
+            names.pop(old.topic_id, None)
+        names[topic.topic_id] = topic.name
+        return replace(self, topics={**self.topics, topic.name: topic}, topic_names=names, revision=revision)
+
+    def without_topic(self, name: TopicName, revision: int) -> "ClusterImage":
+        topics = dict(self.topics)
+        gone = topics.pop(name)
+        names = dict(self.topic_names)
+        names.pop(gone.topic_id, None)
+        return replace(self, topics=topics, topic_names=names, revision=revision)

@@ -1,0 +1,160 @@
+"""Requests and responses as typed entities, through kio. Everything but the Produce and Fetch responses comes here.
+
+Entities are one class per version. Handlers stay free of version switches by two helpers: `make` leaves out fields
+that a version does not have, and reading uses `getattr(request, field, default)` for those added later.
+"""
+
+from dataclasses import fields
+from functools import cache
+from io import BytesIO
+from struct import Struct, error as StructError
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.schema.index import api_key_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from headrace.model.errors import ProtocolError
+
+Buffer = bytes | memoryview
+
+_FIXED = Struct(">hhih")
+_CORRELATION = Struct(">i")
+API_VERSIONS_KEY = 18
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+    """Where the body starts in the frame."""
+
+
+@cache
+def is_flexible(api_key: int, api_version: int) -> bool:
+    """Whether this version uses compact encodings and tagged fields (request header v2)."""
+    return bool(load_request_schema(api_key, api_version).__flexible__)
+
+
+def peek_api(frame: Buffer) -> tuple[int, int, int]:
+    """API key, version and correlation id: the part of a header that every version shares."""
+    try:
+        key, version, correlation_id, _ = _FIXED.unpack_from(frame, 0)
+    except StructError:
+        raise ProtocolError(f"a request header needs {_FIXED.size} bytes, the frame has {len(frame)}") from None
+    return key, version, correlation_id
+
+
+def read_request_header(frame: Buffer, *, flexible: bool) -> RequestHeader:
+    """The header of a request; `flexible` says whether tagged fields follow the client id."""
+    try:
+        key, version, correlation_id, length = _FIXED.unpack_from(frame, 0)
+    except StructError:
+        raise ProtocolError(f"a request header needs {_FIXED.size} bytes, the frame has {len(frame)}") from None
+    at = _FIXED.size
+    client_id: str | None = None
+    if length >= 0:
+        if length > len(frame) - at:
+            raise ProtocolError(f"a client id of {length} bytes does not fit a frame of {len(frame)}")
+        try:
+            client_id = str(frame[at : at + length], "utf-8")
+        except UnicodeDecodeError:
+            raise ProtocolError("a client id is not valid UTF-8") from None
+        at += length
+    elif length != -1:
+        raise ProtocolError(f"a client id has the negative length {length}")
+    if flexible:
+        at = _skip_tagged_fields(frame, at)
+    return RequestHeader(key, version, correlation_id, client_id, at)
+
+
+def _skip_tagged_fields(frame: Buffer, at: int) -> int:
+    if at < len(frame) and frame[at] == 0:
+        return at + 1
+    count, at = _read_uvarint(frame, at)
+    for _ in range(count):
+        _, at = _read_uvarint(frame, at)
+        size, at = _read_uvarint(frame, at)
+        if size > len(frame) - at:
+            raise ProtocolError(f"a tagged field of {size} bytes runs past the end of its frame")
+        at += size
+    return at
+
+
+def _read_uvarint(frame: Buffer, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        if at >= len(frame):
+            raise ProtocolError("a variable-length number runs past the end of its frame")
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ProtocolError("a variable-length number has more than five bytes")
+
+
+@cache
+def _reader(api_key: int, api_version: int) -> Any:
+    return entity_reader(load_request_schema(api_key, api_version))
+
+
+@cache
+def _writer(api_key: int, api_version: int) -> Any:
+    return entity_writer(load_response_schema(api_key, api_version))
+
+
+@cache
+def response_schema(api_key: int, api_version: int) -> ModuleType:
+    """The module with the response class of this version and the classes nested in it."""
+    return load_payload_module(api_key, api_version, EntityType.response)
+
+
+def read_request(frame: Buffer, header: RequestHeader) -> Any:
+    """The request in `frame` as kio's entity. The whole frame must be used; else `ProtocolError`."""
+    try:
+        request, size = _reader(header.api_key, header.api_version)(frame, header.body_at)
+    except (SerialError, ValueError, KeyError, OverflowError) as error:
+        raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version}: {error}") from error
+    left = len(frame) - header.body_at - size
+    if left:
+        raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version}: {left} bytes left over")
+    return request
+
+
+def response_header(header: RequestHeader) -> bytes:
+    """Correlation id, and the empty tagged fields of response header v1 where the version is flexible."""
+    head = _CORRELATION.pack(header.correlation_id)
+    if header.api_key != API_VERSIONS_KEY and is_flexible(header.api_key, header.api_version):
+        return head + b"\x00"
+    return head
+
+
+def write_response(header: RequestHeader, response: Any) -> bytes:
+    """A response with its header, without the length in front."""
+    buffer = BytesIO()
+    buffer.write(response_header(header))
+    _writer(header.api_key, response.__version__)(buffer, response)
+    return buffer.getvalue()
+
+
+@cache
+def _field_names(entity: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(entity))
+
+
+def make(entity: Any, /, **values: Any) -> Any:
+    """An entity from those of `values` that its version has; a field that it needs and lacks is a `TypeError`."""
+    names = _field_names(entity)
+    return entity(**{name: value for name, value in values.items() if name in names})
+
+
+def api_name(api_key: int) -> str:
+    name: str | None = api_key_map.get(api_key)
+    return f"API {api_key}" if name is None else "".join(part.capitalize() for part in name.split("_"))

@@ -1,0 +1,40 @@
+"""Time, as a dependency: the real clock in production, a hand-turned one in tests and simulation."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch; may jump. For timestamps in records and retention."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds that never go back. For timeouts and measurements."""
+        ...
+
+
+class SystemClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic() * 1000.0
+
+
+class ManualClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = 0.0
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> float:
+        return self._monotonic_ms
+
+    def advance(self, ms: int) -> None:
+        self._wall_ms += ms
+        self._monotonic_ms += ms

@@ -1,0 +1,196 @@
+"""The only door to the file system for data that matters.
+
+Production uses `OsDisk`. Tests wrap it to fail, fill up or kill the process at the n-th operation, so every
+write, sync, rename, truncate and unlink of storage code goes through here, and nothing else does.
+
+Errors are plain `OSError`s; storage code maps ENOSPC/EDQUOT to `DiskFull` and the rest to `StorageFailed`.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DiskFile(Protocol):
+    """An open file that is appended to, read at positions, synced and truncated."""
+
+    path: Path
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end in one call where the system allows; return the bytes written.
+
+        Raises `OSError`; bytes may then have been written in part, and the caller truncates back.
+        """
+        ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes at `position`; fewer at the end of the file. May block on the device."""
+        ...
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        """As `read` but only if the page cache has them all: None means ask again from a worker thread."""
+        ...
+
+    def sync_data(self) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def open(self, path: Path, *, create: bool = False) -> DiskFile: ...
+
+    def open_read_only(self, path: Path) -> DiskFile: ...
+
+    def read_bytes(self, path: Path) -> bytes: ...
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        """Replace `path` with `data`: write a temporary, fsync it, rename it over, fsync the directory."""
+        ...
+
+    def write_cache(self, path: Path, data: bytes) -> None:
+        """Replace `path` without syncing: for caches that can be rebuilt. Readers never see a half-written file."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename and fsync the directory of the target."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; one that is not there is fine."""
+        ...
+
+    def make_dir(self, path: Path) -> None:
+        """Create a directory (its parent exists) and fsync the parent; an existing one is fine."""
+        ...
+
+    def remove_tree(self, path: Path) -> None: ...
+
+    def sync_dir(self, path: Path) -> None: ...
+
+    def free_bytes(self, path: Path) -> int: ...
+
+
+class OsFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        fd = self._fd
+        expected = sum(map(len, buffers))
+        written = os.writev(fd, buffers)
+        if written == expected:
+            return written
+        # A short write: the device is nearly full or a signal came. Go on byte-exactly; ENOSPC raises by itself.
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        return expected
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length:
+            data = os.pread(self._fd, length - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except OSError:
+            return None
+        return bytes(buffer) if got == length else None
+
+    def sync_data(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class OsDisk:
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        return OsFile(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0))
+
+    def open_read_only(self, path: Path) -> DiskFile:
+        return OsFile(path, os.O_RDONLY)
+
+    def read_bytes(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        temporary = self._write_temporary(path, data, sync=True)
+        os.rename(temporary, path)
+        self.sync_dir(path.parent)
+
+    def write_cache(self, path: Path, data: bytes) -> None:
+        os.rename(self._write_temporary(path, data, sync=False), path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+        self.sync_dir(target.parent)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_dir(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+        self.sync_dir(path.parent)
+
+    def remove_tree(self, path: Path) -> None:
+        for entry in os.scandir(path):
+            if entry.is_dir(follow_symlinks=False):
+                self.remove_tree(Path(entry.path))
+            else:
+                os.unlink(entry.path)
+        os.rmdir(path)
+
+    def sync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    @staticmethod
+    def _write_temporary(path: Path, data: bytes, *, sync: bool) -> Path:
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        return temporary
