@@ -1,0 +1,75 @@
+# Headrace. `make help` lists what there is to do.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+# pip must not ask for another pip: the versions of everything it installs are in constraints.txt.
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help install run test unit lint format bench interop faults docs packages clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  ARGS=… is passed on, for example: make run ARGS='--kafka-listen 0.0.0.0:9092'"
+
+install: $(VENV)/.installed ## Make .venv with the command .venv/bin/headrace (quick when nothing changed)
+
+run: install ## Run a broker on localhost:9092 with its data in ./headrace-data
+	$(BIN)/headrace serve $(ARGS)
+
+test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones
+
+unit: install
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+lint: install ## Check style, types and layers without changing a file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: install ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: install ## Measure against the physical limit and against other brokers (long)
+	$(BIN)/python -m bench $(ARGS)
+
+interop: install packages ## Run every client library against a real broker process (needs npm for KafkaJS)
+	HEADRACE_INTEROP=all $(BIN)/python -m pytest tests/interop $(ARGS)
+
+faults: install ## Kill, tear and fill the disk, with the long sweeps
+	$(BIN)/python -m pytest tests/faults tests/property $(ARGS)
+
+docs: install ## Write docs/settings.md anew from the settings in the code
+	$(BIN)/python -m headrace.config.reference > docs/settings.md
+
+clean: ## Remove .venv and caches; data and results stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# hatchling goes in first, so that the build too uses the version of constraints.txt.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Headrace needs Python 3.11 or newer; name one with: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+		|| { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# kcat is the one client that tests need and that pip does not have. Without it those tests are skipped.
+packages:
+	@command -v kcat >/dev/null && exit 0; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "Installing kcat for the tests of other clients"; \
+		{ apt-get install -qq -y kcat || { apt-get update -qq && apt-get install -qq -y kcat; }; } >/dev/null; \
+	else \
+		echo "kcat is not installed and only root can change that: its tests are skipped. To run them: sudo apt-get install kcat"; \
+	fi

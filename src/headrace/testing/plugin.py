@@ -1,0 +1,1 @@
+"""Pytest fixtures, found by pytest once `headrace` is installed."""
