@@ -4,9 +4,11 @@ AlterConfigs, the config file, command-line flags and the generated reference in
 The rows of topics are in `topic.py`, those of the broker in `broker.py`. Nothing else knows a default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
+from math import isfinite
 from typing import Any
 
 from headrace.model.errors import SettingsError
@@ -82,9 +84,12 @@ class Setting:
             return number
         if self.kind is Kind.DOUBLE:
             try:
-                return float(text)
+                real = float(text)
             except ValueError:
                 raise SettingsError(f"{self.name}={text} is not a number") from None
+            if not isfinite(real):
+                raise SettingsError(f"{self.name}={text} is not a finite number")
+            return real
         if self.kind is Kind.LIST:
             return tuple(item.strip() for item in text.split(",") if item.strip())
         return text
@@ -113,13 +118,12 @@ def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str
     for name, text in texts.items():
         row = rows.get(name)
         if row is None:
-            raise SettingsError(f"unknown setting {name}{_did_you_mean(name, rows)}")
+            raise SettingsError(f"unknown setting {name}{did_you_mean(name, rows)}")
         values[row.attribute] = row.parse(text)
     return values
 
 
-def _did_you_mean(name: str, rows: Mapping[str, Setting]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, rows, n=1)
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the closest one that exists, if one is close."""
+    close = get_close_matches(name, candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""

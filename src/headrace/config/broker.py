@@ -1,0 +1,181 @@
+"""Every broker setting: Kafka's name where Kafka has one, a plain one where it does not.
+
+Defaults for topics are broker settings too (`log.retention.ms` for `retention.ms`): their rows are derived from those
+in `topic.py`, and their values are kept together in `BrokerSettings.topic_defaults`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.config.address import parse_address
+from headrace.config.settings import Kind, Setting, Value, parse_all, table
+from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
+from headrace.model.errors import SettingsError
+from headrace.model.image import Endpoint
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The settings in force for one broker, typed. Attribute names are the setting names with `_` for `.`."""
+
+    # Who and where
+    broker_id: int = 0
+    broker_rack: str = ""
+    data_dir: str = "headrace-data"
+    kafka_listen: str = ":9092"
+    advertise: str = ""
+    # Topics
+    auto_create_topics_enable: bool = True
+    default_replication_factor: int = 1
+    delete_topic_enable: bool = True
+    max_partitions_per_broker: int = 10_000
+    max_partitions_per_topic: int = 2_000
+    num_partitions: int = 4
+    # Connections and requests
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 2**31 - 1
+    max_inflight_requests_per_connection: int = 64
+    queued_max_request_bytes: int = 256 * _MIB
+    request_read_timeout_ms: int = 30_000
+    socket_request_max_bytes: int = 100 * _MIB
+    # Reading
+    fetch_max_bytes: int = 55 * _MIB
+    max_incremental_fetch_session_cache_slots: int = 1_000
+    # Logs
+    background_threads: int = 4
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 128 * _MIB
+    log_cleaner_io_max_bytes_per_second: float = float(2**63)
+    log_cleaner_threads: int = 1
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    log_retention_check_interval_ms: int = 300_000
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    # The process
+    log_level: str = "info"
+    shutdown_timeout_ms: int = 30_000
+
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+    """What holds on this broker for a topic that does not say otherwise."""
+    given: frozenset[str] = frozenset()
+    """The names that were set by a flag, the environment or the config file, as opposed to defaults."""
+
+    @property
+    def listen(self) -> Endpoint:
+        """Where the Kafka door listens; an empty host stands for every address, IPv4 and IPv6."""
+        return parse_address(self.kafka_listen)
+
+    def value(self, name: str) -> Value:
+        """The value of the setting called `name`; `KeyError` if there is none."""
+        topic_row = TOPIC_DEFAULTS.get(name)
+        if topic_row is not None:
+            return getattr(self.topic_defaults, topic_row.attribute)  # type: ignore[no-any-return]
+        return getattr(self, BROKER_SETTINGS[name].attribute)  # type: ignore[no-any-return]
+
+
+_D = BrokerSettings()
+
+TOPIC_DEFAULTS: Mapping[str, Setting] = {
+    row.broker_name: row for row in TOPIC_SETTINGS.values() if row.broker_name is not None
+}
+"""Broker setting to the row of the topic setting whose default it is."""
+
+
+def _row(name: str, kind: Kind, doc: str, minimum: float | None = None, maximum: float | None = None,
+         choices: tuple[str, ...] = (), *, dynamic: bool = False) -> Setting:  # fmt: skip
+    default = getattr(_D, name.replace(".", "_"))
+    return Setting(name, kind, default, doc, minimum, maximum, choices, dynamic)
+
+
+_OWN_ROWS = (
+    _row("broker.id", Kind.INT, "The number of this broker, unique in its cluster.", 0),
+    _row("broker.rack", Kind.STRING, "The rack or machine this broker is on; replicas are spread over racks."),
+    _row("data.dir", Kind.STRING, "The directory that holds everything this broker stores."),
+    _row("kafka.listen", Kind.STRING,
+         "HOST:PORT where Kafka clients connect. Without a host: every address of this machine, IPv4 and IPv6. "
+         "Port 0 takes a free one."),
+    _row("advertise", Kind.STRING,
+         "HOST[:PORT] that clients are told to connect to. Empty: the address through which each client came, which is "
+         "right on loopback and on a LAN; set it behind NAT, a proxy or a container's port mapping."),
+    _row("auto.create.topics.enable", Kind.BOOLEAN, "Create a topic when a client first asks for it.", dynamic=True),
+    _row("default.replication.factor", Kind.INT, "Replicas of a topic whose creator does not say.", 1, 2**15 - 1,
+         dynamic=True),
+    _row("delete.topic.enable", Kind.BOOLEAN, "Whether topics may be deleted.", dynamic=True),
+    _row("max.partitions.per.broker", Kind.INT, "Creating more partitions than this on one broker is refused.", 1,
+         dynamic=True),
+    _row("max.partitions.per.topic", Kind.INT, "Creating a topic with more partitions than this is refused.", 1,
+         dynamic=True),
+    _row("num.partitions", Kind.INT, "Partitions of a topic whose creator does not say.", 1, dynamic=True),
+    _row("connections.max.idle.ms", Kind.LONG, "Close a connection on which nothing happened for this long.", 1),
+    _row("max.connections", Kind.INT, "Refuse connections beyond this number.", 1, dynamic=True),
+    _row("max.connections.per.ip", Kind.INT, "Refuse connections beyond this number from one address.", 1,
+         dynamic=True),
+    _row("max.inflight.requests.per.connection", Kind.INT,
+         "Stop reading a connection while this many of its requests wait for an answer.", 1),
+    _row("queued.max.request.bytes", Kind.LONG,
+         "Memory for requests of all connections together; past it, reading pauses. "
+         "At least socket.request.max.bytes.", 1),
+    _row("request.read.timeout.ms", Kind.INT,
+         "Close a connection that began a request and did not finish sending it in this time.", 1),
+    _row("socket.request.max.bytes", Kind.INT, "The largest request accepted.", 1024),
+    _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
+    _row("max.incremental.fetch.session.cache.slots", Kind.INT,
+         "Fetch sessions kept for clients that fetch incrementally.", 0),
+    _row("background.threads", Kind.INT, "Threads for flushing, cold reads and other work that may block.", 1, 256),
+    _row("log.cleaner.backoff.ms", Kind.LONG, "How long the cleaner rests when there is nothing to compact.", 1),
+    _row("log.cleaner.dedupe.buffer.size", Kind.LONG, "Memory for the keys of one compaction.", _MIB),
+    _row("log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, "The cleaner reads and writes at most this much.", 1),
+    _row("log.cleaner.threads", Kind.INT, "Compactions that run at the same time.", 1, 64),
+    _row("log.flush.offset.checkpoint.interval.ms", Kind.INT,
+         "How often the point from which recovery starts is written down.", 1),
+    _row("log.retention.check.interval.ms", Kind.LONG, "How often retention looks for segments to delete.", 1),
+    _row("producer.id.expiration.ms", Kind.INT,
+         "Forget the sequence numbers of an idempotent producer that was silent for this long.", 1),
+    _row("producer.id.expiration.check.interval.ms", Kind.INT, "How often silent producers are looked for.", 1),
+    _row("log.level", Kind.STRING, "How much is logged.", choices=("debug", "info", "warning", "error")),
+    _row("shutdown.timeout.ms", Kind.INT,
+         "On SIGTERM, requests under way get this long to finish. Everything acknowledged is on disk either way.", 0),
+)  # fmt: skip
+
+BROKER_SETTINGS: Mapping[str, Setting] = table(
+    *_OWN_ROWS, *(replace(row, name=name, broker_name=None) for name, row in TOPIC_DEFAULTS.items())
+)
+"""Every broker setting by name, those for the defaults of topics included."""
+
+
+def broker_settings(texts: Mapping[str, str], base: BrokerSettings = _D) -> BrokerSettings:
+    """`base` with these settings changed; `SettingsError` on an unknown or invalid one, or on two that disagree."""
+    own = {name: text for name, text in texts.items() if name not in TOPIC_DEFAULTS}
+    topic = {TOPIC_DEFAULTS[name].name: text for name, text in texts.items() if name in TOPIC_DEFAULTS}
+    parse_all(BROKER_SETTINGS, texts)
+    result = replace(
+        base,
+        **parse_all(BROKER_SETTINGS, own),  # type: ignore[arg-type]
+        topic_defaults=topic_settings(topic, base.topic_defaults),
+        given=base.given | texts.keys(),
+    )
+    _check_together(result)
+    return result
+
+
+def _check_together(settings: BrokerSettings) -> None:
+    _check_address("kafka.listen", settings.kafka_listen, default_port=None)
+    if settings.advertise and not _check_address("advertise", settings.advertise, default_port=0).host:
+        raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
+    if not settings.data_dir:
+        raise SettingsError("data.dir is empty: name a directory")
+    if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
+        raise SettingsError(
+            f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="
+            f"{settings.socket_request_max_bytes}: a request of the allowed size would wait for ever"
+        )
+
+
+def _check_address(name: str, text: str, *, default_port: int | None) -> Endpoint:
+    try:
+        return parse_address(text, default_port=default_port)
+    except SettingsError as error:
+        raise SettingsError(f"{name}={text}: {error}") from None
