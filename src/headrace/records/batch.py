@@ -1,19 +1,19 @@
 """The record batch, version 2: its 61-byte header over a buffer. Records inside are never looked at here.
 
-    offset  size  field
-         0     8  base offset              } stamped by the broker, not covered by the checksum
-         8     4  length of what follows   }
-        12     4  partition leader epoch   }
-        16     1  magic, 2
-        17     4  CRC-32C of everything from byte 21 to the end
-        21     2  attributes: bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon
-        23     4  last offset delta
-        27     8  base timestamp
-        35     8  max timestamp
-        43     8  producer id
-        51     2  producer epoch
-        53     4  base sequence
-        57     4  record count
+offset  size  field
+     0     8  base offset              } stamped by the broker, not covered by the checksum
+     8     4  length of what follows   }
+    12     4  partition leader epoch   }
+    16     1  magic, 2
+    17     4  CRC-32C of everything from byte 21 to the end
+    21     2  attributes: bits 0-2 codec, 3 log-append time, 4 transactional, 5 control, 6 delete horizon
+    23     4  last offset delta
+    27     8  base timestamp
+    35     8  max timestamp
+    43     8  producer id
+    51     2  producer epoch
+    53     4  base sequence
+    57     4  record count
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,149 @@
+"""Making record batches: new ones from records, and what compaction leaves of an existing one."""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+
+from crc32c import crc32c
+
+from headrace.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_COVERS_FROM,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+)
+from headrace.records.compression import compress
+from headrace.records.reader import Headers, Record, Span, wrap_int64
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC = Struct(">I")
+_CRC_AT = 17
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    codec: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    log_append_time_ms: int | None = None,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """A batch of these records, as a producer makes it.
+
+    Records get consecutive offsets from `base_offset` on; their own `offset` is not looked at. With
+    `log_append_time_ms` the batch is of log-append time and every record reads as having that timestamp.
+    """
+    records = list(records)
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    body = b"".join(
+        _sized(b"\x00" + _varint(wrap_int64(record.timestamp - base_timestamp)) + _tail(delta, record))
+        for delta, record in enumerate(records)
+    )
+    max_timestamp = log_append_time_ms
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    attributes = (
+        codec
+        | (LOG_APPEND_TIME if log_append_time_ms is not None else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0)
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=max(len(records) - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return _seal(header, compress(codec, body))
+
+
+def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_horizon_ms: int | None = None) -> bytes:
+    """What compaction leaves of a batch: the records at `kept` of its decompressed records `data`.
+
+    Offsets, the last offset delta, the producer's sequence, the codec and each record's timestamp stay. A delete
+    horizon, once set, stays too; a new one moves into the base timestamp, where Kafka keeps it, and the records'
+    deltas are written anew against it. With nothing kept this is an empty batch, which only says that these offsets
+    and sequences were used.
+    """
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    if not kept:
+        attributes &= ~(CODEC_MASK | DELETE_HORIZON)
+        return _seal(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+    shift = 0
+    if delete_horizon_ms is not None and not attributes & DELETE_HORIZON:
+        attributes |= DELETE_HORIZON
+        shift = base_timestamp - delete_horizon_ms
+        base_timestamp = delete_horizon_ms
+    max_timestamp = header.max_timestamp
+    if not attributes & LOG_APPEND_TIME:
+        max_timestamp = max(wrap_int64(header.base_timestamp + span.timestamp_delta) for span in kept)
+    body = b"".join(
+        _sized(b"\x00" + _varint(wrap_int64(span.timestamp_delta + shift)) + data[span.tail : span.end])
+        for span in kept
+    )
+    header = header._replace(
+        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
+    )
+    return _seal(header, compress(header.codec, body))
+
+
+def _seal(header: BatchHeader, body: bytes) -> bytes:
+    """The batch with length and checksum filled in."""
+    batch = bytearray(_HEADER.pack(*header._replace(length=HEADER_SIZE - LOG_OVERHEAD + len(body), crc=0)) + body)
+    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
+    return bytes(batch)
+
+
+def _tail(offset_delta: int, record: Record) -> bytes:
+    return b"".join(
+        (_varint(offset_delta), _nullable(record.key), _nullable(record.value), _headers(record.headers))
+    )  # fmt: skip
+
+
+def _headers(headers: Headers) -> bytes:
+    parts = [_varint(len(headers))]
+    for key, value in headers:
+        parts += (_nullable(key.encode()), _nullable(value))
+    return b"".join(parts)
+
+
+def _nullable(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else _varint(len(data)) + data
+
+
+def _sized(body: bytes) -> bytes:
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag-coded, as short as it can be."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

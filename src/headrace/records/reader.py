@@ -1,0 +1,196 @@
+"""The records inside a batch. The broker's hot path never comes here: compaction, key checks and tools do.
+
+    record   length varint, attributes 1 byte, timestamp delta varlong, offset delta varint,
+             key length varint (-1: null), key, value length varint (-1: null), value,
+             header count varint, then per header: key length, key, value length (-1: null), value
+
+Integers are zigzag-coded. Whatever the bytes, only a `RecordError` is raised: every length is checked against the bytes
+that are left before it is used, counts are bounded by bytes, and decompression is bounded by a cap.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.model.errors import CorruptBatch, InvalidRecord
+from headrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, check_batch
+from headrace.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_MIN_RECORD_BYTES = 7
+_MIN_HEADER_BYTES = 2
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class Span(NamedTuple):
+    """Where a record lies in the decompressed records of its batch, without copying anything out of them."""
+
+    offset_delta: int
+    timestamp_delta: int
+    tail: int
+    """The position after the timestamp delta: what follows is the same whatever the base timestamp."""
+    key_start: int
+    key_end: int
+    """-1 for a null key."""
+    value_start: int
+    value_end: int
+    """-1 for a null value."""
+    headers_start: int
+    end: int
+
+
+def iter_records(
+    batch: Buffer, header: BatchHeader | None = None, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """The records of one batch. With its `header` at hand (from `check_batch`) the checksum is not computed again.
+
+    Records come one by one: those before a malformed one are given before the `RecordError` is raised.
+    """
+    if header is None:
+        header = check_batch(batch)
+    data = decompressed(batch, header, max_decompressed_bytes=max_decompressed_bytes)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    for delta, timestamp_delta, _, key_start, key_end, value_start, value_end, headers_start, end in spans(
+        data, header
+    ):
+        yield Record(
+            base_offset + delta,
+            wrap_int64(base_timestamp + timestamp_delta) if append_time is None else append_time,
+            None if key_end < 0 else data[key_start:key_end],
+            None if value_end < 0 else data[value_start:value_end],
+            () if end - headers_start == 1 else _headers(data, headers_start),
+        )
+
+
+def wrap_int64(value: int) -> int:
+    """`value` as 64-bit arithmetic gives it, which is how clients add timestamp deltas."""
+    if _INT64_MIN <= value <= _INT64_MAX:
+        return value
+    return (value - _INT64_MIN) % 2**64 + _INT64_MIN
+
+
+def decompressed(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The records section of a batch, out of its codec."""
+    if not HEADER_SIZE <= header.size <= len(batch):
+        raise CorruptBatch(f"a record batch claims {header.size} bytes, {len(batch)} are there")
+    return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], max_decompressed_bytes)
+
+
+def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
+    """Each record's place in `data`, the decompressed records of the batch with this header, all of it checked."""
+    count = header.record_count
+    if count < 0 or count * _MIN_RECORD_BYTES > len(data):
+        raise InvalidRecord(f"a batch claims {count} records in {len(data)} bytes")
+    position = 0
+    previous_delta = -1
+    try:
+        for index in range(count):
+            span = _span(data, position, index)
+            if not previous_delta < span.offset_delta <= header.last_offset_delta:
+                raise InvalidRecord(
+                    f"record {index} of a batch has the offset delta {span.offset_delta} after {previous_delta}, "
+                    f"the last one being {header.last_offset_delta}"
+                )
+            previous_delta = span.offset_delta
+            position = span.end
+            yield span
+    except IndexError:
+        raise InvalidRecord("a record ends in the middle of a number") from None
+    if position != len(data):
+        raise InvalidRecord(f"{len(data) - position} bytes follow the last of {count} records")
+
+
+def _span(data: bytes, position: int, index: int) -> Span:
+    # One-byte varints, by far the most, are decoded in place: this loop is what compaction spends its time in.
+    byte = data[position]
+    if byte < 0x80:
+        length = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        length, position = _varint(data, position)
+    end = position + length
+    if length < _MIN_RECORD_BYTES - 1 or end > len(data):
+        raise InvalidRecord(f"record {index} of a batch claims {length} bytes, {len(data) - position} are there")
+    position += 1
+    byte = data[position]
+    if byte < 0x80:
+        timestamp_delta = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        timestamp_delta, position = _varint(data, position, 10)
+    tail = position
+    byte = data[position]
+    if byte < 0x80:
+        offset_delta = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        offset_delta, position = _varint(data, position)
+    key_start, key_end = _field(data, position, end, index, "key")
+    value_start, value_end = _field(data, max(key_start, key_end), end, index, "value")
+    headers_start = position = max(value_start, value_end)
+    header_count, position = _varint(data, position)
+    if not 0 <= header_count * _MIN_HEADER_BYTES <= end - position:
+        raise InvalidRecord(f"record {index} of a batch claims {header_count} headers in {end - position} bytes")
+    for _ in range(header_count):
+        key_position, key_stop = _field(data, position, end, index, "header key")
+        if key_stop < 0:
+            raise InvalidRecord(f"record {index} of a batch has a header without a key")
+        position = max(_field(data, max(key_position, key_stop), end, index, "header value"))
+    if position != end:
+        raise InvalidRecord(f"record {index} of a batch does not end where its length says")
+    return Span(
+        offset_delta, timestamp_delta, tail, key_start, key_end, value_start, value_end, headers_start, end
+    )  # fmt: skip
+
+
+def _field(data: bytes, position: int, end: int, index: int, name: str) -> tuple[int, int]:
+    """Start and end of a length-prefixed field; the end is -1 for null."""
+    byte = data[position]
+    if byte < 0x80:
+        length = (byte >> 1) ^ -(byte & 1)
+        position += 1
+    else:
+        length, position = _varint(data, position)
+    if length == -1:
+        return position, -1
+    if length < 0 or length > end - position:
+        raise InvalidRecord(f"the {name} of record {index} claims {length} bytes, {end - position} are there")
+    return position, position + length
+
+
+def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
+    """A zigzag-coded integer and the position after it."""
+    value = shift = 0
+    for at in range(position, position + max_bytes):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> (32 if max_bytes == 5 else 64):
+                raise InvalidRecord("a record has a number that does not fit its type")
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+    raise InvalidRecord(f"a record has a number of more than {max_bytes} bytes")
+
+
+def _headers(data: bytes, position: int) -> Headers:
+    """The headers at a place that `spans` has checked. Keys that are not UTF-8 are shown as well as can be."""
+    count, position = _varint(data, position)
+    end = len(data)
+    headers = []
+    for _ in range(count):
+        start, stop = _field(data, position, end, 0, "header key")
+        key = data[start:stop].decode("utf-8", "replace")
+        start, stop = _field(data, stop, end, 0, "header value")
+        headers.append((key, None if stop < 0 else data[start:stop]))
+        position = max(start, stop)
+    return tuple(headers)
