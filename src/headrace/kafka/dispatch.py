@@ -3,27 +3,30 @@
 A handler is called in the order in which requests arrive on a connection. What it returns decides when the next
 request of that connection may be handled; answers always leave in the order of the requests.
 
-- a response (kio entity), or `Raw` bytes written by hand: done;
-- a future of either: *dispatched*. The order is fixed (Produce has appended, Fetch waits for data), the next request
-  is handled at once and the answer comes later;
+- a response (kio entity), or `Raw` buffers written by hand: done;
+- a `Deferred` of either: *dispatched*. The order is fixed (Produce has appended, Fetch waits for data), the next
+  request is handled at once and the answer comes later;
 - a coroutine of either: the next request of this connection waits until it is done;
 - `NO_ANSWER`: nothing is sent (Produce with acks=0).
 """
 
-from asyncio import Future
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from headrace.kafka.services import Services
-from headrace.protocol.codec import RequestHeader, response_schema
+from headrace.model.image import Endpoint
+from headrace.protocol.codec import RequestHeader, is_flexible, response_schema
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.disk import Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A response written by hand: everything after the frame's length, as buffers that are sent as they are."""
 
-    buffers: Sequence[bytes | memoryview]
+    buffers: Sequence[Buffer]
 
 
 class NoAnswer:
@@ -41,6 +44,8 @@ class Peer:
     """Who is at the other end of a connection; lives as long as it."""
 
     address: str
+    local_endpoint: Endpoint
+    """Where this client reaches this broker: what Metadata tells it."""
     client_software: str = "unknown"
 
 
@@ -61,7 +66,8 @@ class Context(NamedTuple):
         return response_schema(self.header.api_key, self.header.api_version)
 
 
-Handler = Callable[[Context, Any], Answer | Future[Answer] | Coroutine[Any, Any, Answer]]
+Result = Answer | Deferred[Answer] | Coroutine[Any, Any, Answer]
+Handler = Callable[[Context, Any], Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +77,45 @@ class Api:
     max_version: int
     handler: Handler
     min_served: int
-    """Versions below this are advertised but refused with an error, for the sake of old clients."""
+    """Versions below this are advertised for the sake of old clients and refused by `refuse`."""
+    refuse: Callable[[bytes | memoryview, int], bytes] | None
+    """The answer (body, no header) to a request of a version that is advertised but not served."""
 
 
 APIS: dict[int, Api] = {}
 
 
-def handles(key: int, min_version: int, max_version: int, *, min_served: int | None = None) -> Callable[[Handler], Handler]:
+def handles(
+    key: int,
+    min_version: int,
+    max_version: int,
+    *,
+    min_served: int | None = None,
+    refuse: Callable[[bytes | memoryview, int], bytes] | None = None,
+) -> Callable[[Handler], Handler]:
     """Register a function as the handler of an API for a range of versions."""
 
     def register(handler: Handler) -> Handler:
         if key in APIS:
             raise ValueError(f"API {key} has two handlers")
         served = min_version if min_served is None else min_served
-        APIS[key] = Api(key, min_version, max_version, handler, served)
+        APIS[key] = Api(key, min_version, max_version, handler, served, refuse)
         return handler
 
     return register
+
+
+class Route(NamedTuple):
+    """An API at one version, looked up once."""
+
+    handler: Handler
+    flexible: bool
+
+
+@cache
+def route(api_key: int, api_version: int) -> Route | None:
+    """None unless this version of this API is served."""
+    api = APIS.get(api_key)
+    if api is None or not api.min_served <= api_version <= api.max_version:
+        return None
+    return Route(api.handler, is_flexible(api_key, api_version))

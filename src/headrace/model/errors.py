@@ -34,6 +34,9 @@
     ├── FencedLeaderEpoch         the client's epoch is older than the leader's
     ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
     ├── NotLeader                 another broker leads this partition
+    ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
+    ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
+    ├── InvalidTransaction        a transactional request that no transaction stands behind
     └── StoreConflict             a compare-and-set lost against another writer
 """
 
@@ -139,6 +142,15 @@ class UnknownLeaderEpoch(HeadraceError): ...
 
 
 class NotLeader(HeadraceError): ...
+
+
+class NotEnoughReplicas(HeadraceError): ...
+
+
+class InvalidRequiredAcks(HeadraceError): ...
+
+
+class InvalidTransaction(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -30,7 +30,7 @@ class DiskFile(Protocol):
         """Up to `length` bytes at `position`; fewer at the end of the file. May block on the device."""
         ...
 
-    def read_cached(self, position: int, length: int) -> bytes | None:
+    def read_cached(self, position: int, length: int) -> Buffer | None:
         """As `read` but only if the page cache has them all: None means ask again from a worker thread."""
         ...
 
@@ -110,13 +110,13 @@ class OsFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, position: int, length: int) -> bytes | None:
+    def read_cached(self, position: int, length: int) -> Buffer | None:
         buffer = bytearray(length)
         try:
             got = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
         except OSError:
             return None
-        return bytes(buffer) if got == length else None
+        return memoryview(buffer) if got == length else None
 
     def sync_data(self) -> None:
         os.fdatasync(self._fd)

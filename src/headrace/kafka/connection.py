@@ -1,0 +1,331 @@
+"""One client connection: frames in, answers out in the same order, reading paused while too much is under way.
+
+What is bounded here, per connection: frames waiting to be handled (what one read brought), requests that are handled
+and not answered (`max.in.flight.requests`), bytes of answers that wait for an earlier one, and bytes the client does
+not take off the socket. Past any bound reading pauses; the kernel's buffers and TCP tell the client to slow down.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from inspect import iscoroutine
+from struct import Struct
+from typing import Any, Protocol
+
+from headrace.kafka.budget import RequestBudget
+from headrace.kafka.dispatch import APIS, Answer, Context, NoAnswer, Peer, Raw, route
+from headrace.kafka.handlers.api_versions import unsupported_version_answer
+from headrace.kafka.services import Services
+from headrace.model.errors import ProtocolError
+from headrace.protocol.codec import (
+    API_VERSIONS_KEY,
+    api_name,
+    peek_api,
+    read_request,
+    read_request_header,
+    write_response,
+)
+from headrace.protocol.framing import Frame, FrameReader
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.disk import Buffer
+
+log = logging.getLogger(__name__)
+
+_LENGTH = Struct(">i")
+_HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
+_JOIN_BELOW_BYTES = 4096
+
+
+class Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("buffers", "deferred", "request_bytes", "size")
+
+    def __init__(self, request_bytes: int) -> None:
+        self.buffers: list[Buffer] | None = None
+        self.deferred: Deferred[Answer] | None = None
+        self.size = 0
+        self.request_bytes = request_bytes
+
+
+class Host(Protocol):
+    """What a connection needs from the server that accepted it."""
+
+    services: Services
+    budget: RequestBudget
+    scratch: memoryview
+    max_in_flight: int
+
+    def opened(self, connection: "Connection", transport: asyncio.Transport) -> Peer | None:
+        """Admit the connection, or say no with None."""
+        ...
+
+    def closed(self, connection: "Connection") -> None: ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
+
+    def now_ms(self) -> float: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, host: Host, max_frame_bytes: int) -> None:
+        self._host = host
+        self._frames = FrameReader(max_frame_bytes)
+        self._queue: deque[Frame] = deque()
+        self._slots: deque[Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._reserved_bytes = 0
+        self._held_bytes = 0
+        self._is_serving_one = False
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._waits_for_budget = False
+        self._is_draining = False
+        self.last_read_ms = 0.0
+
+    # -- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.last_read_ms = self._host.now_ms()
+        self._peer = self._host.opened(self, transport)
+        if self._peer is None:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._host.closed(self)
+        self._queue.clear()
+        budget = self._host.budget
+        budget.give_back(self._reserved_bytes)
+        self._reserved_bytes = 0
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            budget.give_back(slot.request_bytes)
+            if slot.deferred is not None:
+                slot.deferred.hurry()
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._pump()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.window() if self._frames.wants_window else self._host.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_read_ms = self._host.now_ms()
+        frames = self._frames
+        try:
+            if frames.wants_window:
+                frame = frames.advance(nbytes)
+                if frame is not None:
+                    self._queue.append(frame)
+            else:
+                self._queue.extend(frames.feed(self._host.scratch[:nbytes]))
+        except ProtocolError as error:
+            self.close(f"sent a malformed frame: {error}")
+            return
+        if frames.wants_window:
+            self._reserve()
+        if self._queue:
+            self._pump()
+
+    def eof_received(self) -> bool:
+        return False
+
+    # -- the server's side
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being received, handled or answered."""
+        return not (self._queue or self._slots or self._is_serving_one or self._frames.is_inside_frame)
+
+    @property
+    def is_stalled(self) -> bool:
+        """The client owes us the rest of a frame, and we are reading."""
+        return self._frames.is_inside_frame and not self._is_read_paused
+
+    def drain(self) -> None:
+        """Take no more requests; those under way are answered."""
+        self._is_draining = True
+        self._queue.clear()
+        self._regulate()
+        for slot in tuple(self._slots):
+            if slot.deferred is not None:
+                slot.deferred.hurry()
+
+    def close(self, reason: str) -> None:
+        if self._transport is not None:
+            if self._peer is not None:
+                log.info("closed the connection of %s: it %s", self._peer.address, reason)
+            self._transport.close()
+            self._queue.clear()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests
+
+    def _pump(self) -> None:
+        """Handle the requests that may be handled now."""
+        queue = self._queue
+        while queue and self._may_handle():
+            frame = queue.popleft()
+            try:
+                self._handle(frame)
+            except ProtocolError as error:
+                self.close(f"sent a malformed request: {error}")
+                return
+        self._regulate()
+
+    def _may_handle(self) -> bool:
+        return (
+            not self._is_serving_one
+            and not self._is_write_paused
+            and not self._is_draining
+            and len(self._slots) < self._host.max_in_flight
+            and self._held_bytes < _HELD_ANSWERS_MAX_BYTES
+            and self._transport is not None
+        )
+
+    def _handle(self, frame: Frame) -> None:
+        request_bytes = self._take_over_reservation(frame)
+        slot = Slot(request_bytes)
+        self._slots.append(slot)
+        key, version, correlation_id = peek_api(frame)
+        found = route(key, version)
+        if found is None:
+            self._answer(slot, _refusal(frame, key, version, correlation_id))
+            return
+        handler, flexible = found
+        header = read_request_header(frame, flexible=flexible)
+        assert self._peer is not None
+        context = Context(header, self._peer, self._host.services)
+        result = handler(context, read_request(frame, header))
+        if isinstance(result, Raw):
+            self._answer(slot, result.buffers)
+        elif isinstance(result, Deferred):
+            slot.deferred = result
+            result.then(lambda answer: self._late_answer(slot, context, answer))
+        elif iscoroutine(result):
+            self._is_serving_one = True
+            self._host.spawn(self._serve(slot, context, result))
+        else:
+            self._answer(slot, _encode(context, result))
+
+    async def _serve(self, slot: Slot, context: Context, work: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            answer = await work
+        except Exception:
+            log.exception("%s failed", api_name(context.header.api_key))
+            self.abort()
+            return
+        finally:
+            self._is_serving_one = False
+        self._late_answer(slot, context, answer)
+
+    def _late_answer(self, slot: Slot, context: Context, answer: Answer) -> None:
+        if self._transport is None:
+            return
+        buffers = answer.buffers if isinstance(answer, Raw) else _encode(context, answer)
+        was_full = not self._may_handle()
+        self._answer(slot, buffers)
+        if self._queue or was_full:
+            self._pump()
+
+    # -- answers
+
+    def _answer(self, slot: Slot, buffers: Any) -> None:
+        """Put an answer into its place and send whatever is next in order."""
+        self._host.budget.give_back(slot.request_bytes)
+        slot.request_bytes = 0
+        slot.buffers = buffers
+        slots = self._slots
+        if slots[0] is not slot:
+            slot.size = sum(map(len, buffers))
+            self._held_bytes += slot.size
+            return
+        out: list[Buffer] = []
+        while slots and (ready := slots[0].buffers) is not None:
+            self._held_bytes -= slots.popleft().size
+            if not ready:
+                continue
+            size = sum(map(len, ready))
+            if size < _JOIN_BELOW_BYTES:
+                out.append(_LENGTH.pack(size) + b"".join(ready))
+            else:
+                out.append(_LENGTH.pack(size))
+                out.extend(ready)
+        if out and self._transport is not None:
+            self._transport.writelines(out)
+
+    # -- backpressure
+
+    def _regulate(self) -> None:
+        """Read while there is room for what comes, else not."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        pause = bool(self._queue) or self._waits_for_budget or not self._may_handle()
+        if pause != self._is_read_paused:
+            self._is_read_paused = pause
+            if pause:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def _reserve(self) -> None:
+        """Account for the memory of a large frame as it grows; wait for room if there is none."""
+        growth = self._frames.room_bytes - self._reserved_bytes
+        if growth <= 0 or self._waits_for_budget:
+            return
+        budget = self._host.budget
+        if budget.take(growth):
+            self._reserved_bytes += growth
+            return
+        self._waits_for_budget = True
+        budget.wait(self._budget_has_room)
+        self._regulate()
+
+    def _budget_has_room(self) -> None:
+        self._waits_for_budget = False
+        if self._transport is not None:
+            self._reserve()
+            self._regulate()
+
+    def _take_over_reservation(self, frame: Frame) -> int:
+        """A large frame's memory stays reserved until its request is answered."""
+        if type(frame) is bytes:
+            return 0
+        reserved, self._reserved_bytes = self._reserved_bytes, 0
+        return reserved
+
+
+def _encode(context: Context, answer: Answer) -> list[Buffer]:
+    if isinstance(answer, NoAnswer):
+        return []
+    if isinstance(answer, Raw):
+        return list(answer.buffers)
+    return [write_response(context.header, answer)]
+
+
+def _refusal(frame: Frame, key: int, version: int, correlation_id: int) -> list[Buffer]:
+    """The answer to a version that is not served; an API that is not there at all closes the connection."""
+    if key == API_VERSIONS_KEY:
+        return [unsupported_version_answer(correlation_id)]
+    api = APIS.get(key)
+    if api is None:
+        raise ProtocolError(f"API key {key} (version {version}) is not served by this broker")
+    if api.refuse is not None and api.min_version <= version < api.min_served:
+        return [_LENGTH.pack(correlation_id) + api.refuse(frame, version)]
+    raise ProtocolError(
+        f"{api_name(key)} version {version} is not served, only {api.min_version} to {api.max_version}"
+    )

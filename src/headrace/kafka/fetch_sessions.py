@@ -1,0 +1,194 @@
+"""Fetch sessions (KIP-227): a client names its partitions once, and later only what changed. Pure.
+
+The four kinds of request, by session id and epoch:
+
+    id 0,  epoch -1   sessionless, everything in the request counts
+    id n,  epoch -1   the same, and session n ends
+    id any, epoch 0   a full request that starts a new session (id n ends)
+    id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.model.errors import HeadraceError
+from headrace.protocol.fast import FetchedPartition, TopicKey
+
+_EPOCH_MAX = 2**31 - 1
+_EVICT_AFTER_MS = 120_000
+NO_SESSION = 0
+
+
+class SessionNotFound(HeadraceError): ...
+
+
+class InvalidSessionEpoch(HeadraceError): ...
+
+
+class SessionTopicIdMismatch(HeadraceError):
+    """A session was begun with topic names and goes on with ids, or the other way round."""
+
+
+class PartitionKey(NamedTuple):
+    topic: TopicKey | None
+    index: int
+
+
+class Wanted(NamedTuple):
+    """What a client wants of one partition."""
+
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the client was last told of a partition, to tell it again only when it changed."""
+
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+class Session:
+    def __init__(self, session_id: int, by_id: bool, now_ms: float) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        self.next_epoch = 1
+        self.last_used_ms = now_ms
+        self.wanted: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self._told: dict[PartitionKey, _Told] = {}
+
+    def change(self, additions: Sequence[tuple[PartitionKey, Wanted]], forgotten: Sequence[PartitionKey]) -> None:
+        for key, wanted in additions:
+            self.wanted[key] = wanted
+        for key in forgotten:
+            self.wanted.pop(key, None)
+            self._told.pop(key, None)
+
+    def is_news(self, key: PartitionKey, part: FetchedPartition) -> bool:
+        """Whether an incremental answer must name this partition."""
+        told = self._told.setdefault(key, _Told())
+        if part.error_code:
+            told.high_watermark = -1
+            return True
+        changed = (
+            bool(part.records)
+            or part.diverging is not None
+            or told.high_watermark != part.high_watermark
+            or told.log_start_offset != part.log_start_offset
+        )
+        told.high_watermark = part.high_watermark
+        told.log_start_offset = part.log_start_offset
+        return changed
+
+    def served(self, key: PartitionKey) -> None:
+        """A partition that just got its share goes to the back, so that none starves under max bytes."""
+        self.wanted.move_to_end(key)
+
+
+class Plan(NamedTuple):
+    """What one request asks for: the partitions in the order to serve them, and the session behind it, if any."""
+
+    wanted: Sequence[tuple[PartitionKey, Wanted]]
+    session: Session | None
+    session_id: int
+    is_incremental: bool
+
+
+class FetchSessions:
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: Any, *, by_id: bool, now_ms: float) -> Plan:
+        """Resolve a request (kio entity) against its session; raises the session errors above."""
+        session_id: int = getattr(request, "session_id", NO_SESSION)
+        epoch: int = getattr(request, "session_epoch", -1)
+        wanted = _wanted(request, by_id)
+        if epoch > 0:
+            return self._go_on(session_id, epoch, request, wanted, by_id, now_ms)
+        if session_id != NO_SESSION:
+            self._sessions.pop(session_id, None)
+        session = self._begin(by_id, now_ms) if epoch == 0 and wanted else None
+        if session is None:
+            return Plan(wanted, None, NO_SESSION, is_incremental=False)
+        session.change(wanted, ())
+        return Plan(wanted, session, session.session_id, is_incremental=False)
+
+    def _go_on(
+        self,
+        session_id: int,
+        epoch: int,
+        request: Any,
+        wanted: Sequence[tuple[PartitionKey, Wanted]],
+        by_id: bool,
+        now_ms: float,
+    ) -> Plan:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise SessionNotFound(f"there is no fetch session {session_id}")
+        if epoch != session.next_epoch:
+            raise InvalidSessionEpoch(
+                f"fetch session {session_id} expects epoch {session.next_epoch}, the request has {epoch}"
+            )
+        if session.by_id != by_id:
+            raise SessionTopicIdMismatch(f"fetch session {session_id} mixes topic names and topic ids")
+        session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        session.change(wanted, _forgotten(request, by_id))
+        return Plan(tuple(session.wanted.items()), session, session_id, is_incremental=True)
+
+    def _begin(self, by_id: bool, now_ms: float) -> Session | None:
+        """A new session, in place of the least recently used one if that has been idle for long; None if full."""
+        if len(self._sessions) >= self._slots:
+            oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
+            if oldest is None or now_ms - oldest.last_used_ms < _EVICT_AFTER_MS:
+                return None
+            del self._sessions[oldest_id]
+        session_id = self._new_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._new_id()
+        session = self._sessions[session_id] = Session(session_id, by_id, now_ms)
+        return session
+
+
+def _topic_key(topic: Any, by_id: bool) -> TopicKey | None:
+    if by_id:
+        topic_id: UUID | None = topic.topic_id
+        return topic_id
+    name: str = topic.topic
+    return name
+
+
+def _wanted(request: Any, by_id: bool) -> list[tuple[PartitionKey, Wanted]]:
+    return [
+        (
+            PartitionKey(_topic_key(topic, by_id), part.partition),
+            Wanted(
+                part.fetch_offset,
+                part.partition_max_bytes,
+                getattr(part, "current_leader_epoch", -1),
+                getattr(part, "last_fetched_epoch", -1),
+            ),
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+
+
+def _forgotten(request: Any, by_id: bool) -> list[PartitionKey]:
+    return [
+        PartitionKey(_topic_key(topic, by_id), index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]

@@ -1,0 +1,253 @@
+"""Fetch (1), versions 4–18: bytes from the log to the socket, never decoded.
+
+- Long polling: an answer that would carry less than min bytes waits for data or for max wait, whichever comes first,
+  without polling: partitions call when their high watermark moves.
+- max bytes never starves: the first batch is returned even if it is larger. Partitions take turns across requests of a
+  session.
+- A fetch into the middle of a batch returns the whole batch; a trailing batch may be cut off. Clients expect both.
+- read_committed stops at the last stable offset and carries the list of aborted transactions.
+- Fetch sessions: see `fetch_sessions.py`. From v13 on topics are named by id.
+- A client whose last fetched epoch diverges from the log is told where (v12 on).
+- A client that poses as a replica is refused: this broker has no followers.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, Raw, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.fetch_sessions import NO_SESSION, PartitionKey, Plan, Wanted
+from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.protocol.codec import response_header
+from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition, TopicKey, fetch_response
+from headrace.protocol.units import to_ms
+from headrace.replication.partition import Partition
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.disk import Buffer
+from headrace.storage.log import Slice
+
+KEY = 1
+READ_COMMITTED = 1
+_ZERO_ID = UUID(int=0)
+
+
+class Found(NamedTuple):
+    """What a look at one partition gave: where its bytes are, or why there are none."""
+
+    key: PartitionKey
+    partition: Partition | None
+    part: FetchedPartition
+    slice: Slice | None
+
+
+@handles(KEY, 4, 18)
+def fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    by_id = ctx.version >= FETCH_TOPIC_IDS_FROM
+    services = ctx.services
+    try:
+        plan = services.fetch_sessions.plan(request, by_id=by_id, now_ms=services.clock.monotonic_ms())
+    except HeadraceError as error:
+        return _answer(ctx, (), error=error_code(error), session_id=NO_SESSION)
+    if _replica_id(request) >= 0:
+        refused = [(key, _failed(key, ErrorCode.cluster_authorization_failed)) for key, _ in plan.wanted]
+        return _answer(ctx, refused, error=ErrorCode.none, session_id=NO_SESSION)
+    return _Fetch(ctx, request, plan).run()
+
+
+class _Fetch:
+    """One fetch from its first look at the partitions to its answer."""
+
+    __slots__ = ("_answer", "_committed", "_ctx", "_is_due", "_max_bytes", "_min_bytes", "_plan", "_timer", "_waits_on",
+                 "_wait_ms")  # fmt: skip
+
+    def __init__(self, ctx: Context, request: Any, plan: Plan) -> None:
+        self._ctx = ctx
+        self._plan = plan
+        self._committed = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._wait_ms = to_ms(request.max_wait)
+        self._answer: Deferred[Answer] | None = None
+        self._waits_on: list[Partition] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+
+    def run(self) -> Answer | Deferred[Answer]:
+        found = self._look()
+        if self._is_enough(found):
+            return self._read(found)
+        self._answer = Deferred(hurry=self._finish)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
+        for item in found:
+            if item.partition is not None:
+                item.partition.data_waiters.add(self)
+                self._waits_on.append(item.partition)
+        return self._answer
+
+    # -- waiting
+
+    def data_arrived(self) -> None:
+        """Look again, once for all that arrives in this turn of the loop."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_due = False
+        if self._timer is None:
+            return
+        found = self._look()
+        if self._is_enough(found):
+            self._settle(found)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._settle(self._look())
+
+    def _settle(self, found: Sequence[Found]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._waits_on:
+            partition.data_waiters.remove(self)
+        self._waits_on.clear()
+        result = self._read(found)
+        answer = self._answer
+        assert answer is not None
+        if isinstance(result, Deferred):
+            result.then(answer.resolve)
+        else:
+            answer.resolve(result)
+
+    # -- looking: which bytes, without reading them
+
+    def _look(self) -> list[Found]:
+        left_bytes = self._max_bytes
+        found: list[Found] = []
+        is_first = True
+        for key, wanted in self._plan.wanted:
+            item = self._look_at(key, wanted, left_bytes, at_least_one=is_first)
+            found.append(item)
+            if item.slice is not None:
+                left_bytes = max(0, left_bytes - item.slice.length)
+                is_first = False
+        return found
+
+    def _look_at(self, key: PartitionKey, wanted: Wanted, left_bytes: int, *, at_least_one: bool) -> Found:
+        table = self._ctx.services.partitions
+        topic, index = key
+        try:
+            partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+            partition.check_epoch(wanted.current_leader_epoch)
+            diverging = partition.diverges_at(wanted.last_fetched_epoch, wanted.offset)
+            cut = None
+            max_bytes = min(wanted.max_bytes, left_bytes)
+            if diverging is None and (max_bytes > 0 or at_least_one):
+                cut = partition.slice(wanted.offset, max_bytes, committed=self._committed, at_least_one=at_least_one)
+        except HeadraceError as error:
+            return Found(key, None, _failed(key, error_code(error)), None)
+        part = FetchedPartition(
+            index,
+            0,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log.start_offset,
+            () if self._committed else None,
+            diverging=diverging,
+        )
+        return Found(key, partition, part, cut)
+
+    def _is_enough(self, found: Sequence[Found]) -> bool:
+        if self._wait_ms <= 0 or not found:
+            return True
+        total = 0
+        for item in found:
+            if item.part.error_code or item.part.diverging is not None:
+                return True
+            if item.slice is not None:
+                total += item.slice.length
+        return total >= self._min_bytes
+
+    # -- reading
+
+    def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+        """The answer at once if the page cache has every byte; else a worker thread reads."""
+        parts: list[FetchedPartition] = []
+        for item in found:
+            if item.slice is None:
+                parts.append(item.part)
+                continue
+            data = item.slice.file.read_cached(item.slice.position, item.slice.length)
+            if data is None:
+                return self._read_in_worker(found)
+            parts.append(item.part._replace(records=(data,)))
+        return self._reply(found, parts)
+
+    def _read_in_worker(self, found: Sequence[Found]) -> Deferred[Answer]:
+        answer: Deferred[Answer] = Deferred()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
+
+        def done(read: asyncio.Future[list[FetchedPartition]]) -> None:
+            answer.resolve(self._reply(found, read.result()))
+
+        future.add_done_callback(done)
+        return answer
+
+    def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
+        session = self._plan.session
+        told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
+        if session is not None:
+            news = [(key, part) for key, part in told if session.is_news(key, part)]
+            for key, part in news:
+                if part.records and key in session.wanted:
+                    session.served(key)
+            if self._plan.is_incremental:
+                told = news
+        return _answer(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
+
+
+def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition]:
+    return [item.part if item.slice is None else _read_one(item.key, item.part, item.slice) for item in found]
+
+
+def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedPartition:
+    try:
+        data: Buffer = cut.file.read(cut.position, cut.length)
+    except OSError as error:
+        return _failed(key, error_code(StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")))
+    return part._replace(records=(data,)) if data else part
+
+
+def _failed(key: PartitionKey, code: ErrorCode) -> FetchedPartition:
+    return FetchedPartition(key.index, code.value)
+
+
+def _replica_id(request: Any) -> int:
+    state = getattr(request, "replica_state", None)
+    replica_id: int = request.replica_id if state is None else state.replica_id
+    return replica_id
+
+
+def _answer(
+    ctx: Context, parts: Sequence[tuple[PartitionKey, FetchedPartition]], *, error: ErrorCode, session_id: int
+) -> Raw:
+    """Partitions of one topic that follow each other share its entry."""
+    topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+    last: TopicKey | None = None
+    for key, part in parts:
+        topic = _ZERO_ID if key.topic is None else key.topic
+        if not topics or topic != last:
+            topics.append((topic, []))
+            last = topic
+        topics[-1][1].append(part)
+    return Raw(
+        fetch_response(
+            ctx.version, response_header(ctx.header), topics, error_code=error.value, session_id=session_id
+        )
+    )

@@ -1,0 +1,213 @@
+"""Produce (0), versions 0–13: batches go to the log as they came.
+
+- Versions 0–2 are advertised, since older librdkafka turns compression off without them, and refused with
+  UNSUPPORTED_VERSION: they carry message formats that Headrace does not store.
+- Two phases: the call appends, in the order of arrival; the answer comes when the records are committed (acks=all), or
+  at once (acks=1). acks=0 gets no answer, and a failure closes the connection, which is how such a client is told.
+- Exactly one batch of version 2 per partition. Only its header is read; on compacted topics the keys, too.
+- An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
+- From v13 on topics are named by id.
+- Difference to Kafka: a request that times out waiting may still have been written, as there; nothing else.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from struct import Struct, error as StructError
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import (
+    HeadraceError,
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTransaction,
+    NotEnoughReplicas,
+    ProtocolError,
+)
+from headrace.protocol.codec import response_header
+from headrace.protocol.fast import PRODUCE_TOPIC_IDS_FROM, ProducedPartition, TopicKey, produce_response
+from headrace.protocol.units import to_ms
+from headrace.records.batch import check_batch, read_header
+from headrace.records.validation import validate_for_topic
+from headrace.replication.partition import Partition
+from headrace.runtime.deferred import Deferred
+from headrace.storage.log import AppendResult
+
+KEY = 0
+ACKS_ALL = -1
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_OLD_HEAD = Struct(">hi")
+
+Topics = list[tuple[TopicKey, list[ProducedPartition]]]
+
+
+def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
+    """UNSUPPORTED_VERSION for each partition of a request in the layout of versions 0–2."""
+    return produce_response(version, b"", _read_old_topics(frame))
+
+
+@handles(KEY, 0, 13, min_served=3, refuse=refuse_old_versions)
+def produce(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    acks = request.acks
+    waiting = _Waiting(ctx) if acks == ACKS_ALL else None
+    topics: Topics = []
+    problem = _problem_with_request(request)
+    by_id = ctx.header.api_version >= PRODUCE_TOPIC_IDS_FROM
+    table = ctx.services.partitions
+    now_ms = ctx.services.clock.wall_ms()
+    for topic in request.topic_data:
+        produced: list[ProducedPartition] = []
+        topics.append((topic.topic_id if by_id else topic.name, produced))
+        for data in topic.partition_data:
+            index = data.index
+            try:
+                if problem is not None:
+                    raise problem
+                partition = table.by_id(topic.topic_id, index) if by_id else table.get(topic.name, index)
+                result = _append(partition, data.records, acks, ctx.header.api_version, now_ms)
+            except HeadraceError as error:
+                produced.append(_failed(index, error))
+                continue
+            produced.append(
+                ProducedPartition(index, 0, result.base_offset, result.append_time_ms, result.log_start_offset)
+            )
+            if waiting is not None:
+                waiting.watch(partition, result.last_offset + 1, produced)
+    if waiting is not None and waiting.count:
+        return waiting.start(topics, to_ms(request.timeout))
+    if acks == 0:
+        _close_on_failure(topics)
+        return NO_ANSWER
+    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
+
+
+def _problem_with_request(request: Any) -> HeadraceError | None:
+    if request.acks not in (-1, 0, 1):
+        return InvalidRequiredAcks(f"acks={request.acks} is not one of -1, 0 and 1")
+    if request.transactional_id is not None:
+        return InvalidTransaction("this broker has no transaction coordinator")
+    return None
+
+
+def _append(partition: Partition, records: bytes | None, acks: int, version: int, now_ms: int) -> AppendResult:
+    if not records:
+        raise InvalidRecord("a partition was sent without a record batch")
+    header = check_batch(records)
+    if header.is_transactional:
+        raise InvalidTransaction("a transactional batch was sent outside a transaction")
+    if acks == ACKS_ALL and partition.in_sync_count < partition.settings.min_insync_replicas:
+        raise NotEnoughReplicas(
+            f"{partition.topic}-{partition.index} has {partition.in_sync_count} replicas in sync, "
+            f"min.insync.replicas is {partition.settings.min_insync_replicas}"
+        )
+    batch = validate_for_topic(records, header, partition.settings, now_ms, request_version=version)
+    if batch is not records:
+        header = read_header(batch)
+    return partition.append(batch, header)
+
+
+def _failed(index: int, error: BaseException) -> ProducedPartition:
+    indexes: Sequence[int] = getattr(error, "record_indexes", ())
+    message = error_message(error)
+    return ProducedPartition(
+        index,
+        error_code(error).value,
+        record_errors=tuple((at, message) for at in indexes),
+        error_message=message,
+    )
+
+
+def _close_on_failure(topics: Topics) -> None:
+    for topic, produced in topics:
+        for part in produced:
+            if part.error_code:
+                raise ProtocolError(f"could not write to {topic}-{part.index} with acks=0: {part.error_message}")
+
+
+class _Waiting:
+    """An answer that waits until each of its partitions has committed."""
+
+    __slots__ = ("_answer", "_ctx", "_topics", "_unsettled", "count")
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._topics: Topics = []
+        self._unsettled: dict[int, tuple[list[ProducedPartition], int]] = {}
+        self._answer: Deferred[Answer] | None = None
+        self.count = 0
+
+    def watch(self, partition: Partition, offset: int, produced: list[ProducedPartition]) -> None:
+        token = self.count
+        if not partition.when_committed(offset, partial(self._settled, token)):
+            self._unsettled[token] = (produced, len(produced) - 1)
+            self.count += 1
+
+    def start(self, topics: Topics, timeout_ms: int) -> Deferred[Answer]:
+        self._topics = topics
+        self._answer = Deferred()
+        services = self._ctx.services
+        services.expiries.add(services.clock.monotonic_ms() + max(0, timeout_ms), self._expired)
+        return self._answer
+
+    def _settled(self, token: int, error: BaseException | None) -> None:
+        place = self._unsettled.pop(token, None)
+        if place is None:
+            return
+        if error is not None:
+            produced, at = place
+            produced[at] = _failed(produced[at].index, error)
+        if not self._unsettled:
+            self._finish()
+
+    def _expired(self) -> None:
+        for produced, at in self._unsettled.values():
+            produced[at] = ProducedPartition(
+                produced[at].index,
+                ErrorCode.request_timed_out.value,
+                error_message="the records were written but not committed in time",
+            )
+        self._unsettled.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        ctx, answer = self._ctx, self._answer
+        if answer is None:
+            return
+        ctx.services.expiries.remove(self._expired)
+        head = response_header(ctx.header)
+        answer.resolve(Raw((produce_response(ctx.header.api_version, head, self._topics),)))
+
+
+def _read_old_topics(frame: bytes | memoryview) -> Topics:
+    """Topics and partitions of a request in the layout of versions 0–2; the messages are skipped unread."""
+    try:
+        (client_id_length,) = _I16.unpack_from(frame, 8)
+        at = 10 + max(0, client_id_length) + _OLD_HEAD.size
+        topics: Topics = []
+        count, at = _read_count(frame, at)
+        for _ in range(count):
+            (length,) = _I16.unpack_from(frame, at)
+            name = str(frame[at + 2 : at + 2 + length], "utf-8")
+            partition_count, at = _read_count(frame, at + 2 + length)
+            produced: list[ProducedPartition] = []
+            for _ in range(partition_count):
+                (index,) = _I32.unpack_from(frame, at)
+                (size,) = _I32.unpack_from(frame, at + 4)
+                at += 8 + max(0, size)
+                produced.append(ProducedPartition(index, ErrorCode.unsupported_version.value))
+            topics.append((name, produced))
+    except (StructError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a Produce request of an old version is malformed: {error}") from error
+    return topics
+
+
+def _read_count(frame: bytes | memoryview, at: int) -> tuple[int, int]:
+    (count,) = _I32.unpack_from(frame, at)
+    if not 0 <= count <= len(frame):
+        raise ProtocolError(f"a Produce request of an old version counts {count} entries")
+    return count, at + 4

@@ -1,0 +1,162 @@
+"""The listener for Kafka clients: admits connections, watches over them, closes them in good order."""
+
+import asyncio
+import errno
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from headrace.config.endpoints import advertised_endpoint
+from headrace.kafka import handlers as _handlers  # registers every API
+from headrace.kafka.budget import RequestBudget
+from headrace.kafka.connection import Connection
+from headrace.kafka.dispatch import Peer
+from headrace.kafka.services import Services
+from headrace.model.errors import StartupError
+from headrace.model.image import Endpoint
+
+log = logging.getLogger(__name__)
+
+_SCRATCH_BYTES = 256 * 1024
+_SWEEP_EVERY_S = 1.0
+_BACKLOG = 1024
+
+__all__ = ["KafkaServer", "_handlers"]
+
+
+class KafkaServer:
+    def __init__(self, services: Services) -> None:
+        settings = services.settings
+        self.services = services
+        self.budget = RequestBudget(settings.queued_max_request_bytes)
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.max_in_flight = settings.max_in_flight_requests_per_connection
+        self._settings = settings
+        self._connections: set[Connection] = set()
+        self._addresses: dict[Connection, str] = {}
+        self._per_address: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._endpoint: Endpoint | None = None
+
+    # -- life
+
+    async def start(self) -> Endpoint:
+        """Listen; the address that is bound, with the real port where 0 was asked for."""
+        listen = self._settings.kafka_endpoint
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self, self._settings.socket_request_max_bytes),
+                listen.host or None,
+                listen.port,
+                backlog=_BACKLOG,
+            )
+        except OSError as error:
+            raise StartupError(_why_not_listening(listen, error)) from error
+        port = self._server.sockets[0].getsockname()[1]
+        self._endpoint = Endpoint(listen.host, port)
+        self._sweeper = loop.create_task(self._sweep())
+        return self._endpoint
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no more requests, answer those under way, then close. Long polls are answered by whoever ends them."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeper
+        for connection in tuple(self._connections):
+            connection.drain()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not all(connection.is_idle for connection in self._connections):
+                    await asyncio.sleep(0.005)
+        for connection in tuple(self._connections):
+            connection.close("was still open when the broker stopped")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while self._connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    # -- what connections ask for
+
+    def now_ms(self) -> float:
+        return self.services.clock.monotonic_ms()
+
+    def opened(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
+        address, port = _address(transport.get_extra_info("peername"))
+        settings = self._settings
+        if len(self._connections) >= settings.max_connections:
+            log.warning("refused a connection from %s: max.connections=%d are open", address, settings.max_connections)
+            return None
+        if self._per_address[address] >= settings.max_connections_per_ip:
+            log.warning(
+                "refused a connection from %s: max.connections.per.ip=%d are open",
+                address,
+                settings.max_connections_per_ip,
+            )
+            return None
+        self._connections.add(connection)
+        self._addresses[connection] = address
+        self._per_address[address] += 1
+        local_host, local_port = _address(transport.get_extra_info("sockname"))
+        local = advertised_endpoint(settings, Endpoint(local_host, local_port))
+        return Peer(f"{address}:{port}", local)
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        address = self._addresses.pop(connection, None)
+        if address is not None:
+            self._per_address[address] -= 1
+            if not self._per_address[address]:
+                del self._per_address[address]
+        if not self._connections:
+            self._idle.set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _sweep(self) -> None:
+        """Close connections that have been silent too long, sooner where they owe us the rest of a frame."""
+        idle_ms = self._settings.connections_max_idle_ms
+        stall_ms = self._settings.request_read_timeout_ms
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            now_ms = self.now_ms()
+            for connection in tuple(self._connections):
+                silent_ms = now_ms - connection.last_read_ms
+                if silent_ms > stall_ms and connection.is_stalled:
+                    connection.close(f"sent part of a request and then nothing for {stall_ms} ms")
+                elif silent_ms > idle_ms and connection.is_idle:
+                    connection.close(f"was idle for {idle_ms} ms")
+
+
+def _address(name: Any) -> tuple[str, int]:
+    """Host and port of a socket name; a socket that is gone already has none."""
+    return (str(name[0]), int(name[1])) if name else ("unknown", 0)
+
+
+def _why_not_listening(listen: Endpoint, error: OSError) -> str:
+    code = error.errno
+    if code == errno.EADDRINUSE or "in use" in str(error):
+        return f"cannot listen on {listen}: another program uses this port; stop it or choose another with --kafka-listen"
+    if code == errno.EADDRNOTAVAIL:
+        return f"cannot listen on {listen}: this machine has no such address; use 127.0.0.1 or 0.0.0.0 with --kafka-listen"
+    if code == errno.EACCES:
+        return f"cannot listen on {listen}: ports below 1024 need more rights; choose another with --kafka-listen"
+    return f"cannot listen on {listen}: {error.strerror or error}"

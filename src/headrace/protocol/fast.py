@@ -1,0 +1,174 @@
+"""Produce and Fetch responses written by hand: the two that are sent often enough for the general writer to matter.
+
+Layouts (a name in brackets says from which version on; compact encodings and tag sections from the flexible version):
+
+    Produce, flexible from 9:  [topic name ≤12 | topic id 13  [index, error, base offset, append time, log start (5),
+                               record errors (8) [index, message], message (8), tags (0: current leader, 10)]], throttle
+    Fetch, flexible from 12:   throttle, error (7), session id (7), [topic name ≤12 | topic id 13  [index, error,
+                               high watermark, last stable, log start (5), aborted [producer id, first offset],
+                               preferred replica (11), records, tags]]
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+Buffer = bytes | bytearray | memoryview
+
+PRODUCE_FLEXIBLE_FROM = 9
+PRODUCE_TOPIC_IDS_FROM = 13
+FETCH_FLEXIBLE_FROM = 12
+FETCH_TOPIC_IDS_FROM = 13
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I64 = Struct(">q")
+_PRODUCED = Struct(">ihqqq")
+_PRODUCED_V2 = Struct(">ihqq")
+_FETCHED = Struct(">ihqqq")
+_FETCHED_V4 = Struct(">ihqq")
+_FETCH_HEAD = Struct(">ihi")
+_DIVERGING = Struct(">BBBiqB")
+"""One tagged field, tag 0, 13 bytes: epoch, end offset, no tags of its own."""
+
+
+class ProducedPartition(NamedTuple):
+    index: int
+    error_code: int
+    base_offset: int = -1
+    append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    error_message: str | None = None
+
+
+class FetchedPartition(NamedTuple):
+    index: int
+    error_code: int
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) of aborted transactions in range; None where the reader did not ask."""
+    records: Sequence[Buffer] = ()
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset) where the reader's history parts from the log's; from v12 on."""
+
+
+TopicKey = str | UUID
+"""A topic's name, or its id in the versions that speak of ids."""
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _string(text: str, *, flexible: bool) -> bytes:
+    data = text.encode()
+    return (uvarint(len(data) + 1) if flexible else _I16.pack(len(data))) + data
+
+
+def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
+    if text is None:
+        return b"\x00" if flexible else b"\xff\xff"
+    return _string(text, flexible=flexible)
+
+
+def _count(count: int, *, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else _I32.pack(count)
+
+
+def _topic_key(topic: TopicKey, *, flexible: bool) -> bytes:
+    return topic.bytes if isinstance(topic, UUID) else _string(topic, flexible=flexible)
+
+
+def produce_response(
+    version: int, head: bytes, topics: Iterable[tuple[TopicKey, Sequence[ProducedPartition]]], throttle_ms: int = 0
+) -> bytes:
+    """The whole response after the frame length; `head` is the response header."""
+    flexible = version >= PRODUCE_FLEXIBLE_FROM
+    topics = list(topics)
+    out = [head, _count(len(topics), flexible=flexible)]
+    for topic, partitions in topics:
+        out.append(_topic_key(topic, flexible=flexible))
+        out.append(_count(len(partitions), flexible=flexible))
+        for part in partitions:
+            if version >= 5:
+                out.append(_PRODUCED.pack(*part[:5]))
+            elif version >= 2:
+                out.append(_PRODUCED_V2.pack(*part[:4]))
+            else:
+                out.append(_PRODUCED_V2.pack(*part[:4])[:14])
+            if version >= 8:
+                out.append(_count(len(part.record_errors), flexible=flexible))
+                for index, message in part.record_errors:
+                    out.append(_I32.pack(index) + _nullable_string(message, flexible=flexible))
+                    if flexible:
+                        out.append(b"\x00")
+                out.append(_nullable_string(part.error_message, flexible=flexible))
+            if flexible:
+                out.append(b"\x00")
+        if flexible:
+            out.append(b"\x00")
+    if version >= 1:
+        out.append(_I32.pack(throttle_ms))
+    if flexible:
+        out.append(b"\x00")
+    return b"".join(out)
+
+
+def fetch_response(
+    version: int,
+    head: bytes,
+    topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+) -> list[Buffer]:
+    """The whole response after the frame length, as buffers: the records are sent from where they were read to."""
+    flexible = version >= FETCH_FLEXIBLE_FROM
+    buffers: list[Buffer] = []
+    run = bytearray(head)
+    if version >= 7:
+        run += _FETCH_HEAD.pack(throttle_ms, error_code, session_id)
+    else:
+        run += _I32.pack(throttle_ms)
+    run += _count(len(topics), flexible=flexible)
+    for topic, partitions in topics:
+        run += _topic_key(topic, flexible=flexible)
+        run += _count(len(partitions), flexible=flexible)
+        for part in partitions:
+            run += _FETCHED.pack(*part[:5]) if version >= 5 else _FETCHED_V4.pack(*part[:4])
+            if part.aborted is None:
+                run += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            else:
+                run += _count(len(part.aborted), flexible=flexible)
+                for producer_id, first_offset in part.aborted:
+                    run += _I64.pack(producer_id) + _I64.pack(first_offset)
+                    if flexible:
+                        run += b"\x00"
+            if version >= 11:
+                run += b"\xff\xff\xff\xff"
+            size = sum(map(len, part.records))
+            run += uvarint(size + 1) if flexible else _I32.pack(size)
+            if size:
+                buffers.append(bytes(run))
+                buffers.extend(part.records)
+                run.clear()
+            if flexible:
+                run += b"\x00" if part.diverging is None else _DIVERGING.pack(1, 0, 13, *part.diverging, 0)
+        if flexible:
+            run += b"\x00"
+    if flexible:
+        run += b"\x00"
+    buffers.append(bytes(run))
+    return buffers

@@ -1,0 +1,97 @@
+"""Cutting a byte stream into frames: a 4-byte length, then that many bytes. Sans-IO.
+
+Two ways in, so that small frames cost no buffer per connection and large ones are received in place:
+- `feed` takes bytes from a scratch buffer that is shared by all connections, while no frame is half read;
+- `window` gives room for the rest of a large frame, and `advance` says how much of it was filled.
+
+A length is checked before anything is allocated, and room grows with the bytes that have really come, so that a
+client that announces much and sends little costs little.
+"""
+
+from struct import Struct
+
+from headrace.model.errors import ProtocolError
+
+_LENGTH = Struct(">i")
+_FIRST_ROOM_BYTES = 64 * 1024
+
+Frame = bytes | memoryview
+
+
+class FrameReader:
+    __slots__ = ("_got", "_head", "_max_frame_bytes", "_room", "_size")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._head = b""
+        self._room: bytearray | None = None
+        self._size = 0
+        self._got = 0
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether part of a frame has come; then `window` is the way in if it is past its first bytes."""
+        return self._room is not None or bool(self._head)
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory held for the frame that is under way."""
+        return 0 if self._room is None else len(self._room)
+
+    @property
+    def wants_window(self) -> bool:
+        return self._room is not None
+
+    def feed(self, chunk: memoryview) -> list[Frame]:
+        """The frames that `chunk` completes. They are copies: the chunk may be reused at once."""
+        if self._head:
+            chunk = memoryview(self._head + chunk)
+            self._head = b""
+        frames: list[Frame] = []
+        at, end = 0, len(chunk)
+        while end - at >= 4:
+            size = self._checked(_LENGTH.unpack_from(chunk, at)[0])
+            at += 4
+            if end - at < size:
+                self._start_room(size, chunk[at:])
+                return frames
+            frames.append(bytes(chunk[at : at + size]))
+            at += size
+        self._head = bytes(chunk[at:])
+        return frames
+
+    def window(self) -> memoryview:
+        """Room for the next bytes of the frame that is under way."""
+        room = self._room
+        if room is None:
+            raise ValueError("no frame is under way")
+        if self._got == len(room):
+            larger = bytearray(min(self._size, 2 * len(room)))
+            larger[: self._got] = room
+            self._room = room = larger
+        return memoryview(room)[self._got :]
+
+    def advance(self, count: int) -> Frame | None:
+        """`count` bytes were put into the window; the frame if it is whole now."""
+        self._got += count
+        if self._got < self._size:
+            return None
+        room = self._room
+        if room is None:
+            raise ValueError("no frame is under way")
+        self._room = None
+        return memoryview(room).toreadonly()
+
+    def _checked(self, size: int) -> int:
+        if size < 0 or size > self._max_frame_bytes:
+            raise ProtocolError(
+                f"a frame of {size} bytes is not between 0 and {self._max_frame_bytes} (socket.request.max.bytes); "
+                "the client may be speaking TLS or HTTP to a plain Kafka port"
+            )
+        return size
+
+    def _start_room(self, size: int, first: memoryview) -> None:
+        self._size = size
+        self._got = len(first)
+        self._room = bytearray(min(size, max(_FIRST_ROOM_BYTES, 2 * self._got)))
+        self._room[: self._got] = first

@@ -1,0 +1,60 @@
+"""Who waits for a partition to move: producers for their offset to be committed, fetches for anything new.
+
+Sans-IO: whoever moves the high watermark calls `advanced`; timers belong to the waiting side, which cancels itself.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+
+class CommitWaiters:
+    """Callbacks in the order of the offsets they wait for; appends come in order, so the front is the next due."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Callable[[BaseException | None], None]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, offset: int, callback: Callable[[BaseException | None], None]) -> None:
+        """Call back with None once everything below `offset` is committed, or with the error that rules it out."""
+        self._waiting.append((offset, callback))
+
+    def advanced(self, high_watermark: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            waiting.popleft()[1](None)
+
+    def fail(self, error: BaseException) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, callback in waiting:
+            callback(error)
+
+
+class DataWaiter(Protocol):
+    def data_arrived(self) -> None: ...
+
+
+class DataWaiters:
+    """Fetches that want to hear of new data. Each stays until it removes itself."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[DataWaiter, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, waiter: DataWaiter) -> None:
+        self._waiting[waiter] = None
+
+    def remove(self, waiter: DataWaiter) -> None:
+        self._waiting.pop(waiter, None)
+
+    def advanced(self) -> None:
+        for waiter in tuple(self._waiting):
+            waiter.data_arrived()
