@@ -60,7 +60,12 @@ class RecordError(HeadraceError): ...
 class CorruptBatch(RecordError): ...
 
 
-class InvalidRecord(RecordError): ...
+class InvalidRecord(RecordError):
+    """`record_indexes` are the positions in the batch of the records at fault, where single ones are known."""
+
+    def __init__(self, message: str, record_indexes: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.record_indexes = record_indexes
 
 
 class InvalidTimestamp(RecordError): ...
