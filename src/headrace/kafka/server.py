@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from headrace.config.endpoints import advertised_endpoint
+from headrace.cluster.endpoints import advertised_endpoint
 from headrace.kafka import handlers as _handlers  # registers every API
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.connection import Connection
@@ -32,7 +32,7 @@ class KafkaServer:
         self.services = services
         self.budget = RequestBudget(settings.queued_max_request_bytes)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self.max_in_flight = settings.max_in_flight_requests_per_connection
+        self.max_in_flight = settings.max_inflight_requests_per_connection
         self._settings = settings
         self._connections: set[Connection] = set()
         self._addresses: dict[Connection, str] = {}
@@ -47,7 +47,7 @@ class KafkaServer:
 
     async def start(self) -> Endpoint:
         """Listen; the address that is bound, with the real port where 0 was asked for."""
-        listen = self._settings.kafka_endpoint
+        listen = self._settings.listen
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -113,7 +113,7 @@ class KafkaServer:
         self._addresses[connection] = address
         self._per_address[address] += 1
         local_host, local_port = _address(transport.get_extra_info("sockname"))
-        local = advertised_endpoint(settings, Endpoint(local_host, local_port))
+        local = advertised_endpoint(settings.listen, settings.advertise, Endpoint(local_host, local_port))
         return Peer(f"{address}:{port}", local)
 
     def closed(self, connection: Connection) -> None:

@@ -1,0 +1,43 @@
+"""DeleteRecords (21), versions 0–2: move the start of the log. -1 stands for the high watermark.
+
+The new start is durable before the answer. Compacted topics without the delete policy refuse, as in Kafka.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError, PolicyViolation
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 21
+
+
+@handles(KEY, 0, 2)
+def delete_records(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    topics = []
+    for topic in request.topics:
+        parts = []
+        for wanted in topic.partitions:
+            error, low_watermark = ErrorCode.none, -1
+            try:
+                partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
+                if not partition.settings.deletes:
+                    raise PolicyViolation(f"topic {topic.name} is compacted: its records cannot be deleted by offset")
+                low_watermark = partition.delete_before(wanted.offset)
+            except HeadraceError as failure:
+                error = error_code(failure)
+            parts.append(
+                make(
+                    schema.DeleteRecordsPartitionResult,
+                    partition_index=wanted.partition_index,
+                    low_watermark=low_watermark,
+                    error_code=error,
+                )
+            )
+        topics.append(make(schema.DeleteRecordsTopicResult, name=topic.name, partitions=tuple(parts)))
+    return make(schema.DeleteRecordsResponse, throttle_time=NO_THROTTLE, topics=tuple(topics))

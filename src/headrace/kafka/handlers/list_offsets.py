@@ -1,0 +1,89 @@
+"""ListOffsets (2), versions 1–11: the offset for a time, or for one of the special times.
+
+    -1  latest: the high watermark, or the last stable offset for read_committed
+    -2  earliest, and -4 earliest local: the log start, as there is no tiered storage
+    -3  (v7) the offset of the largest timestamp
+    -5  (v9) the last tiered, -6 (v11) the earliest not yet tiered: none, so offset -1
+     t  the first offset whose timestamp is at least t; offset -1 if there is none
+
+A special time that the request's version does not know is UNSUPPORTED_VERSION.
+Looking for a time reads the log, so it is done by a worker thread.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.replication.partition import Partition
+
+KEY = 2
+READ_COMMITTED = 1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LAST_TIERED: 9, EARLIEST_PENDING: 11}
+
+Located = tuple[int, int, int]
+"""Offset, timestamp and leader epoch; -1 each where there is none."""
+_NOWHERE: Located = (-1, -1, -1)
+
+
+@handles(KEY, 1, 11)
+async def list_offsets(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        counts = Counter(wanted.partition_index for wanted in topic.partitions)
+        parts = []
+        for wanted in topic.partitions:
+            error, located = ErrorCode.none, _NOWHERE
+            try:
+                if counts[wanted.partition_index] > 1:
+                    error = ErrorCode.invalid_request
+                elif wanted.timestamp < 0 and _KNOWN_FROM.get(wanted.timestamp, 99) > ctx.version:
+                    error = ErrorCode.unsupported_version
+                else:
+                    partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
+                    partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+                    located = await _locate(ctx, partition, wanted.timestamp, committed=committed)
+            except HeadraceError as failure:
+                error = error_code(failure)
+            offset, timestamp, epoch = located
+            parts.append(
+                make(
+                    schema.ListOffsetsPartitionResponse,
+                    partition_index=wanted.partition_index,
+                    error_code=error,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
+        topics.append(make(schema.ListOffsetsTopicResponse, name=topic.name, partitions=tuple(parts)))
+    return make(schema.ListOffsetsResponse, throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+async def _locate(ctx: Context, partition: Partition, timestamp: int, *, committed: bool) -> Located:
+    log = partition.log
+    below = partition.last_stable_offset if committed else partition.high_watermark
+    if timestamp == LATEST:
+        return below, -1, log.latest_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.start_offset, -1, log.epoch_at(log.start_offset)
+    if timestamp in (LAST_TIERED, EARLIEST_PENDING):
+        return _NOWHERE
+    loop = asyncio.get_running_loop()
+    workers = ctx.services.workers
+    if timestamp == MAX_TIMESTAMP:
+        found = await loop.run_in_executor(workers, log.max_timestamp)
+    else:
+        found = await loop.run_in_executor(workers, log.offset_for_time, timestamp)
+    if found is None or found[0] >= below:
+        return _NOWHERE
+    return found

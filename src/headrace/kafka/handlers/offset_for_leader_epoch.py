@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch (23), versions 2–4: where a leader epoch ended, for clients that check for lost history.
+
+The current epoch ends at the end of the log. An epoch this log has never seen answers with the largest one below it,
+or with (-1, -1) where there is none.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 23
+
+
+@handles(KEY, 2, 4)
+def offset_for_leader_epoch(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    topics = []
+    for topic in request.topics:
+        parts = []
+        for wanted in topic.partitions:
+            error, epoch, end_offset = ErrorCode.none, -1, -1
+            try:
+                partition = ctx.services.partitions.get(topic.topic, wanted.partition)
+                partition.check_epoch(wanted.current_leader_epoch)
+                epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+            except HeadraceError as failure:
+                error = error_code(failure)
+            parts.append(
+                make(
+                    schema.EpochEndOffset,
+                    error_code=error,
+                    partition=wanted.partition,
+                    leader_epoch=epoch,
+                    end_offset=end_offset,
+                )
+            )
+        topics.append(make(schema.OffsetForLeaderTopicResult, topic=topic.topic, partitions=tuple(parts)))
+    return make(schema.OffsetForLeaderEpochResponse, throttle_time=NO_THROTTLE, topics=tuple(topics))

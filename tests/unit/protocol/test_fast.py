@@ -1,0 +1,75 @@
+"""The responses written by hand are read back by kio's own reader, in every version."""
+
+from uuid import UUID
+
+import pytest
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+
+from headrace.protocol.fast import FetchedPartition, ProducedPartition, fetch_response, produce_response, uvarint
+
+TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_response_reads_back(version: int) -> None:
+    topic = TOPIC_ID if version >= 13 else "orders"
+    parts = [
+        ProducedPartition(0, 0, 42, 1_700_000_000_000, 7),
+        ProducedPartition(3, 87, record_errors=((2, "no key"), (5, None)), error_message="bad"),
+    ]
+    body = produce_response(version, b"", [(topic, parts)], throttle_ms=11)
+    response, size = entity_reader(load_response_schema(0, version))(body, 0)
+    assert size == len(body)
+    assert response.throttle_time.total_seconds() == 0.011
+    (read,) = response.responses
+    assert (read.topic_id if version >= 13 else read.name) == topic
+    good, bad = read.partition_responses
+    assert (good.index, good.error_code, good.base_offset) == (0, 0, 42)
+    assert (bad.index, bad.error_code, bad.base_offset) == (3, 87, -1)
+    if version >= 5:
+        assert good.log_start_offset == 7
+    if version >= 8:
+        assert [(e.batch_index, e.batch_index_error_message) for e in bad.record_errors] == [(2, "no key"), (5, None)]
+        assert bad.error_message == "bad"
+        assert good.error_message is None
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_response_reads_back(version: int) -> None:
+    topic = TOPIC_ID if version >= 13 else "orders"
+    parts = [
+        FetchedPartition(0, 0, 100, 90, 5, [(9, 50), (10, 60)], (b"abc", memoryview(b"defg"))),
+        FetchedPartition(1, 0, 8, 8, 0, None, (b"x" * 300,)),
+        FetchedPartition(2, 1),
+        FetchedPartition(3, 0, 8, 8, 0, (), (), diverging=(4, 77) if version >= 12 else None),
+    ]
+    body = b"".join(fetch_response(version, b"", [(topic, parts)], error_code=0, session_id=123, throttle_ms=7))
+    response, size = entity_reader(load_response_schema(1, version))(body, 0)
+    assert size == len(body)
+    assert response.throttle_time.total_seconds() == 0.007
+    if version >= 7:
+        assert (response.error_code, response.session_id) == (0, 123)
+    (read,) = response.responses
+    assert (read.topic_id if version >= 13 else read.topic) == topic
+    first, second, third, fourth = read.partitions
+    assert (first.partition_index, first.high_watermark, first.last_stable_offset) == (0, 100, 90)
+    assert [(a.producer_id, a.first_offset) for a in first.aborted_transactions] == [(9, 50), (10, 60)]
+    assert first.records == b"abcdefg"
+    assert second.aborted_transactions is None
+    assert second.records == b"x" * 300
+    assert (third.error_code, third.high_watermark) == (1, -1)
+    assert not third.records
+    if version >= 5:
+        assert first.log_start_offset == 5
+    if version >= 11:
+        assert first.preferred_read_replica == -1
+    if version >= 12:
+        assert (fourth.diverging_epoch.epoch, fourth.diverging_epoch.end_offset) == (4, 77)
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2**31 - 1])
+def test_uvarint_reads_back(value: int) -> None:
+    from kio.serial.readers import read_unsigned_varint
+
+    assert read_unsigned_varint(uvarint(value), 0) == (value, len(uvarint(value)))

@@ -1,0 +1,43 @@
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.expiries import Expiries
+
+
+def test_a_value_comes_once_whoever_is_first() -> None:
+    got: list[int] = []
+    early: Deferred[int] = Deferred()
+    early.resolve(1)
+    early.resolve(2)
+    early.then(got.append)
+    late: Deferred[int] = Deferred()
+    late.then(got.append)
+    late.resolve(3)
+    late.resolve(4)
+    assert got == [1, 3]
+
+
+def test_hurry_settles_only_what_is_open() -> None:
+    calls: list[str] = []
+    deferred: Deferred[str] = Deferred(hurry=lambda: calls.append("hurried"))
+    deferred.hurry()
+    deferred.resolve("x")
+    deferred.hurry()
+    assert calls == ["hurried"]
+
+
+def test_expiries_fire_when_due_and_only_once() -> None:
+    fired: list[str] = []
+    expiries = Expiries()
+
+    def first() -> None:
+        fired.append("first")
+
+    def second() -> None:
+        fired.append("second")
+
+    expiries.add(100, first)
+    expiries.add(200, second)
+    expiries.sweep(150)
+    expiries.remove(second)
+    expiries.sweep(500)
+    assert fired == ["first"]
+    assert len(expiries) == 0
