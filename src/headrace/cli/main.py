@@ -1,0 +1,80 @@
+"""The command `headrace`. Each command has a module of its own; this one puts them together and words the errors.
+
+Nothing heavy is imported here or at the top of a command's module: `headrace serve` must be ready within a second, and
+the client library, tables and progress bars are loaded by the commands that use them.
+
+Exit codes: 0 done; 1 the command failed (the broker refused, a check found something); 2 it could not start as asked.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli.bench import bench
+from headrace.cli.consume import consume
+from headrace.cli.doctor import doctor
+from headrace.cli.errors import CommandFailed
+from headrace.cli.produce import produce
+from headrace.cli.serve import serve
+from headrace.cli.topic import topic_app
+from headrace.model.errors import HeadraceError
+
+app = typer.Typer(
+    name="headrace",
+    help="A durable message queue that any Kafka client can use.",
+    epilog="Start with: headrace serve - then, in another terminal: echo hello | headrace produce greetings",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.add_typer(topic_app, name="topic")
+app.command()(produce)
+app.command()(consume)
+app.command()(bench)
+app.command()(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"headrace {version('headrace')}")
+        except PackageNotFoundError:
+            print("headrace (not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> int:
+    """Run the command line; every error that is not a defect of Headrace becomes one sentence on stderr."""
+    try:
+        app()
+    except CommandFailed as error:
+        return _complain(error, 1)
+    except HeadraceError as error:
+        return _complain(error, 2)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`headrace consume … | head`). Nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+def _complain(error: HeadraceError, code: int) -> int:
+    print(f"headrace: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,121 @@
+"""Messages as lines: what `headrace produce` reads and `headrace consume` writes.
+
+As JSON a message is one object on one line:
+
+    {"partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k", "value": "v", "headers": [["name", "text"]]}
+
+A key, value or header that is not text is `{"base64": "…"}`, so what `consume --format json` writes, `produce --json`
+reads back byte for byte. Anything else given as key or value (a number, an object, a list) is sent as its JSON text.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.cli.errors import CommandFailed
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[Header] = field(default_factory=tuple)
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.value or b"") + len(self.key or b"")
+
+
+def parse_text(line: bytes, key_separator: bytes | None) -> Message:
+    """A line as a message: the value, or key and value around the first separator. No separator means no key."""
+    if key_separator is not None:
+        key, found, value = line.partition(key_separator)
+        if found:
+            return Message(value, key)
+    return Message(line)
+
+
+_FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp", "offset", "topic"})
+
+
+def parse_json(line: bytes) -> Message:
+    """A JSON line as a message; `CommandFailed` says what is wrong with it. `offset` and `topic` are ignored."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise CommandFailed(f"not JSON: {error}") from None
+    if not isinstance(document, dict) or not document.keys() <= _FIELDS:
+        raise CommandFailed("not an object with the fields key, value, headers, partition and timestamp")
+    headers = document.get("headers") or []
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        raise CommandFailed('headers must be {"name": "text"} or [["name", "text"]]')
+    return Message(
+        value=_to_bytes(document.get("value")),
+        key=_to_bytes(document.get("key")),
+        headers=[(name, _to_bytes(value)) for name, value in pairs],
+        partition=_whole_number(document, "partition"),
+        timestamp_ms=_whole_number(document, "timestamp"),
+    )
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)
+
+
+def _whole_number(document: dict[str, Any], name: str) -> int | None:
+    value = document.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise CommandFailed(f"{name} must be a whole number from 0")
+    return value
+
+
+def _to_bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise CommandFailed(f"not base64: {error}") from None
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def render_json(offset: int, message: Message) -> bytes:
+    document = {
+        "partition": message.partition,
+        "offset": offset,
+        "timestamp": message.timestamp_ms,
+        "key": _from_bytes(message.key),
+        "value": _from_bytes(message.value),
+        "headers": [[name, _from_bytes(value)] for name, value in message.headers],
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _from_bytes(data: bytes | None) -> str | dict[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def render_text(message: Message, key_separator: bytes | None) -> bytes:
+    """The value on a line, after key and separator if there is one. Bytes pass as they are; null is empty."""
+    value = message.value or b""
+    if key_separator is None:
+        return value + b"\n"
+    return (message.key or b"") + key_separator + value + b"\n"

@@ -1,0 +1,76 @@
+"""`headrace serve`: run a broker until SIGTERM or Ctrl-C."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import parse_pairs
+
+if TYPE_CHECKING:
+    from headrace.app.broker import BrokerApp
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where everything is stored. Default: ./headrace-data", show_default=False)
+    ] = None,
+    kafka_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where Kafka clients connect. Default: :9092", show_default=False),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="The address clients are told to use. Needed behind NAT, a proxy or a container's port mapping only.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given again.")
+    ] = None,
+) -> None:
+    """Run a broker.
+
+    Prints one line when it is ready and logs to stderr. SIGTERM or Ctrl-C stops it with everything flushed.
+
+    A setting is taken from the first of: a flag, the environment (`HEADRACE_LOG_RETENTION_MS` for
+    `log.retention.ms`), the file given with `--config`, its default. `docs/settings.md` lists all of them.
+
+    Examples:
+
+    * `headrace serve`
+    * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092`
+    * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
+    """
+    import os
+
+    import uvloop
+
+    from headrace.app.broker import serve as run
+    from headrace.config.load import load_settings
+
+    flags = parse_pairs(settings or [], "--set")
+    for name, value in (("data.dir", data_dir), ("kafka.listen", kafka_listen), ("advertise", advertise)):
+        if value is not None:
+            flags[name] = str(value)
+    loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
+    _log_to_stderr(loaded.log_level)
+    uvloop.run(run(loaded, _announce))
+
+
+def _announce(app: "BrokerApp") -> None:
+    print(
+        f"Headrace is ready on {app.kafka_endpoint} "
+        f"(data in {Path(app.settings.data_dir).resolve()}, cluster {app.cluster_id})",
+        flush=True,
+    )
+
+
+def _log_to_stderr(level: str) -> None:
+    import logging
+
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)

@@ -1,0 +1,150 @@
+"""A real `headrace serve` process for tests that must cross a process boundary: kill -9, SIGTERM, restart.
+
+For tests of your own code `headrace.testing.Broker` is quicker: it needs no process.
+"""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+_READY = re.compile(r"ready on (\S+):(\d+)")
+
+
+class BrokerProcess:
+    """`headrace serve` on a free port of 127.0.0.1. The port and the data directory stay the same over restarts.
+
+    `start` returns when the broker has printed its ready line; a broker that ends instead is a `RuntimeError` with
+    what it wrote to stderr. `settings` are passed as `--set name=value`, `args` as they are.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        settings: Mapping[str, object] | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.host = "127.0.0.1"
+        self.port = port
+        self.settings = dict(settings or {})
+        self.args = list(args)
+        self.env = dict(env or {})
+        self.ready_line = ""
+        self.ready_after_s = 0.0
+        """How long the last start took, from the start of the process to its ready line."""
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def stderr(self) -> str:
+        """Everything written to stderr so far, over all starts."""
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
+
+    @property
+    def command(self) -> list[str]:
+        command = [sys.executable, "-m", "headrace", "serve"]
+        command += ["--data-dir", str(self.data_dir), "--kafka-listen", self.bootstrap]
+        for name, value in self.settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--set", f"{name}={text}"]
+        return command + self.args
+
+    def start(self, timeout_s: float = 20.0) -> "BrokerProcess":
+        if self.is_running:
+            raise RuntimeError("the broker is already running")
+        started = time.monotonic()
+        self._process = subprocess.Popen(
+            self.command,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.env},
+        )
+        line = self._read_line(self._process, started + timeout_s)
+        match = _READY.search(line)
+        if match is None:
+            self.kill()
+            raise RuntimeError(f"the broker did not get ready; it printed {line!r} and on stderr:\n{self.stderr}")
+        self.ready_after_s = time.monotonic() - started
+        self.ready_line = line.rstrip("\n")
+        self.port = int(match[2])
+        return self
+
+    @staticmethod
+    def _read_line(process: subprocess.Popen[str], deadline: float) -> str:
+        assert process.stdout is not None
+        readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        return process.stdout.readline() if readable else ""
+
+    def kill(self) -> None:
+        """kill -9; returns when the process is gone. One that is not running is fine."""
+        self._signal(signal.SIGKILL, timeout_s=10.0)
+
+    def terminate(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; returns the exit code."""
+        process = self._running()
+        self._signal(signal.SIGTERM, timeout_s)
+        return process.returncode
+
+    def restart(self, *, kill: bool = False) -> "BrokerProcess":
+        """Stop, with SIGTERM or with kill -9, and start again on the same port and data directory."""
+        if kill:
+            self.kill()
+        elif self.is_running:
+            self.terminate()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop with SIGTERM, with kill -9 if that takes too long, and let go of everything."""
+        if self.is_running:
+            try:
+                self.terminate(timeout_s=10.0)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._stderr.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("the broker is not running; call start() first")
+        return self._process
+
+    def _signal(self, number: signal.Signals, timeout_s: float) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        self._process.wait(timeout_s)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> "BrokerProcess":
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
