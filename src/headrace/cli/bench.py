@@ -9,9 +9,7 @@ from headrace.cli.produce import Compression
 
 
 def bench(
-    what: Annotated[
-        Literal["all", "produce", "consume", "latency"], typer.Argument(help="What to measure.")
-    ] = "all",
+    what: Annotated[Literal["all", "produce", "consume", "latency"], typer.Argument(help="What to measure.")] = "all",
     messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="Messages to send and read.")] = 1_000_000,
     size: Annotated[int, typer.Option("--size", "-s", min=8, help="Bytes in a message.")] = 1024,
     batch: Annotated[int, typer.Option(min=1, help="Messages in a batch, at most.")] = 1_000,

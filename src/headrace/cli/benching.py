@@ -250,7 +250,13 @@ def _report(results: dict[str, Throughput | Latency], plan: Plan, *, as_json: bo
         print_json({"plan": asdict(plan), "results": {name: _as_dict(result) for name, result in results.items()}})
         return
     flows = [
-        (name, f"{flow.messages:,}", f"{flow.seconds:.2f}", f"{flow.messages_per_s:,.0f}", f"{flow.megabytes_per_s:,.1f}")
+        (
+            name,
+            f"{flow.messages:,}",
+            f"{flow.seconds:.2f}",
+            f"{flow.messages_per_s:,.0f}",
+            f"{flow.megabytes_per_s:,.1f}",
+        )
         for name, flow in results.items()
         if isinstance(flow, Throughput)
     ]

@@ -31,7 +31,7 @@ def consume(
     ] = "text",
     keys: Annotated[bool, typer.Option("--keys", "-k", help="Print the key and a tab before each value.")] = False,
     committed: Annotated[
-        bool, typer.Option("--committed/--uncommitted", help="Leave out messages of aborted transactions.")
+        bool, typer.Option("--committed/--uncommitted", help="Leave out or show messages of aborted transactions.")
     ] = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -86,7 +86,7 @@ def _range(
     elif options.offset is not None and options.offset < 0:
         start = {index: max(first[index], end[index] + options.offset) for index in partitions}
     elif options.offset is not None:
-        start = {index: options.offset for index in partitions}
+        start = dict.fromkeys(partitions, options.offset)
         for index in partitions:
             if not first[index] <= options.offset <= end[index] and (options.partitions or len(partitions) == 1):
                 raise CommandFailed(

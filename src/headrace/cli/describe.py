@@ -70,7 +70,9 @@ def _sizes(topic: str, brokers: dict[int, Any]) -> dict[tuple[int, int], int]:
                 for directory in connection.send(request).results:
                     for held in directory.topics:
                         if held.name == topic:
-                            sizes |= {(broker_id, int(p.partition_index)): int(p.partition_size) for p in held.partitions}
+                            sizes |= {
+                                (broker_id, int(p.partition_index)): int(p.partition_size) for p in held.partitions
+                            }
         except (OSError, ProtocolError):
             continue
     return sizes
@@ -81,7 +83,7 @@ def print_description(description: dict[str, Any], *, all_settings: bool) -> Non
     messages = sum(each["end_offset"] - each["first_offset"] for each in partitions)
     known = [each["size_bytes"] for each in partitions if each["size_bytes"] is not None]
     size = f", {human_bytes(sum(known))}" if known else ""
-    print(f"{description['topic']}: {len(partitions)} partitions, {messages:,} offsets{size}\n")
+    print(f"{description['topic']}: {len(partitions)} partitions, up to {messages:,} messages{size}\n")
     columns = [("PARTITION", "right"), ("LEADER", "right"), ("REPLICAS", "left"), ("IN SYNC", "left")]
     columns += [("FIRST", "right"), ("END", "right"), ("SIZE", "right")]
     table(None, columns, [_partition_row(each) for each in partitions])

@@ -147,9 +147,7 @@ def alter(
     entries += [entry(name, None, AlterConfigOpType.DELETE) for name in unset or []]
     if entries:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        changed = broker.call(
-            broker.admin.incremental_alter_configs, [resource], request_timeout=REQUEST_TIMEOUT_S
-        )
+        changed = broker.call(broker.admin.incremental_alter_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
         for future in changed.values():
             broker.wait(future)
         print(f"Changed {', '.join([*pairs, *(unset or [])])} of {topic}")
