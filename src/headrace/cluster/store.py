@@ -11,7 +11,7 @@ What a store promises:
 - a key written under a lease is gone when the lease ends.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
@@ -84,8 +84,8 @@ class MetadataStore(Protocol):
         """Apply `writes` if every comparison holds; the new revision, or None if one does not hold."""
         ...
 
-    def watch(self, prefix: str, after: Revision) -> AsyncIterator[Sequence[Change]]:
-        """Changes under `prefix` after the revision; one sequence per transaction."""
+    def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
+        """Changes under `prefix` after the revision; one sequence per transaction. Ends when the store is closed."""
         ...
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId: ...

@@ -66,6 +66,15 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__que
 
 
 @dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that is gone for clients while its folders may still be there. An unknown folder is never deleted."""
+
+    name: TopicName
+    topic_id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
     cluster_id: str
     controller_id: BrokerId
@@ -74,8 +83,16 @@ class ClusterImage:
     topic_names: Mapping[UUID, TopicName]
     """Topic id to name, for the APIs that speak of ids."""
     broker_settings: Mapping[str, str]
-    """Dynamic broker settings, cluster-wide."""
+    """Broker settings changed on the running cluster, for all brokers."""
     revision: int
+    settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
+    """Broker settings changed on one running broker; they win over those for all."""
+    deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
+    """Deleted topics whose folders have not all been removed yet."""
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

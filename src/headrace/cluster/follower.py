@@ -1,0 +1,200 @@
+"""Following the store: its changes become images, in order, and are shown to the listeners one at a time.
+
+`commit` returns when the change is in the image and every listener has seen it, wherever the change was made.
+"""
+
+import asyncio
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from uuid import UUID
+
+from headrace.cluster import layout
+from headrace.cluster.store import (
+    ABSENT,
+    Change,
+    Compare,
+    MetadataStore,
+    Put,
+    Revision,
+    Snapshot,
+    StoreUnavailable,
+    WatchLost,
+    Write,
+)
+from headrace.config.broker import BrokerSettings, broker_settings
+from headrace.config.topic import TopicSettings, topic_settings
+from headrace.model.errors import SettingsError, StartupError, StoreConflict
+from headrace.model.ids import BrokerId
+from headrace.model.image import BrokerInfo, ClusterImage, Endpoint
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
+"""Called with the image before and after a change; what it returns is awaited before the next change. It must not wait
+for a change of its own: that would come after the one it is being shown."""
+
+
+class Follower:
+    def __init__(self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo) -> None:
+        self.broker = broker
+        self.boot_settings = boot_settings
+        self.settings = boot_settings
+        self._store = store
+        self._image: ClusterImage | None = None
+        self._key_revisions: dict[str, Revision] = {}
+        self._shown = ABSENT
+        self._listeners: list[Listener] = []
+        self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> ClusterImage:
+        if self._image is None:
+            raise RuntimeError("the metadata is not open")
+        return self._image
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def announce(self, endpoint: Endpoint) -> None:
+        self.broker = replace(self.broker, endpoint=endpoint)
+        self._image = replace(self.image, brokers={**self.image.brokers, self.broker.broker_id: self.broker})
+
+    async def open(self, new_cluster_id: str) -> None:
+        """Load the image; an empty store becomes a cluster with the given id."""
+        await self._join(new_cluster_id)
+        snapshot = await self._store.snapshot()
+        self._image = self._image_from(snapshot)
+        try:
+            self.settings = settings_in(self._image, self.boot_settings, self.broker.broker_id)
+            check_topics(self._image, self.settings.topic_defaults)
+        except SettingsError as error:
+            raise StartupError(f"the stored settings do not fit those of this broker: {error}") from None
+        self._shown = snapshot.revision
+        self._task = asyncio.create_task(self._follow(snapshot.revision), name="metadata")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def unchanged(self, key: str) -> Compare:
+        """Holds while the key is as it is in the current image."""
+        return Compare(key, self._key_revisions.get(key, ABSENT))
+
+    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
+        """One transaction; `StoreConflict` if a comparison does not hold. What a listener raises is raised here."""
+        if self._task is None or self._task.done():
+            raise StoreUnavailable("the metadata store is not followed any more: restart the broker")
+        revision = await self._store.commit(compares, writes)
+        if revision is None:
+            raise StoreConflict("another broker changed the same metadata at the same time: try again")
+        if self._shown < revision:
+            shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((revision, shown))
+            await shown
+
+    async def _join(self, new_cluster_id: str) -> None:
+        snapshot = await self._store.snapshot()
+        own_id = self.broker.broker_id
+        if others := layout.broker_ids(snapshot.items) - {own_id}:
+            raise StartupError(
+                f"this data belongs to broker {min(others)}, not to broker {own_id}: "
+                f"start with broker.id={min(others)}, or with another data.dir"
+            )
+        if layout.CLUSTER not in snapshot.items:
+            founded = Put(layout.CLUSTER, layout.encode(layout.ClusterRecord(new_cluster_id)))
+            await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
+        key = layout.broker_key(own_id)
+        record = layout.encode(layout.BrokerRecord(self.broker.rack))
+        have = snapshot.items.get(key)
+        if have is None or have.value != record:
+            await self._store.commit([Compare(key, ABSENT if have is None else have.mod_revision)], [Put(key, record)])
+
+    def _image_from(self, snapshot: Snapshot) -> ClusterImage:
+        self._key_revisions = {key: item.mod_revision for key, item in snapshot.items.items()}
+        cluster_id = layout.decode_cluster_id(snapshot.items[layout.CLUSTER].value)
+        return layout.image_from(snapshot, cluster_id, self.broker)
+
+    async def _follow(self, after: Revision) -> None:
+        try:
+            while True:
+                try:
+                    async with aclosing(self._store.watch("", after)) as changes_by_transaction:
+                        async for changes in changes_by_transaction:
+                            after = changes[-1].revision
+                            await self._show(self._applied(changes), after)
+                    raise StoreUnavailable("the metadata store was closed")
+                except WatchLost:
+                    snapshot = await self._store.snapshot()
+                    after = snapshot.revision
+                    await self._show(self._image_from(snapshot), after)
+        except Exception as error:
+            # Without its metadata a broker must not go on deciding: every later change is refused in `commit`.
+            if not isinstance(error, StoreUnavailable):
+                log.critical("following the metadata store failed", exc_info=error)
+            self._release(None, error)
+            raise
+
+    def _applied(self, changes: Sequence[Change]) -> ClusterImage:
+        for change in changes:
+            if change.value is None:
+                self._key_revisions.pop(change.key, None)
+            else:
+                self._key_revisions[change.key] = change.revision
+        return layout.apply_changes(self.image, changes)
+
+    async def _show(self, new: ClusterImage, revision: Revision) -> None:
+        old, self._image = self.image, new
+        failure: Exception | None = None
+        try:
+            self.settings = settings_in(new, self.boot_settings, self.broker.broker_id)
+        except SettingsError as error:
+            failure = error
+        for listener in self._listeners:
+            try:
+                waiting = listener(old, new)
+                if waiting is not None:
+                    await waiting
+            except Exception as error:
+                log.error("a listener failed on metadata revision %d", revision, exc_info=error)
+                failure = error
+        self._shown = revision
+        self._release(revision, failure)
+
+    def _release(self, revision: Revision | None, failure: Exception | None) -> None:
+        """Wake those who wait for changes up to `revision` (None: all); those of this very change get its failure."""
+        waiting = self._waiters
+        self._waiters = [] if revision is None else [waiter for waiter in waiting if waiter[0] > revision]
+        for wanted, shown in waiting:
+            if shown.done() or (revision is not None and wanted > revision):
+                continue
+            if failure is not None and (revision is None or wanted == revision):
+                shown.set_exception(failure)
+            else:
+                shown.set_result(None)
+
+
+def settings_in(image: ClusterImage, boot_settings: BrokerSettings, broker_id: BrokerId) -> BrokerSettings:
+    """The settings of a broker started with `boot_settings` after what was changed on the running cluster."""
+    changed = {**image.broker_settings, **image.settings_by_broker.get(broker_id, {})}
+    return broker_settings(changed, boot_settings) if changed else boot_settings
+
+
+def check_topics(image: ClusterImage, defaults: TopicSettings) -> None:
+    """`SettingsError` unless every topic with settings of its own makes sense with these defaults."""
+    for topic in image.topics.values():
+        if topic.settings:
+            try:
+                topic_settings(topic.settings, defaults)
+            except SettingsError as error:
+                raise SettingsError(f"topic {topic.name}: {error}") from None
+
+
+def uuid_text(value: UUID) -> str:
+    """A UUID as Kafka writes it: 22 characters of URL-safe base64."""
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

@@ -1,0 +1,244 @@
+"""The cluster's metadata: one immutable image that everyone reads, and the only way to change it.
+
+A change is one compare-and-set transaction of the store. It comes back through the store's watch, makes a new image and
+is shown to the listeners, in order and one at a time; only then does the call that asked for it return. So a topic that
+was created can be used at once, on this and on any other broker the same code runs.
+
+Deletion is safe against a crash: the transaction that removes a topic leaves a record of it in `image.deleted`. Whoever
+owns the folders removes them (while running, or at the next start) and then calls `forget_deleted`.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+from headrace.cluster import layout, topics
+from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
+from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Write
+from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
+from headrace.config.topic import TopicSettings, topic_settings
+from headrace.model.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidSettings,
+    SettingsError,
+    TopicExists,
+    UnknownTopic,
+)
+from headrace.model.ids import BrokerId, TopicId, TopicName
+from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, TopicImage
+
+SettingsEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""From the settings that are set to those that shall be set. Must be pure."""
+
+
+class Metadata:
+    """What the cluster agrees on, as seen by one broker.
+
+    `new_uuid` makes the ids of topics and of the cluster; tests may give their own.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        settings: BrokerSettings,
+        endpoint: Endpoint,
+        *,
+        new_uuid: Callable[[], UUID] = uuid4,
+    ) -> None:
+        broker = BrokerInfo(BrokerId(settings.broker_id), endpoint, settings.broker_rack or None)
+        self._follower = Follower(store, settings, broker)
+        self._new_uuid = new_uuid
+        self._changing = asyncio.Lock()
+
+    @property
+    def image(self) -> ClusterImage:
+        """The current image. It never changes: hold on to it to see one consistent state."""
+        return self._follower.image
+
+    @property
+    def broker_id(self) -> BrokerId:
+        """The id of this broker."""
+        return self._follower.broker.broker_id
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings of this broker in force now."""
+        return self._follower.settings
+
+    @property
+    def boot_settings(self) -> BrokerSettings:
+        """The settings this broker was started with."""
+        return self._follower.boot_settings
+
+    def topic_settings(self, topic: TopicImage) -> TopicSettings:
+        """The settings in force now for a topic."""
+        return topic_settings(topic.settings, self.settings.topic_defaults)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Show every change from now on to `listener`, in order. If it raises, so does the call that changed."""
+        self._follower.subscribe(listener)
+
+    async def open(self) -> None:
+        """Load the image; an empty store becomes a new cluster. `StartupError` if this broker has no place in it."""
+        await self._follower.open(uuid_text(self._random_id()))
+
+    async def close(self) -> None:
+        """Stop following the store. The store itself is left to its owner."""
+        await self._follower.close()
+
+    def announce(self, endpoint: Endpoint) -> None:
+        """Put this broker's endpoint into the image, once the port is known."""
+        self._follower.announce(endpoint)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        assignment: Mapping[int, Sequence[int]] | None = None,
+        settings: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> TopicImage:
+        """Create a topic and return it when every listener has seen it. None stands for this broker's default."""
+        topic_name = topics.check_name(name)
+        async with self._changing:
+            image = self.image
+            if topic_name in image.topics:
+                raise TopicExists(f"the topic {name} exists already")
+            topics.check_collision(topic_name, image.topics)
+            placed = self._place_topic(partitions, replication_factor, assignment)
+            overrides = dict(settings or {})
+            self._check_topic_settings(overrides)
+            topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(placed), overrides)
+            if not validate_only:
+                key = layout.topic_key(topic_name)
+                await self._follower.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
+            return topic
+
+    async def delete_topic(self, name: str) -> None:
+        """Remove a topic. Its record stays in `image.deleted` until `forget_deleted`."""
+        async with self._changing:
+            topic = self._topic(name)
+            tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(topic))
+            key = layout.topic_key(topic.name)
+            await self._follower.commit([self._follower.unchanged(key)], [Delete(key), tombstone])
+
+    async def forget_deleted(self, topic_id: UUID) -> None:
+        """The folders of this deleted topic are gone. Calling it again is fine."""
+        async with self._changing:
+            if topic_id in self.image.deleted:
+                key = layout.deleted_key(topic_id)
+                await self._follower.commit([self._follower.unchanged(key)], [Delete(key)])
+
+    async def add_partitions(
+        self, name: str, total: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+    ) -> TopicImage:
+        """Raise the number of partitions to `total`; `assignment` has the replicas of the new ones."""
+        async with self._changing:
+            image, topic = self.image, self._topic(name)
+            have = len(topic.partitions)
+            if total <= have:
+                more = "already" if total == have else "and cannot lose any"
+                raise InvalidPartitions(f"the topic {name} has {have} partitions {more}: {total} is not an increase")
+            topics.check_count(total, self.settings)
+            replication_factor = len(topic.partitions[0].replicas)
+            if assignment is None:
+                placed = topics.place(image, total - have, replication_factor, first=have)
+            else:
+                placed = assignment
+                if len(placed) != total - have:
+                    raise InvalidReplicaAssignment(
+                        f"{total - have} partitions are to be added, the assignment has {len(placed)}"
+                    )
+                topics.check_assignment(image, placed, replication_factor=replication_factor)
+            topics.check_load(image, placed, self.settings)
+            grown = replace(topic, partitions=topic.partitions + topics.new_partitions(placed))
+            if not validate_only:
+                await self._put_topic(grown)
+            return grown
+
+    async def alter_topic_settings(self, name: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
+        """Change the settings set on a topic. `InvalidSettings` says which one cannot be and why."""
+        async with self._changing:
+            topic = self._topic(name)
+            overrides = dict(edit(topic.settings))
+            self._check_topic_settings(overrides)
+            if overrides != topic.settings and not validate_only:
+                await self._put_topic(replace(topic, settings=overrides))
+
+    async def alter_broker_settings(
+        self, broker_id: int | None, edit: SettingsEdit, *, validate_only: bool = False
+    ) -> None:
+        """Change the settings of a running broker, or with None those of all brokers."""
+        async with self._changing:
+            image = self.image
+            before = (
+                image.broker_settings if broker_id is None else image.settings_by_broker.get(BrokerId(broker_id), {})
+            )
+            overrides = dict(edit(before))
+            self._check_broker_settings(broker_id, overrides)
+            if overrides == before or validate_only:
+                return
+            key = layout.broker_settings_key(broker_id)
+            write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
+            await self._follower.commit([self._follower.unchanged(key)], [write])
+
+    def _check_topic_settings(self, overrides: Mapping[str, str]) -> None:
+        try:
+            topic_settings(overrides, self.settings.topic_defaults)
+        except SettingsError as error:
+            raise InvalidSettings(str(error)) from None
+
+    def _check_broker_settings(self, broker_id: int | None, overrides: Mapping[str, str]) -> None:
+        image = self.image
+        for name in overrides:
+            if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].dynamic:
+                raise InvalidSettings(f"{name} cannot be changed on a running broker: set it in the config and restart")
+        if broker_id is None:
+            changed = replace(image, broker_settings=overrides)
+        else:
+            changed = replace(image, settings_by_broker={**image.settings_by_broker, BrokerId(broker_id): overrides})
+        try:
+            broker_settings(overrides)
+            defaults = settings_in(changed, self.boot_settings, self.broker_id).topic_defaults
+            check_topics(image, defaults)
+        except SettingsError as error:
+            raise InvalidSettings(str(error)) from None
+
+    def _place_topic(
+        self,
+        partitions: int | None,
+        replication_factor: int | None,
+        assignment: Mapping[int, Sequence[int]] | None,
+    ) -> topics.Assignment:
+        image, settings = self.image, self.settings
+        if assignment is not None:
+            topics.check_count(len(assignment), settings)
+            placed = topics.manual_assignment(assignment)
+            topics.check_assignment(image, placed)
+        else:
+            count = settings.num_partitions if partitions is None else partitions
+            topics.check_count(count, settings)
+            factor = settings.default_replication_factor if replication_factor is None else replication_factor
+            placed = topics.place(image, count, factor)
+        topics.check_load(image, placed, settings)
+        return placed
+
+    def _topic(self, name: str) -> TopicImage:
+        topic = self.image.topics.get(TopicName(name))
+        if topic is None:
+            raise UnknownTopic(f"the topic {name} does not exist")
+        return topic
+
+    def _random_id(self) -> UUID:
+        """A random id whose text does not start with '-', which command lines would take for an option."""
+        while uuid_text(candidate := self._new_uuid()).startswith("-"):
+            pass
+        return candidate
+
+    async def _put_topic(self, topic: TopicImage) -> None:
+        key = layout.topic_key(topic.name)
+        await self._follower.commit([self._follower.unchanged(key)], [Put(key, layout.encode_topic(topic))])

@@ -1,0 +1,47 @@
+"""Producer ids: numbers that are given out once and never again, whatever crashes.
+
+A broker takes a block of ids with one compare-and-set and hands them out from memory. Those of a block that are not
+used when the broker stops are lost, which costs nothing: there are 2^63 of them.
+"""
+
+import asyncio
+
+from headrace.cluster import layout
+from headrace.cluster.store import ABSENT, Compare, MetadataStore, Put
+from headrace.model.ids import ProducerId
+
+BLOCK_SIZE = 1_000
+
+
+class ProducerIds:
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+        self._taking = asyncio.Lock()
+
+    async def next(self) -> ProducerId:
+        """An id that nobody had before."""
+        if self._next == self._end:
+            async with self._taking:
+                if self._next == self._end:
+                    self._next = await self._take_block()
+                    self._end = self._next + BLOCK_SIZE
+                return self._pop()
+        return self._pop()
+
+    def _pop(self) -> ProducerId:
+        given = ProducerId(self._next)
+        self._next += 1
+        return given
+
+    async def _take_block(self) -> int:
+        """The first id of a block that is ours alone once the transaction is durable."""
+        key = layout.PRODUCER_IDS
+        while True:
+            item = (await self._store.snapshot(key)).items.get(key)
+            first = 0 if item is None else layout.decode_next_producer_id(item.value)
+            taken = Put(key, layout.encode(layout.ProducerIdsRecord(first + BLOCK_SIZE)))
+            seen = Compare(key, ABSENT if item is None else item.mod_revision)
+            if await self._store.commit([seen], [taken]) is not None:
+                return first

@@ -1,0 +1,118 @@
+"""What a topic may be called, and where its replicas go. Pure: decided from the image, changes nothing.
+
+Limits: a name has at most 249 characters of `[a-zA-Z0-9._-]`, so that `<topic>-<partition>` is a safe folder name.
+Counts from clients are compared with `max.partitions.per.topic` and `max.partitions.per.broker` before anything of that
+size is made.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.config.broker import BrokerSettings
+from headrace.model.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    PolicyViolation,
+)
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicName
+from headrace.model.image import ClusterImage, PartitionState
+
+MAX_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+Assignment = Sequence[Sequence[int]]
+"""Replicas by partition, the first of each being the preferred leader."""
+
+
+def check_name(name: str) -> TopicName:
+    """The name as a topic's name; `InvalidTopicName` says why it cannot be one."""
+    if not name:
+        raise InvalidTopicName("a topic's name must not be empty")
+    if name in (".", ".."):
+        raise InvalidTopicName("a topic's name must not be . or ..")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicName(f"a topic's name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}")
+    if _LEGAL.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_', '-'"
+        )
+    return TopicName(name)
+
+
+def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
+    """Refuse a name that differs from another only in '.' and '_': metrics cannot tell the two apart."""
+    folded = name.replace(".", "_")
+    for other in others:
+        if other != name and len(other) == len(name) and other.replace(".", "_") == folded:
+            raise InvalidTopicName(f"the topic name {name} collides with the existing topic {other}: . and _ are alike")
+
+
+def place(image: ClusterImage, count: int, replication_factor: int, *, first: int = 0) -> Assignment:
+    """Replicas for `count` partitions from the index `first` on: brokers in turn, so that leaders spread."""
+    brokers = sorted(image.brokers)
+    if not 0 < replication_factor <= len(brokers):
+        raise InvalidReplicationFactor(
+            f"replication factor {replication_factor} is not possible: the cluster has {len(brokers)} "
+            f"broker{'s' if len(brokers) != 1 else ''}"
+        )
+    return [
+        [brokers[(first + index + replica) % len(brokers)] for replica in range(replication_factor)]
+        for index in range(count)
+    ]
+
+
+def manual_assignment(by_partition: Mapping[int, Sequence[int]]) -> Assignment:
+    """A client's own assignment in the order of partitions, which must be 0, 1, 2 …"""
+    if sorted(by_partition) != list(range(len(by_partition))):
+        raise InvalidReplicaAssignment("an assignment must name the partitions 0, 1, 2 and so on without gaps")
+    return [by_partition[index] for index in range(len(by_partition))]
+
+
+def check_assignment(image: ClusterImage, assignment: Assignment, *, replication_factor: int | None = None) -> None:
+    """Refuse unknown brokers, a broker named twice, and partitions with different numbers of replicas."""
+    expected = replication_factor
+    for index, replicas in enumerate(assignment):
+        if not replicas:
+            raise InvalidReplicaAssignment(f"an assignment has no replica for its partition number {index}")
+        if len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignment(f"an assignment names a broker twice: {list(replicas)}")
+        if unknown := [broker for broker in replicas if broker not in image.brokers]:
+            raise InvalidReplicaAssignment(f"an assignment names the broker {unknown[0]}, which is not in the cluster")
+        expected = len(replicas) if expected is None else expected
+        if len(replicas) != expected:
+            raise InvalidReplicaAssignment("all partitions of a topic must have the same number of replicas")
+
+
+def check_count(count: int, settings: BrokerSettings) -> None:
+    """Refuse a number of partitions for one topic that is not sensible, before anything of that size is made."""
+    if count <= 0:
+        raise InvalidPartitions(f"a topic must have at least 1 partition, {count} were asked for")
+    if count > settings.max_partitions_per_topic:
+        raise PolicyViolation(
+            f"a topic with {count} partitions is past the limit: "
+            f"max.partitions.per.topic is {settings.max_partitions_per_topic}"
+        )
+
+
+def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings) -> None:
+    """Refuse to put more replicas on a broker than `max.partitions.per.broker`."""
+    load = Counter(broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas)
+    load.update(BrokerId(broker) for replicas in added for broker in replicas)
+    limit = settings.max_partitions_per_broker
+    for broker, count in load.items():
+        if count > limit:
+            raise PolicyViolation(
+                f"broker {broker} would have {count} partitions, max.partitions.per.broker is {limit}"
+            )
+
+
+def new_partitions(assignment: Assignment) -> tuple[PartitionState, ...]:
+    """The first state of partitions: every replica in sync, the first one leads."""
+    states = []
+    for replicas in assignment:
+        brokers = tuple(map(BrokerId, replicas))
+        states.append(PartitionState(brokers[0], LeaderEpoch(0), brokers, brokers))
+    return tuple(states)
