@@ -1,0 +1,74 @@
+"""Domain errors as Kafka's error codes: one table, looked up along the class's ancestors.
+
+A code is chosen for what the client then does. Retriable ones make it try again by itself (a full disk, a log that is
+going away), the others reach the application.
+"""
+
+from collections.abc import Mapping
+
+from kio.schema.errors import ErrorCode
+
+from headrace.cluster.store import StoreUnavailable
+from headrace.kafka.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdMismatch
+from headrace.model import errors
+
+_CODES: Mapping[type[BaseException], ErrorCode] = {
+    errors.SettingsError: ErrorCode.invalid_config,
+    errors.ProtocolError: ErrorCode.invalid_request,
+    # Records
+    errors.CorruptBatch: ErrorCode.corrupt_message,
+    errors.InvalidRecord: ErrorCode.invalid_record,
+    errors.InvalidTimestamp: ErrorCode.invalid_timestamp,
+    errors.UnsupportedCodec: ErrorCode.unsupported_compression_type,
+    errors.RecordTooLarge: ErrorCode.message_too_large,
+    # Producers
+    errors.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
+    errors.UnknownProducer: ErrorCode.unknown_producer_id,
+    errors.FencedProducer: ErrorCode.invalid_producer_epoch,
+    errors.InvalidTransaction: ErrorCode.invalid_txn_state,
+    errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
+    errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
+    # Logs
+    errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    errors.LogClosed: ErrorCode.not_leader_or_follower,
+    errors.DiskFull: ErrorCode.kafka_storage_error,
+    errors.StorageFailed: ErrorCode.kafka_storage_error,
+    errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
+    errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
+    errors.NotLeader: ErrorCode.not_leader_or_follower,
+    # Topics
+    errors.UnknownTopic: ErrorCode.unknown_topic_or_partition,
+    errors.UnknownTopicId: ErrorCode.unknown_topic_id,
+    errors.UnknownPartition: ErrorCode.unknown_topic_or_partition,
+    errors.TopicExists: ErrorCode.topic_already_exists,
+    errors.InvalidTopicName: ErrorCode.invalid_topic_exception,
+    errors.InvalidPartitions: ErrorCode.invalid_partitions,
+    errors.InvalidReplicationFactor: ErrorCode.invalid_replication_factor,
+    errors.InvalidReplicaAssignment: ErrorCode.invalid_replica_assignment,
+    errors.InvalidSettings: ErrorCode.invalid_config,
+    errors.PolicyViolation: ErrorCode.policy_violation,
+    # The cluster
+    errors.StoreConflict: ErrorCode.not_controller,
+    StoreUnavailable: ErrorCode.request_timed_out,
+    # Fetch sessions
+    SessionNotFound: ErrorCode.fetch_session_id_not_found,
+    InvalidSessionEpoch: ErrorCode.invalid_fetch_session_epoch,
+    SessionTopicIdMismatch: ErrorCode.fetch_session_topic_id_error,
+}
+
+
+def error_code(error: BaseException) -> ErrorCode:
+    """Kafka's code for an error; one that nobody thought of is an unknown server error."""
+    for ancestor in type(error).__mro__:
+        code = _CODES.get(ancestor)
+        if code is not None:
+            return code
+    return ErrorCode.unknown_server_error
+
+
+def error_message(error: BaseException) -> str:
+    """What to tell the client: our own sentence, and nothing of an error that was not meant for it."""
+    if isinstance(error, errors.HeadraceError):
+        return str(error)
+    return "the broker met an unexpected error; its log says which"
