@@ -61,7 +61,7 @@ def _options(
 def main() -> int:
     """Run the command line; every error that is not a defect of Headrace becomes one sentence on stderr."""
     try:
-        app()
+        app(prog_name="headrace")
     except CommandFailed as error:
         return _complain(error, 1)
     except HeadraceError as error:

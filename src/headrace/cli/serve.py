@@ -48,9 +48,6 @@ def serve(
     """
     import os
 
-    import uvloop
-
-    from headrace.app.broker import serve as run
     from headrace.config.load import load_settings
 
     flags = parse_pairs(settings or [], "--set")
@@ -59,6 +56,12 @@ def serve(
             flags[name] = str(value)
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
     _log_to_stderr(loaded.log_level)
+
+    # Loaded last, so that a mistake in the settings is answered at once.
+    import uvloop
+
+    from headrace.app.broker import serve as run
+
     uvloop.run(run(loaded, _announce))
 
 

@@ -1,0 +1,142 @@
+"""A real broker in the process of a test: the code of `headrace serve`, on a thread with an event loop of its own."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+
+import uvloop
+
+from headrace.app.broker import BrokerApp
+from headrace.config.load import load_settings
+
+_HOST = "127.0.0.1"
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+
+
+class Broker:
+    """A broker on a free port of 127.0.0.1, for as long as the `with` block lasts.
+
+        with Broker() as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    `settings` are broker settings by name (`{"num.partitions": 1}`). Without `data_dir` the data lives in a temporary
+    directory that goes away at the end. `stop` and `start` keep port and data, so a restart can be tested. Any number
+    of brokers may run side by side. Nothing is read from the environment: a test runs the same everywhere.
+    """
+
+    def __init__(self, data_dir: Path | str | None = None, *, settings: Mapping[str, object] | None = None) -> None:
+        self._temporary = None if data_dir is not None else Path(tempfile.mkdtemp(prefix="headrace-test-"))
+        self.data_dir = self._temporary or Path(data_dir or "")
+        self._flags = {name: _text(value) for name, value in (settings or {}).items()}
+        self._flags["data.dir"] = str(self.data_dir)
+        self._flags.setdefault("kafka.listen", f"{_HOST}:0")
+        self._port = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._ended: Future[None] = Future()
+
+    @property
+    def host(self) -> str:
+        return _HOST
+
+    @property
+    def port(self) -> int:
+        if not self._port:
+            raise RuntimeError("the broker has not been started yet")
+        return self._port
+
+    @property
+    def bootstrap(self) -> str:
+        """What Kafka clients call `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> "Broker":
+        """Start and wait until clients can connect; raises what a broker raises when it cannot start."""
+        if self.is_running:
+            raise RuntimeError("the broker is already running")
+        ready: Future[int] = Future()
+        self._ended = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="headrace", daemon=True)
+        self._thread.start()
+        self._port = ready.result(_START_TIMEOUT_S)
+        self._flags["kafka.listen"] = f"{self._flags['kafka.listen'].rpartition(':')[0]}:{self._port}"
+        return self
+
+    def stop(self) -> None:
+        """Stop as SIGTERM would: drain, flush, mark as clean. One that is stopped is fine."""
+        if self._thread is None:
+            return
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(_STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise RuntimeError(f"the broker did not stop within {_STOP_TIMEOUT_S:.0f} seconds")
+        self._thread = None
+        self._ended.result(0)
+
+    def restart(self) -> "Broker":
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the data directory unless it was given."""
+        try:
+            self.stop()
+        finally:
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _run(self, ready: "Future[int]", ended: "Future[None]") -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve(ready))
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    async def _serve(self, ready: "Future[int]") -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        app = BrokerApp(load_settings(flags=self._flags))
+        await app.start()
+        try:
+            ready.set_result(app.kafka_endpoint.port)
+            await self._stopping.wait()
+        finally:
+            await app.stop()
+
+    def __enter__(self) -> "Broker":
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> "Broker":
+        return self if self.is_running else await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,31 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from headrace.cli.errors import BadArgument
+from headrace.cli.times import parse_time
+
+NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("5m ago", NOW_MS - 300_000),
+        ("1h30m ago", NOW_MS - 5_400_000),
+        ("2d", NOW_MS - 2 * 86_400_000),
+        ("10 s ago", NOW_MS - 10_000),
+        ("2026-01-31T12:00:00Z", NOW_MS),
+        ("2026-01-31T13:00:00+01:00", NOW_MS),
+        ("1700000000000", 1_700_000_000_000),
+    ],
+)
+def test_times_as_people_write_them(text, expected_ms):
+    assert parse_time(text, NOW) == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "ago", "yesterday", "5 minutes", "2026-13-01"])
+def test_what_is_no_time_is_refused_with_an_example(text):
+    with pytest.raises(BadArgument, match="is not a time"):
+        parse_time(text, NOW)
