@@ -15,7 +15,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DiskFile(Protocol):
-    """An open file that is appended to, read at positions, synced and truncated."""
+    """An open file that is appended to, read at positions, synced and truncated.
+
+    It is closed by `close`, or when nobody refers to it any more: a cache may let go of a file that a reader in
+    another thread still uses.
+    """
 
     path: Path
 
@@ -50,6 +54,14 @@ class Disk(Protocol):
 
     def read_bytes(self, path: Path) -> bytes: ...
 
+    def files(self, path: Path) -> dict[str, int]:
+        """The plain files in a directory: sizes in bytes by name."""
+        ...
+
+    def folders(self, path: Path) -> list[str]:
+        """The names of the directories in a directory."""
+        ...
+
     def write_atomic(self, path: Path, data: bytes) -> None:
         """Replace `path` with `data`: write a temporary, fsync it, rename it over, fsync the directory."""
         ...
@@ -81,6 +93,7 @@ class OsFile:
     __slots__ = ("_fd", "path")
 
     def __init__(self, path: Path, flags: int) -> None:
+        self._fd = -1
         self.path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 
@@ -132,6 +145,9 @@ class OsFile:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.close()
+
 
 class OsDisk:
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
@@ -142,6 +158,14 @@ class OsDisk:
 
     def read_bytes(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def files(self, path: Path) -> dict[str, int]:
+        with os.scandir(path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file(follow_symlinks=False)}
+
+    def folders(self, path: Path) -> list[str]:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         temporary = self._write_temporary(path, data, sync=True)
@@ -163,11 +187,12 @@ class OsDisk:
         self.sync_dir(path.parent)
 
     def remove_tree(self, path: Path) -> None:
-        for entry in os.scandir(path):
-            if entry.is_dir(follow_symlinks=False):
-                self.remove_tree(Path(entry.path))
-            else:
-                os.unlink(entry.path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    self.remove_tree(Path(entry.path))
+                else:
+                    os.unlink(entry.path)
         os.rmdir(path)
 
     def sync_dir(self, path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Open files of closed segments, and the names of everything in a partition's folder."""
+
+import errno
+from pathlib import Path
+from threading import Lock
+
+from headrace.model.errors import DiskFull, StorageFailed
+from headrace.runtime.disk import Disk, DiskFile
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+CORRUPT = ".corrupt"
+REPAIRING = ".repairing"
+REPAIRED = ".repaired"
+TEMPORARY = ".tmp"
+EPOCHS = "leader-epoch-checkpoint"
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def offset_name(offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`: an offset in twenty digits, as Kafka names its files."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset(name: str, suffix: str) -> int | None:
+    """The offset in a file's name, or None if the file is something else."""
+    stem = name[: -len(suffix)]
+    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdecimal() else None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def storage_error(error: OSError, what: str) -> DiskFull | StorageFailed:
+    """The domain error for an error of the disk while doing `what`."""
+    if is_disk_full(error):
+        return DiskFull(f"the disk is full: {what} is not possible until there is room again")
+    return StorageFailed(f"{what} failed: {error}")
+
+
+class FilePool:
+    """Read-only handles of closed segments and their indexes, shared by the logs of a broker.
+
+    Holds at most `capacity` handles, the least recently used goes first. A handle that is dropped here is closed when
+    its last reader lets go of it, so a read under way in another thread never meets a closed or reused descriptor.
+    """
+
+    __slots__ = ("_capacity", "_disk", "_lock", "_open")
+
+    def __init__(self, disk: Disk, capacity: int = 256) -> None:
+        self._disk = disk
+        self._capacity = capacity
+        self._open: dict[Path, DiskFile] = {}
+        self._lock = Lock()
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    def get(self, path: Path) -> DiskFile:
+        with self._lock:
+            file = self._open.pop(path, None)
+            if file is None:
+                file = self._disk.open_read_only(path)
+                if len(self._open) >= self._capacity:
+                    del self._open[next(iter(self._open))]
+            self._open[path] = file
+            return file
+
+    def forget(self, path: Path) -> None:
+        """The file was renamed, removed or replaced: whoever asks again gets a new handle."""
+        with self._lock:
+            self._open.pop(path, None)
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,155 @@
+"""Sparse indexes of a segment, in Kafka's format. They are caches: whatever is wrong with one, the log makes a new one.
+
+    .index      8-byte entries: relative offset of a batch's last record, position of that batch in the segment
+    .timeindex  12-byte entries: a timestamp, relative offset of the last record of the first batch that reached it
+
+Both keys and values grow from entry to entry. An index costs the same memory at any size: the file holds the entries
+but for a tail of at most one page, and a search keeps the page it looked into last, so a reader that goes through the
+log in order touches the file once per page. No file stays open for writing.
+
+Written by the event loop's thread only; `floor` and `last` may run in another thread at the same time.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.storage.files import FilePool
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+
+_PAGE_ENTRIES = 512
+
+
+class Entry(NamedTuple):
+    key: int
+    value: int
+
+
+class SparseIndex:
+    __slots__ = ("_entry", "_files", "_keys", "_page", "_stored", "_values", "path")
+
+    def __init__(self, path: Path, entry: Struct, files: FilePool, stored_entries: int = 0) -> None:
+        """The index whose file holds `stored_entries` entries (none and no file yet: 0)."""
+        self.path = path
+        self._entry = entry
+        self._files = files
+        self._stored = stored_entries
+        self._keys = array("q")
+        self._values = array("q")
+        self._page: tuple[int, bytes] = (-1, b"")
+
+    def __len__(self) -> int:
+        return self._stored + len(self._keys)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self) * self._entry.size
+
+    def append(self, key: int, value: int) -> None:
+        """Add an entry behind the last one; writes a page to the file when one is full."""
+        self._keys.append(key)
+        self._values.append(value)
+        if len(self._keys) >= _PAGE_ENTRIES and not len(self) % _PAGE_ENTRIES:
+            self.store()
+
+    def store(self) -> bool:
+        """Write what is only in memory to the file, not synced. False if the disk refuses: memory then keeps it."""
+        keys, values = self._keys, self._values
+        pack, size = self._entry.pack, self._entry.size
+        data = b"".join(map(pack, keys, values))
+        disk = self._files.disk
+        try:
+            file = disk.open(self.path, create=True)
+            try:
+                if file.size() != self._stored * size:
+                    file.truncate(self._stored * size)
+                file.append((data,))
+            finally:
+                file.close()
+        except OSError:
+            return False
+        # In this order, for a search in another thread: the entries are in the file before they leave memory.
+        self._stored += len(keys)
+        self._keys, self._values = array("q"), array("q")
+        self._page = (-1, b"")
+        return True
+
+    def floor(self, key: int) -> Entry | None:
+        """The last entry whose key is not above `key`."""
+        keys, values = self._keys, self._values
+        if keys and keys[0] <= key:
+            i = bisect_right(keys, key) - 1
+            return Entry(keys[i], values[i])
+        return self._floor_in_file(key)
+
+    def last(self) -> Entry | None:
+        keys, values = self._keys, self._values
+        if keys:
+            return Entry(keys[-1], values[-1])
+        return self._stored_entry(self._stored - 1) if self._stored else None
+
+    def keep_below(self, *, key: int | None = None, value: int | None = None) -> None:
+        """Drop every entry from the first on whose key (or value) is not below the given one."""
+
+        def dropped(entry: Entry) -> bool:
+            return (key is not None and entry.key >= key) or (value is not None and entry.value >= value)
+
+        kept = bisect_left(range(len(self)), True, key=lambda i: dropped(self._entry_at(i)))
+        self._truncate(kept)
+
+    def clear(self) -> None:
+        self._truncate(0)
+
+    def _truncate(self, entries: int) -> None:
+        in_memory = max(0, entries - self._stored)
+        self._keys, self._values = self._keys[:in_memory], self._values[:in_memory]
+        if entries < self._stored:
+            self._stored = entries
+            self._page = (-1, b"")
+
+    def _entry_at(self, i: int) -> Entry:
+        if i >= self._stored:
+            return Entry(self._keys[i - self._stored], self._values[i - self._stored])
+        return self._stored_entry(i)
+
+    def _stored_entry(self, i: int) -> Entry:
+        size = self._entry.size
+        data = self._files.get(self.path).read(i * size, size)
+        return Entry(*self._entry.unpack(data)) if len(data) == size else Entry(-1, -1)
+
+    def _floor_in_file(self, key: int) -> Entry | None:
+        stored = self._stored
+        if not stored:
+            return None
+        number, page = self._page
+        if number < 0 or not self._covers(number, page, key, stored):
+            # A reader that goes on finds its key in the next page; any other one searches the first keys of all.
+            number, page = self._read_page(number + 1, stored)
+            if not page or not self._covers(number, page, key, stored):
+                pages = range((stored + _PAGE_ENTRIES - 1) // _PAGE_ENTRIES)
+                number = bisect_right(pages, key, key=lambda n: self._stored_entry(n * _PAGE_ENTRIES).key) - 1
+                if number < 0:
+                    return None
+                number, page = self._read_page(number, stored)
+            self._page = (number, page)
+        unpack_from, size = self._entry.unpack_from, self._entry.size
+        count = len(page) // size
+        i = bisect_right(range(count), key, key=lambda n: unpack_from(page, n * size)[0]) - 1
+        return Entry(*unpack_from(page, i * size)) if i >= 0 else None
+
+    def _covers(self, number: int, page: bytes, key: int, stored: int) -> bool:
+        size = self._entry.size
+        if len(page) < size or self._entry.unpack_from(page)[0] > key:
+            return False
+        is_last = (number + 1) * _PAGE_ENTRIES >= stored
+        return is_last or self._entry.unpack_from(page, len(page) - size)[0] > key
+
+    def _read_page(self, number: int, stored: int) -> tuple[int, bytes]:
+        size = self._entry.size
+        first = number * _PAGE_ENTRIES
+        count = min(_PAGE_ENTRIES, stored - first)
+        return (number, self._files.get(self.path).read(first * size, count * size)) if count > 0 else (number, b"")

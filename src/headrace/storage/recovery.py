@@ -1,0 +1,406 @@
+"""Opening a partition's folder: what is in it, what must be finished, what must be checked, what is lost.
+
+After a clean stop everything is taken at its word and almost nothing is read. After any other stop the segments from
+the recovery point on are read and checked batch by batch; those below were synced, with their indexes, before the
+recovery point passed them.
+
+What is done about bytes that are no valid batches:
+- behind the last valid batch of the log, at or past the recovery point: a torn tail, what an append leaves when the
+  machine stops in it. Nothing of it was acknowledged as durable. It is cut off.
+- anywhere else it is damage to data that may have been acknowledged. The segment's file is kept as `.corrupt`, and a
+  repaired one takes its place with every valid batch from before and behind the damage. The lost offsets stay a gap,
+  as compaction leaves them too: consumers step over it, and no offset is given out twice. If the damage reaches the
+  end, the log goes on in a new segment at the recovery point. An error in the broker's log names file, bytes, offsets.
+
+Files with these endings are steps of a change that was interrupted, and are finished or undone here:
+`.tmp .cleaned .repairing .deleted` are removed; `.repaired` and `<base>-<next>.swap` replace what they stand for.
+"""
+
+import logging
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.config.topic import TopicSettings
+from headrace.model.errors import CorruptBatch
+from headrace.runtime.clock import Clock
+from headrace.runtime.disk import Disk
+from headrace.storage.epochs import Epochs, EpochsDamaged
+from headrace.storage.files import (
+    CLEANED,
+    CORRUPT,
+    DELETED,
+    EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    REPAIRED,
+    REPAIRING,
+    SNAPSHOT,
+    SWAP,
+    TEMPORARY,
+    TIME_INDEX,
+    FilePool,
+    offset_name,
+    parse_offset,
+)
+from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from headrace.storage.producers import Producers, SnapshotDamaged
+from headrace.storage.scan import Damage, Found, find_batch, scan
+from headrace.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class Loaded(NamedTuple):
+    segments: list[Segment]
+    """In order, at least one; the last is the active one."""
+    start_offset: int
+    end_offset: int
+    producers: Producers
+    epochs: Epochs
+    snapshots: list[int]
+    """Offsets of the producer snapshots there are, in order."""
+
+
+class Loader:
+    """Opens one partition's folder; used once, in a worker thread."""
+
+    def __init__(self, directory: Path, settings: TopicSettings, disk: Disk, files: FilePool, clock: Clock) -> None:
+        self._directory = directory
+        self._interval_bytes = settings.index_interval_bytes
+        self._disk = disk
+        self._files = files
+        self._clock = clock
+        self._segments: list[Segment] = []
+        self._without_index: set[int] = set()
+        self._producers = Producers()
+        self._epochs = Epochs()
+        self._snapshots: list[int] = []
+
+    def load(self, *, clean: bool, recovery_point: int, start_offset: int | None, producer_expiry_ms: int) -> Loaded:
+        names = self._finish_interrupted_changes()
+        self._find_segments(names, start_offset or 0)
+        if clean:
+            clean = self._trust_all()
+        if clean:
+            self._load_caches(names, self._segments[-1].next_offset if self._segments else 0, len(self._segments))
+        else:
+            self._recover(names, recovery_point)
+        end_offset = self._segments[-1].next_offset if self._segments else 0
+        goes_on_at = max(end_offset, recovery_point, start_offset or 0)
+        if not self._segments or goes_on_at > end_offset:
+            self._go_on_at(goes_on_at, recovery_point)
+        first = self._segments[0].base_offset
+        self._producers.expire(self._clock.wall_ms() - producer_expiry_ms)
+        self._segments[-1].created_ms = self._clock.wall_ms()
+        return Loaded(
+            self._segments,
+            max(first, start_offset or 0),
+            goes_on_at,
+            self._producers,
+            self._epochs,
+            self._snapshots,
+        )
+
+    def _go_on_at(self, offset: int, recovery_point: int) -> None:
+        """Start a segment where the log must go on because what was there is gone."""
+        if self._segments:
+            end = self._segments[-1].next_offset
+            if offset == recovery_point:
+                _log.error("%s ends at offset %d, yet offsets up to %d were on disk: they are lost and will not be "
+                           "given out again", self._directory, end, recovery_point)  # fmt: skip
+            if self._segments[-1].size:
+                self._finish_segment(self._segments[-1], offset)
+                self._segments[-1].store_indexes()
+            else:
+                empty = self._segments.pop()
+                empty.forget_files()
+                self._disk.unlink(empty.path)
+        segment = Segment(self._directory, offset, self._files)
+        segment.open_writer(create=True)
+        self._disk.sync_dir(self._directory)
+        self._segments.append(segment)
+
+    # Files
+
+    def _finish_interrupted_changes(self) -> dict[str, int]:
+        names = self._disk.files(self._directory)
+        changed = False
+        for name in names:
+            path = self._directory / name
+            if name.endswith((TEMPORARY, CLEANED, REPAIRING, DELETED)):
+                self._disk.unlink(path)
+            elif name.endswith(LOG + REPAIRED):
+                self._put_repaired(path)
+            elif name.endswith(SWAP):
+                finish_swap(self._disk, path, names)
+            else:
+                continue
+            changed = True
+        if not changed:
+            return names
+        self._disk.sync_dir(self._directory)
+        return self._disk.files(self._directory)
+
+    def _put_repaired(self, repaired: Path) -> None:
+        damaged = repaired.with_name(repaired.name.removesuffix(REPAIRED))
+        names = self._disk.files(self._directory)
+        if damaged.name in names:
+            kept = damaged.name + CORRUPT
+            number = 1
+            while kept in names:
+                number += 1
+                kept = f"{damaged.name}{CORRUPT}{number}"
+            self._disk.rename(damaged, damaged.with_name(kept))
+        for suffix in (OFFSET_INDEX, TIME_INDEX):
+            self._disk.unlink(damaged.with_suffix(suffix))
+        self._disk.rename(repaired, damaged)
+
+    def _find_segments(self, names: dict[str, int], start_offset: int) -> None:
+        bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
+        while len(bases) > 1 and bases[1] <= start_offset:
+            # Removed before, in a way that did not last: the start offset did.
+            for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, SNAPSHOT):
+                self._disk.unlink(self._directory / offset_name(bases[0], suffix))
+            del bases[0]
+        known = set(bases)
+        for name in names:
+            for suffix in (OFFSET_INDEX, TIME_INDEX):
+                base = parse_offset(name, suffix)
+                if base is not None and base not in known:
+                    self._disk.unlink(self._directory / name)
+        for i, base in enumerate(bases):
+            index_bytes = names.get(offset_name(base, OFFSET_INDEX), -1)
+            time_bytes = names.get(offset_name(base, TIME_INDEX), -1)
+            segment = Segment(
+                self._directory,
+                base,
+                self._files,
+                size=names[offset_name(base, LOG)],
+                next_offset=bases[i + 1] if i + 1 < len(bases) else None,
+                offset_entries=max(0, index_bytes) // OFFSET_ENTRY.size,
+                time_entries=max(0, time_bytes) // TIME_ENTRY.size,
+            )
+            sound = index_bytes >= 0 and not index_bytes % OFFSET_ENTRY.size
+            if segment.size and not (sound and time_bytes >= 0 and not time_bytes % TIME_ENTRY.size):
+                segment.offsets.clear()
+                segment.times.clear()
+                self._without_index.add(base)
+            self._segments.append(segment)
+
+    # Without checking batches
+
+    def _trust_all(self) -> bool:
+        """Take over every segment as it is; False if the last one turns out not to be whole after all."""
+        self._trust(self._segments[:-1])
+        if not self._segments:
+            return True
+        active = self._segments[-1]
+        size = active.size
+        for indexes_are_new in (False, True):
+            try:
+                if indexes_are_new or (size and active.base_offset in self._without_index):
+                    active.rebuild_indexes(self._interval_bytes)
+                active.load_tail(self._interval_bytes)
+                return True
+            except CorruptBatch as error:
+                _log.warning("%s is not as a clean stop leaves it: %s", active.path, error)
+                active.size = size
+        return False
+
+    def _trust(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            if segment.size and not self._index_is_plausible(segment):
+                _log.warning("the indexes of %s are missing or damaged and are made anew", segment.path)
+                try:
+                    segment.rebuild_indexes(self._interval_bytes)
+                except CorruptBatch as error:
+                    _log.error("%s, in a part of the log that was not checked: %s", segment.path, error)
+
+    def _index_is_plausible(self, segment: Segment) -> bool:
+        if segment.base_offset in self._without_index:
+            return False
+        entry = segment.offsets.last()
+        if entry is not None:
+            return 0 <= entry.value < segment.size and 0 <= entry.key < segment.next_offset - segment.base_offset
+        # Only a batch that starts past the first interval gets an entry.
+        return all(position <= self._interval_bytes for position, _ in islice(segment.headers(), self._interval_bytes))
+
+    def _load_caches(self, names: dict[str, int], limit: int, segments: int) -> None:
+        """Producers and epochs as of offset `limit`, the end of the first `segments` segments."""
+        offsets = sorted(offset for name in names if (offset := parse_offset(name, SNAPSHOT)) is not None)
+        covered = self._segments[:segments]
+        self._producers, self._snapshots = restore_producers(
+            self._disk, self._directory, offsets, limit, covered, self._clock.wall_ms()
+        )
+        if not self._load_epochs(limit):
+            for segment in covered:
+                for _, header in segment.headers():
+                    self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _load_epochs(self, limit: int) -> bool:
+        """Read the checkpoint as far as it tells about offsets below `limit`; False if the log must be asked."""
+        try:
+            self._epochs = Epochs.from_text(self._disk.read_bytes(self._directory / EPOCHS).decode("ascii", "replace"))
+        except FileNotFoundError:
+            return False
+        except EpochsDamaged as error:
+            _log.warning("%s is damaged (%s) and is made anew", self._directory / EPOCHS, error)
+            self._epochs = Epochs()
+            self._epochs.changed = True
+            return False
+        self._epochs.truncate_from(limit)
+        return True
+
+    # With checking
+
+    def _recover(self, names: dict[str, int], recovery_point: int) -> None:
+        first = max((i for i, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
+        self._trust(self._segments[:first])
+        if self._segments:
+            self._load_caches(names, self._segments[first].base_offset, first)
+        checked = first
+        while checked < len(self._segments):
+            self._check_segment(checked, recovery_point)
+            checked += 1
+        for segment in self._segments[first:]:
+            segment.reader().sync_data()
+            if segment.store_indexes():
+                segment.sync_indexes()
+        self._disk.sync_dir(self._directory)
+
+    def _check_segment(self, i: int, recovery_point: int) -> None:
+        segment = self._segments[i]
+        limit = self._segments[i + 1].base_offset if i + 1 < len(self._segments) else None
+        size = segment.size
+        segment.start_indexing()
+        damages: list[Damage] = []
+        good: list[tuple[int, int]] = []
+        for item in scan(segment.reader(), size, segment.base_offset, limit):
+            if isinstance(item, Damage):
+                damages.append(item)
+                continue
+            good.append((item.position, item.position + item.header.size))
+            self._take_over(segment, item)
+        if not damages:
+            self._finish_segment(segment, limit)
+            return
+        torn = damages[-1].to_offset is None and damages[-1].from_offset >= recovery_point
+        if torn and not self._has_batches(i + 1):
+            tail = damages.pop()
+            _log.warning("%s: cutting off %d bytes of an unfinished append at position %d, offset %d: %s", segment.path,
+                         tail.end - tail.position, tail.position, tail.from_offset, tail.reason)  # fmt: skip
+            self._cut(i, tail.position)
+        if damages:
+            self._quarantine(segment, damages, good, limit)
+        self._finish_segment(segment, limit if i + 1 < len(self._segments) else None)
+
+    def _take_over(self, segment: Segment, found: Found, position: int | None = None) -> None:
+        segment.note_batch(found.position if position is None else position, found.header, self._interval_bytes)
+        self._producers.replay(found.header, self._clock.wall_ms())
+        self._epochs.assign(found.header.leader_epoch, found.header.base_offset)
+
+    @staticmethod
+    def _finish_segment(segment: Segment, limit: int | None) -> None:
+        if limit is not None:
+            segment.add_newest_time()
+            segment.next_offset = limit
+
+    def _has_batches(self, first: int) -> bool:
+        return any(
+            find_batch(segment.reader(), 0, segment.size, segment.base_offset, segment.base_offset, None) is not None
+            for segment in self._segments[first:]
+            if segment.size
+        )
+
+    def _cut(self, i: int, position: int) -> None:
+        """End the log at a position of segment `i`; later segments have nothing in them."""
+        while len(self._segments) > i + 1:
+            empty = self._segments.pop()
+            empty.forget_files()
+            for path in (empty.path, *empty.siblings()):
+                self._disk.unlink(path)
+        self._disk.sync_dir(self._directory)
+        writer = self._segments[i].open_writer()
+        writer.truncate(position)
+        self._segments[i].size = position
+
+    def _quarantine(
+        self, segment: Segment, damages: list[Damage], good: list[tuple[int, int]], limit: int | None
+    ) -> None:
+        for damage in damages:
+            upto = damage.to_offset if damage.to_offset is not None else limit
+            _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is kept "
+                       "with the ending %s", segment.path, damage.position, damage.end, damage.reason,
+                       damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
+        repairing = segment.path.with_name(segment.path.name + REPAIRING)
+        source = segment.reader()
+        target = self._disk.open(repairing, create=True)
+        target.truncate(0)
+        for start, end in good:
+            while start < end:
+                piece = source.read(start, min(_COPY_BYTES, end - start))
+                target.append((piece,))
+                start += len(piece)
+        target.sync_data()
+        size = target.size()
+        target.close()
+        repaired = segment.path.with_name(segment.path.name + REPAIRED)
+        segment.forget_files()
+        self._disk.rename(repairing, repaired)
+        self._put_repaired(repaired)
+        segment.start_indexing()
+        for item in scan(segment.reader(), size, segment.base_offset, limit):
+            if isinstance(item, Found):
+                segment.note_batch(item.position, item.header, self._interval_bytes)
+
+
+def restore_producers(
+    disk: Disk, directory: Path, snapshots: list[int], limit: int, segments: list[Segment], now_ms: int
+) -> tuple[Producers, list[int]]:
+    """Producers as of offset `limit`, from the newest sound snapshot up to there and the batches behind it.
+
+    Returns them with the offsets of the snapshots that are left: those past `limit` or damaged are removed.
+    """
+    left = list(snapshots)
+    producers, replay_from = Producers(), 0
+    while left:
+        offset = left[-1]
+        path = directory / offset_name(offset, SNAPSHOT)
+        if offset <= limit:
+            try:
+                producers = Producers.from_snapshot(disk.read_bytes(path), offset)
+            except SnapshotDamaged as error:
+                _log.warning("producer snapshot %s is damaged (%s): using an older one or the log", path, error)
+            except FileNotFoundError:
+                pass
+            else:
+                replay_from = offset
+                break
+        disk.unlink(path)
+        left.pop()
+    for segment in segments:
+        if segment.next_offset <= replay_from:
+            continue
+        for _, header in segment.headers(segment.position_from(replay_from)):
+            if replay_from <= header.base_offset < limit:
+                producers.replay(header, now_ms)
+    return producers, left
+
+
+def finish_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:
+    """Put a compacted file `<base>-<next>.swap` in the place of the segments from `base` up to `next`.
+
+    May be interrupted and called again: the file keeps its name until everything it replaces is gone.
+    """
+    base, upto = (int(part) for part in swap.name.removesuffix(SWAP).split("-"))
+    for name in names:
+        replaced = parse_offset(name, LOG)
+        if replaced is None or not base <= replaced < upto:
+            continue
+        for suffix in (OFFSET_INDEX, TIME_INDEX, LOG):
+            disk.unlink(swap.with_name(offset_name(replaced, suffix)))
+    disk.sync_dir(swap.parent)
+    disk.rename(swap, swap.with_name(offset_name(base, LOG)))

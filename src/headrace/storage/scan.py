@@ -1,0 +1,134 @@
+"""Reading a log file that may be damaged: which of its bytes are whole batches, and which are not."""
+
+import re
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.model.errors import CorruptBatch
+from headrace.records.batch import (
+    CRC_COVERS_FROM,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    check_batch,
+    read_header,
+)
+from headrace.runtime.disk import DiskFile
+
+_WINDOW = 4 * 1024 * 1024
+_MAX_OFFSET_DELTA = 2**31 - 1
+_HIGH_HALF = Struct(">I")
+
+
+class Damage(NamedTuple):
+    """Bytes of a log file that are no valid batches."""
+
+    position: int
+    end: int
+    from_offset: int
+    """The first offset that may be lost."""
+    to_offset: int | None
+    """The base offset of the valid batch that follows in the file; None at the end of the file."""
+    reason: str
+
+
+class Found(NamedTuple):
+    """A valid batch of a log file."""
+
+    position: int
+    header: BatchHeader
+
+
+def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) -> Iterator[Found | Damage]:
+    """Every byte of a segment's file in order, as valid batches and as damage between or behind them.
+
+    Valid means: whole, version 2, right checksum, offsets that grow, from `base_offset` on and below `limit_offset`.
+    """
+    expected = base_offset
+    position = 0
+    window, window_at = b"", 0
+    while position < size:
+        if position + HEADER_SIZE > window_at + len(window) or position < window_at:
+            window, window_at = file.read(position, min(_WINDOW, size - position)), position
+        try:
+            at = position - window_at
+            header = None
+            if at + LOG_OVERHEAD <= len(window) and len(window) - at >= HEADER_SIZE:
+                header = read_header(window, at)
+                if at + header.size > len(window) and window_at != position:
+                    window, window_at, at = file.read(position, min(_WINDOW, size - position)), position, 0
+            if header is None or at + header.size <= len(window):
+                header = check_batch(window, at)
+            else:
+                _check_large(file, position, size, header)
+            _check_offsets(header, expected, base_offset, limit_offset)
+        except CorruptBatch as error:
+            found = find_batch(file, position + 1, size, expected, base_offset, limit_offset)
+            end = found.position if found else size
+            yield Damage(position, end, expected, found.header.base_offset if found else None, str(error))
+            position = end
+            continue
+        yield Found(position, header)
+        position += header.size
+        expected = header.next_offset
+
+
+def find_batch(
+    file: DiskFile, position: int, size: int, expected: int, base_offset: int, limit_offset: int | None
+) -> Found | None:
+    """The first valid batch that starts at or after `position`, wherever in the bytes that is."""
+    highest = min(base_offset + _MAX_OFFSET_DELTA, limit_offset - 1 if limit_offset is not None else 2**63 - 1)
+    highs = {_HIGH_HALF.pack(offset >> 32) for offset in (expected, highest)}
+    # The upper half of a base offset can only have these values, and twelve bytes on stands the version. The group
+    # is looked ahead to because candidates may overlap.
+    pattern = re.compile(b"(?=(?:%b).{12}%b)" % (b"|".join(map(re.escape, highs)), bytes([MAGIC])), re.DOTALL)
+    while size - position >= HEADER_SIZE:
+        window = file.read(position, min(_WINDOW, size - position))
+        for match in pattern.finditer(window):
+            at = match.start()
+            if at + HEADER_SIZE > len(window):
+                break
+            header = read_header(window, at)
+            if not HEADER_SIZE <= header.size <= size - position - at:
+                continue
+            try:
+                _check_offsets(header, expected, base_offset, limit_offset)
+                _check_large(file, position + at, size, header)
+            except CorruptBatch:
+                continue
+            return Found(position + at, header)
+        if len(window) < _WINDOW:
+            return None
+        position += len(window) - HEADER_SIZE + 1
+    return None
+
+
+def _check_offsets(header: BatchHeader, expected: int, base_offset: int, limit_offset: int | None) -> None:
+    if header.last_offset_delta < 0 or header.base_offset < expected:
+        raise CorruptBatch(f"offset {header.base_offset} comes where {expected} or more was expected")
+    if header.last_offset - base_offset > _MAX_OFFSET_DELTA:
+        raise CorruptBatch(f"offset {header.last_offset} is too far from the segment's base {base_offset}")
+    if limit_offset is not None and header.last_offset >= limit_offset:
+        raise CorruptBatch(f"offset {header.last_offset} belongs into the next segment, which starts at {limit_offset}")
+
+
+def _check_large(file: DiskFile, position: int, size: int, header: BatchHeader) -> None:
+    """`check_batch` for a batch of any size, in bounded memory."""
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"record batch version {header.magic} is not supported, only version 2")
+    if not HEADER_SIZE <= header.size <= size - position:
+        raise CorruptBatch(f"a record batch claims {header.size} bytes, {size - position} are there")
+    at, end = position + CRC_COVERS_FROM, position + header.size
+    crc = 0
+    while at < end:
+        piece = file.read(at, min(_WINDOW, end - at))
+        if not piece:
+            raise CorruptBatch("a record batch is cut off")
+        crc = crc32c(piece, crc)
+        at += len(piece)
+    if crc != header.crc:
+        raise CorruptBatch("a record batch has a wrong checksum")

@@ -1,0 +1,354 @@
+"""The segments of a log, and every change to them but an append: rolling, truncating, removing, replacing.
+
+`Log` builds on this. Each change is made so that a stop at any point in it is either undone or finished by `recovery`:
+what must not come back goes durably first, what refers to something goes before the thing itself.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+from zlib import crc32
+
+from headrace.config.topic import TopicSettings
+from headrace.model.errors import LogClosed, OffsetOutOfRange, StorageFailed
+from headrace.records.batch import BatchHeader
+from headrace.runtime.clock import Clock
+from headrace.runtime.disk import Disk
+from headrace.storage.epochs import Epochs
+from headrace.storage.files import LOG, SNAPSHOT, SWAP, FilePool, offset_name, storage_error
+from headrace.storage.producers import Producers
+from headrace.storage.recovery import Loaded, restore_producers
+from headrace.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+class LogStructure:
+    """See the module. The attributes are read by others, and written only by the log itself."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: TopicSettings,
+        loaded: Loaded,
+        *,
+        disk: Disk,
+        clock: Clock,
+        files: FilePool,
+        persist: Callable[["LogStructure"], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.producers: Producers = loaded.producers
+        self.epochs: Epochs = loaded.epochs
+        self.segments: list[Segment] = loaded.segments
+        """In order; the last is the active one. Replaced, never changed in place: iterate over it in any thread."""
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.flushed_offset = loaded.end_offset
+        self._disk = disk
+        self._clock = clock
+        self._files = files
+        self._persist = persist
+        self._snapshots = loaded.snapshots
+        self._active = self.segments[-1]
+        self._active.next_offset = self.end_offset
+        self._closed_bytes = sum(segment.size for segment in self.segments[:-1])
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._starts: dict[int, int] = {}
+        """Positions of recent batches in the active segment by base offset: where readers at the tail start and end."""
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._unsynced: list[Segment] = []
+        """Closed segments that no flush has covered yet. While there are any, the directory is to be synced too."""
+        self._new_snapshots: list[tuple[int, bytes]] = []
+        self._generation = 0
+        """Raised by a truncation: a flush that was begun before says nothing about the log after it."""
+        self._doomed: list[tuple[int, Path]] = []
+        """Removed segments' files, with the time when they may go."""
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"<Log {self.directory.name} [{self.start_offset}, {self.end_offset})>"
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: TopicSettings) -> None:
+        """New settings take effect with the next operation."""
+        self._settings = settings
+        self._segment_bytes = settings.segment_bytes
+        self._interval_bytes = settings.index_interval_bytes
+        self._update_roll_age()
+
+    def _update_roll_age(self) -> None:
+        # The same share of the jitter each time for a segment, different between partitions.
+        jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        share = crc32(str(self._active.path).encode()) / 2**32
+        self._roll_age_ms = self._settings.segment_ms - int(jitter_ms * share)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_bytes + self._active.size
+
+    @property
+    def active(self) -> Segment:
+        return self._active
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def fail(self, error: BaseException) -> None:
+        """A sync or write failed for good: refuse every later append and flush. Reads go on."""
+        if self._failure is None:
+            self._failure = error
+            _log.error("%s takes no more writes: %s", self.directory, error)
+
+    def _check_writable(self) -> None:
+        if self._closed or self._failure is not None:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        if self._closed:
+            raise LogClosed(f"{self.directory.name} is closed")
+        raise StorageFailed(f"{self.directory} takes no more writes since it failed: {self._failure}")
+
+    def _locate(self, offset: int) -> tuple[Segment, int, BatchHeader] | None:
+        """The first batch that ends at or after `offset`, in whichever segment it is."""
+        for segment in self.segments[max(0, bisect_right(self._bases, offset) - 1) :]:
+            if segment.size:
+                found = segment.locate(offset)
+                if found is not None:
+                    return segment, *found
+        return None
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        self.segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        self._closed_bytes = sum(segment.size for segment in segments[:-1])
+        if self.segments[-1] is not self._active:
+            self._active = self.segments[-1]
+            self._starts = {}
+            self._update_roll_age()
+
+    # Rolling
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Close the active segment and start one at the end offset (or at a later one); an empty one is kept.
+
+        Raises `DiskFull` or `StorageFailed`, and the log goes on in the old segment.
+        """
+        self._check_writable()
+        old = self._active
+        if not old.size:
+            return
+        base = self.end_offset if base_offset is None else base_offset
+        new = self._create_segment(base)
+        old.add_newest_time()
+        old.store_indexes()
+        old.next_offset = base
+        self._unsynced.append(old)
+        self._new_snapshots.append((base, self.producers.to_snapshot(base)))
+        self._set_segments([*self.segments, new])
+        self.end_offset = base
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self.directory, base_offset, self._files, created_ms=self._clock.wall_ms())
+        try:
+            segment.open_writer(create=True)
+        except OSError as error:
+            raise storage_error(error, f"creating {segment.path}") from error
+        return segment
+
+    # Truncating: blocking, and rare
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on, durably. Where it lies inside a batch, the whole batch goes.
+
+        `end_offset` is then `offset`, or the base offset of the batch that was cut out.
+        """
+        self._check_writable()
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        found = self._locate(offset)
+        new_end = min(offset, found[2].base_offset) if found else offset
+        kept = [segment for segment in self.segments if segment.base_offset <= new_end]
+        try:
+            self._lower_end(new_end)
+            self._remove_last(self.segments[len(kept) :])
+            last = kept[-1]
+            last.next_offset = new_end
+            self._set_segments(kept)
+            if found is not None and found[0] is last:
+                writer = last.writer or last.open_writer()
+                writer.truncate(found[1])
+                writer.sync_data()
+                last.size = found[1]
+                last.offsets.keep_below(key=new_end - last.base_offset)
+                last.times.keep_below(value=new_end - last.base_offset)
+            last.load_tail(self._interval_bytes)
+            last.next_offset = new_end
+        except OSError as error:
+            self.fail(error)
+            raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
+        self._starts = {}
+        self.epochs.truncate_from(new_end)
+        self.producers, self._snapshots = restore_producers(
+            self._disk, self.directory, self._snapshots, new_end, self.segments, self._clock.wall_ms()
+        )
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything, durably, and go on at `offset`, which may be anything."""
+        self._check_writable()
+        try:
+            self._lower_end(min(offset, self.start_offset))
+            self.end_offset = self.flushed_offset = self.start_offset = offset
+            old = self.segments
+            if old[0].base_offset == offset:
+                # The new segment would have the same name: this one is emptied instead.
+                self._remove_last(old[1:])
+                first = old[0]
+                first.offsets.clear()
+                first.times.clear()
+                (first.writer or first.open_writer()).truncate(0)
+                first.size = 0
+                first.load_tail(self._interval_bytes)
+                self._set_segments([first])
+            else:
+                self._remove_last(old)
+                self._set_segments([self._create_segment(offset)])
+            self._disk.sync_dir(self.directory)
+            if self._persist is not None:
+                self._persist(self)
+        except OSError as error:
+            self.fail(error)
+            raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
+        self._starts = {}
+        self.epochs.clear()
+        self.producers.clear()
+
+    def _lower_end(self, new_end: int) -> None:
+        """Before bytes go: no checkpoint and no snapshot may claim any more that they are there."""
+        self._generation += 1
+        self.end_offset = new_end
+        self.start_offset = min(self.start_offset, new_end)
+        if self.flushed_offset > new_end:
+            self.flushed_offset = new_end
+            if self._persist is not None:
+                self._persist(self)
+        self._new_snapshots = [(at, data) for at, data in self._new_snapshots if at <= new_end]
+        for at in [at for at in self._snapshots if at > new_end]:
+            self._disk.unlink(self.directory / offset_name(at, SNAPSHOT))
+            self._snapshots.remove(at)
+        self._disk.sync_dir(self.directory)
+
+    def _remove_last(self, segments: Sequence[Segment]) -> None:
+        """Remove segments from the last on, so that a stop in between leaves no hole."""
+        for segment in reversed(segments):
+            segment.forget_files()
+            for path in (segment.path, *segment.siblings()):
+                self._disk.unlink(path)
+            self._disk.sync_dir(self.directory)
+        gone = set(segments)
+        self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+
+    # Removing from the front
+
+    def advance_start(self, offset: int) -> None:
+        """Raise the start offset, durably, and remove the segments that lie wholly below it. `OffsetOutOfRange`."""
+        self._check_writable()
+        if offset > self.end_offset:
+            raise OffsetOutOfRange(f"offset {offset} lies past the end of {self.directory.name}, {self.end_offset}")
+        if offset <= self.start_offset:
+            return
+        before = self.start_offset
+        self.start_offset = offset
+        try:
+            if self._persist is not None:
+                self._persist(self)
+        except OSError as error:
+            self.start_offset = before
+            raise storage_error(error, f"writing the start offset of {self.directory.name}") from error
+        self.remove_segments_below(offset)
+
+    def remove_segments_below(self, offset: int) -> int:
+        """Remove the closed segments that lie wholly below `offset`, oldest first; returns how many.
+
+        Their files stay for `file.delete.delay.ms` under another name.
+        """
+        self._check_writable()
+        removed = 0
+        due_ms = self._clock.wall_ms() + self._settings.file_delete_delay_ms
+        try:
+            for segment in self.segments[:-1]:
+                if segment.next_offset > offset:
+                    break
+                self._doomed.append((due_ms, segment.mark_deleted()))
+                if segment in self._unsynced:
+                    self._unsynced.remove(segment)
+                removed += 1
+        except OSError as error:
+            raise storage_error(error, f"removing a segment of {self.directory.name}") from error
+        finally:
+            if removed:
+                self._set_segments(self.segments[removed:])
+                self.start_offset = max(self.start_offset, self.segments[0].base_offset)
+                self.epochs.truncate_before(self.start_offset)
+                self._snapshots = [at for at in self._snapshots if at >= self.segments[0].base_offset]
+        return removed
+
+    def purge_deleted(self) -> None:
+        """Remove the files of removed segments whose time has come."""
+        now_ms = self._clock.wall_ms()
+        while self._doomed and self._doomed[0][0] <= now_ms:
+            self._disk.unlink(self._doomed[0][1])
+            del self._doomed[0]
+
+    def expire_producers(self, expiry_ms: int) -> int:
+        """Forget producers not heard of for that long; returns how many."""
+        return self.producers.expire(self._clock.wall_ms() - expiry_ms)
+
+    # Replacing
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a compacted segment (`Segment.over_cleaned_file`, synced) in the place of closed neighbours.
+
+        Blocking for a few renames. A stop in between is finished by recovery, once the first rename is done.
+        """
+        self._check_writable()
+        first = self.segments.index(old[0])
+        if self.segments[first : first + len(old)] != list(old) or old[-1] is self._active:
+            raise ValueError("only closed segments that follow each other can be replaced")
+        base, upto = old[0].base_offset, old[-1].next_offset
+        swap = self.directory / f"{base:020d}-{upto:020d}{SWAP}"
+        try:
+            self._disk.rename(new.path, swap)
+            for segment in old:
+                segment.forget_files()
+                for path in (segment.offsets.path, segment.times.path, segment.path):
+                    self._disk.unlink(path)
+            self._disk.sync_dir(self.directory)
+            new.next_offset = upto
+            self._disk.rename(swap, self.directory / offset_name(base, LOG))
+            new.take_names(self.directory)
+        except OSError as error:
+            self.fail(error)
+            raise StorageFailed(f"replacing segments of {self.directory} failed: {error}") from error
+        gone = set(old)
+        self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+        self._set_segments([*self.segments[:first], new, *self.segments[first + len(old) :]])

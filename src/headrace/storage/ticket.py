@@ -1,0 +1,57 @@
+"""What one flush of a log must put on disk, handed from the event loop to a worker thread and back."""
+
+from pathlib import Path
+
+from headrace.model.errors import StorageFailed
+from headrace.runtime.disk import Disk, DiskFile
+from headrace.storage.files import is_disk_full, storage_error
+from headrace.storage.segment import Segment
+
+
+class FlushTicket:
+    """Made by `Log.begin_flush`, run by a worker with `sync`, given back to `Log.complete_flush`."""
+
+    __slots__ = ("closed", "directory", "disk", "end_offset", "epochs", "files", "generation", "new_names", "snapshots")
+
+    def __init__(self, disk: Disk, directory: Path, end_offset: int, generation: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.end_offset = end_offset
+        self.generation = generation
+        self.files: list[DiskFile] = []
+        """Log files with bytes that may not be on disk, oldest first."""
+        self.closed: list[Segment] = []
+        """Segments closed since the last flush, whose indexes are to be synced too."""
+        self.new_names = False
+        """Whether segments were created, so that the directory is to be synced too."""
+        self.epochs: tuple[Path, bytes] | None = None
+        self.snapshots: list[tuple[Path, bytes]] = []
+
+    def sync(self) -> None:
+        """Blocking. When it returns, every record below `end_offset` survives a power failure.
+
+        Raises `StorageFailed` when a sync fails, which is final: what the system kept of the data is not known any
+        more, and asking again may be answered with success. `DiskFull` when there was no room for the epoch
+        checkpoint: nothing is lost then, and the flush may be tried again.
+        """
+        try:
+            for file in self.files:
+                file.sync_data()
+            for segment in self.closed:
+                segment.sync_indexes()
+            if self.new_names:
+                self.disk.sync_dir(self.directory)
+        except OSError as error:
+            raise StorageFailed(f"syncing {self.directory} failed: {error}") from error
+        if self.epochs is not None:
+            path, data = self.epochs
+            try:
+                self.disk.write_atomic(path, data)
+            except OSError as error:
+                raise storage_error(error, f"writing {path}") from error
+        for path, data in self.snapshots:
+            try:
+                self.disk.write_atomic(path, data)
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise StorageFailed(f"writing {path} failed: {error}") from error

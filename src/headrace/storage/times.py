@@ -1,0 +1,66 @@
+"""Finding records by time. Reads and decompresses batches, so it may take a while: run it in a worker thread."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.records.batch import BatchHeader
+from headrace.records.reader import Record, iter_records
+from headrace.storage.segment import Segment
+
+
+class Dated(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_from(segments: Sequence[Segment], start_offset: int, below: int, timestamp: int) -> Dated | None:
+    """The first record from `start_offset` up to `below` that is not older than `timestamp`."""
+    for segment in segments:
+        if segment.max_timestamp < timestamp or not segment.size:
+            continue
+        # Batches before the one this entry tells of are older than the entry, which is not younger than what is asked.
+        entry = segment.times.floor(timestamp)
+        scan_from = segment.position_from(segment.base_offset + entry.value) if entry else 0
+        for position, header in segment.headers(scan_from):
+            if header.base_offset >= below:
+                return None
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for record in _records(segment, position, header):
+                if record.timestamp >= timestamp and start_offset <= record.offset < below:
+                    return Dated(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def newest(segments: Sequence[Segment], start_offset: int, below: int) -> Dated | None:
+    """The first record that has the newest timestamp of all between `start_offset` and `below`."""
+    best: Dated | None = None
+    for segment in sorted(segments, key=lambda segment: -segment.max_timestamp):
+        if not segment.size or segment.max_timestamp < 0 or segment.base_offset >= below:
+            continue
+        if best is not None and segment.max_timestamp <= best.timestamp:
+            break
+        found = segment.locate(segment.max_timestamp_offset)
+        if found is not None and found[1].base_offset >= start_offset and found[1].last_offset < below:
+            candidates = [found]
+        else:
+            # What the segment has newest lies outside the bounds: look at every batch inside them.
+            candidates = [
+                (position, header)
+                for position, header in segment.headers()
+                if header.last_offset >= start_offset and header.base_offset < below
+            ]
+        for position, header in candidates:
+            if best is not None and header.max_timestamp <= best.timestamp:
+                continue
+            for record in _records(segment, position, header):
+                if start_offset <= record.offset < below and (best is None or record.timestamp > best.timestamp):
+                    best = Dated(record.offset, record.timestamp, header.leader_epoch)
+    return best
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
+    return list(iter_records(segment.reader().read(position, header.size), header))
