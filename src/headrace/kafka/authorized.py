@@ -1,0 +1,41 @@
+"""Authorized operations (KIP-430), as a broker without access control reports them: everything the resource knows.
+
+Each operation is a bit whose number is Kafka's number of the operation.
+"""
+
+from enum import IntEnum
+
+NOT_ASKED = -(2**31)
+"""What an answer holds when the client did not ask."""
+
+
+class Operation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+def _bits(*operations: Operation) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_ON_BOTH = _bits(
+    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+)
+_TOPIC = _ON_BOTH | _bits(Operation.READ, Operation.WRITE, Operation.DELETE)
+_CLUSTER = _ON_BOTH | _bits(Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE)
+
+
+def on_topic(asked: bool) -> int:
+    return _TOPIC if asked else NOT_ASKED
+
+
+def on_cluster(asked: bool) -> int:
+    return _CLUSTER if asked else NOT_ASKED

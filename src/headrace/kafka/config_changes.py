@@ -1,0 +1,92 @@
+"""Changing settings, for AlterConfigs and IncrementalAlterConfigs: which resource is meant, and who carries it out."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.cluster.metadata import Metadata, SettingsEdit
+from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.settings import Setting
+from headrace.config.topic import TOPIC_SETTINGS
+from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopic
+from headrace.model.ids import TopicName
+from headrace.model.image import TopicImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+InForce = Callable[[str], str]
+"""The value in force of a setting, as text: what a list is appended to when it was not set before."""
+
+MakeEdit = Callable[[Sequence[Any], Mapping[str, Setting], InForce], SettingsEdit]
+"""From a resource's changes in the request, the settings it has and their values, to the change; `HeadraceError` if
+the changes are not well formed."""
+
+
+async def alter_resources(ctx: Context, request: Any, response: Any, make_edit: MakeEdit) -> Answer:
+    """Change each resource on its own, and answer for each."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    answers = []
+    for resource in request.resources:
+        error, message = ErrorCode.none, None
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                raise ProtocolError("a resource must appear only once in a request")
+            await _alter(ctx.services.metadata, resource, make_edit, validate_only=request.validate_only)
+        except HeadraceError as failure:
+            error, message = error_code(failure), error_message(failure)
+        answers.append(
+            make(
+                ctx.schema.AlterConfigsResourceResponse,
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return make(response, throttle_time=NO_THROTTLE, responses=tuple(answers))
+
+
+async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
+    names = Counter(config.name for config in resource.configs)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ProtocolError(f"a setting must appear only once for a resource: {', '.join(twice)}")
+    if resource.resource_type == ResourceType.TOPIC:
+        topic = existing_topic(metadata, resource.resource_name)
+        settings = metadata.topic_settings(topic)
+        edit = make_edit(
+            resource.configs,
+            TOPIC_SETTINGS,
+            lambda name: TOPIC_SETTINGS[name].render(getattr(settings, TOPIC_SETTINGS[name].attribute)),
+        )
+        await metadata.alter_topic_settings(topic.name, edit, validate_only=validate_only)
+    else:
+        broker_id = named_broker(metadata, resource.resource_type, resource.resource_name)
+        edit = make_edit(
+            resource.configs,
+            BROKER_SETTINGS,
+            lambda name: BROKER_SETTINGS[name].render(metadata.settings.value(name)),
+        )
+        await metadata.alter_broker_settings(broker_id, edit, validate_only=validate_only)
+
+
+def existing_topic(metadata: Metadata, name: str) -> TopicImage:
+    topic = metadata.image.topics.get(TopicName(name))
+    if topic is None:
+        raise UnknownTopic(f"the topic {name} does not exist")
+    return topic
+
+
+def named_broker(metadata: Metadata, resource_type: int, name: str) -> int | None:
+    """The broker a resource names: this one, or None for all of them. Anything else is refused."""
+    if resource_type != ResourceType.BROKER:
+        raise ProtocolError(f"settings of resource type {resource_type} are not supported: use topic (2) or broker (4)")
+    if not name:
+        return None
+    if name != str(metadata.broker_id):
+        raise ProtocolError(f"this is broker {metadata.broker_id}: ask for it, or with an empty name for all brokers")
+    return metadata.broker_id

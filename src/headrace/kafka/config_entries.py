@@ -1,0 +1,102 @@
+"""Settings as DescribeConfigs shows them: the value in force, where it comes from, and what it would be otherwise.
+
+The places a value can come from, the strongest first:
+
+    1  the topic
+    2  this broker, changed while running
+    3  all brokers, changed while running
+    4  this broker's flags, environment or config file
+    5  the default
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from headrace.cluster.metadata import Metadata
+from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.settings import Kind, Setting
+from headrace.config.topic import TOPIC_SETTINGS
+from headrace.model.image import TopicImage
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+class Source(IntEnum):
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    STARTUP = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """One place where a value is set, and under which name."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Entry(NamedTuple):
+    setting: Setting
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+    """Every place where it is set, the strongest first; never empty."""
+
+    @property
+    def value(self) -> str | None:
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> Source:
+        return self.synonyms[0].source
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.setting.kind is Kind.PASSWORD
+
+
+def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[Entry]:
+    """Every setting of a topic."""
+    for row in TOPIC_SETTINGS.values():
+        synonyms: list[Synonym] = []
+        if row.name in topic.settings:
+            synonyms.append(Synonym(row.name, _shown(row, topic.settings[row.name]), Source.TOPIC))
+        if row.broker_name is not None:
+            synonyms.extend(_broker_synonyms(metadata, BROKER_SETTINGS[row.broker_name]))
+        yield Entry(row, False, tuple(synonyms))
+
+
+def broker_entries(metadata: Metadata) -> Iterator[Entry]:
+    """Every setting of this broker."""
+    for row in BROKER_SETTINGS.values():
+        yield Entry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
+
+
+def all_brokers_entries(metadata: Metadata) -> Iterator[Entry]:
+    """The settings that were changed for all brokers while running."""
+    for name, text in metadata.image.broker_settings.items():
+        row = BROKER_SETTINGS[name]
+        yield Entry(row, False, (Synonym(name, _shown(row, text), Source.ALL_BROKERS),))
+
+
+def _broker_synonyms(metadata: Metadata, row: Setting) -> Iterator[Synonym]:
+    image, boot = metadata.image, metadata.boot_settings
+    for source, texts in (
+        (Source.BROKER, image.settings_by_broker.get(metadata.broker_id, {})),
+        (Source.ALL_BROKERS, image.broker_settings),
+    ):
+        if row.name in texts:
+            yield Synonym(row.name, _shown(row, texts[row.name]), source)
+    if row.name in boot.given:
+        yield Synonym(row.name, _shown(row, row.render(boot.value(row.name))), Source.STARTUP)
+    yield Synonym(row.name, _shown(row, row.render(row.default)), Source.DEFAULT)
+
+
+def _shown(row: Setting, text: str) -> str | None:
+    """The text of a value, unless it is a secret."""
+    return None if row.kind is Kind.PASSWORD else text

@@ -1,0 +1,29 @@
+"""AlterConfigs (33), versions 0-2: replace all settings that are set on a topic or a running broker.
+
+Whatever the request does not name goes back to its default. Each resource succeeds or fails as a whole; an unknown or
+invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take effect
+without a restart can be changed on a broker.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.cluster.metadata import SettingsEdit
+from headrace.config.settings import Setting
+from headrace.kafka.config_changes import InForce, alter_resources
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.errors import ProtocolError
+
+KEY = 33
+
+
+@handles(KEY, 0, 2)
+async def alter_configs(ctx: Context, request: Any) -> Answer:
+    return await alter_resources(ctx, request, ctx.schema.AlterConfigsResponse, _replace_all)
+
+
+def _replace_all(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
+    if empty := [config.name for config in configs if config.value is None]:
+        raise ProtocolError(f"a setting needs a value: {', '.join(empty)}")
+    replacement = {config.name: config.value for config in configs}
+    return lambda _: replacement

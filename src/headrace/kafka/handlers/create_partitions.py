@@ -1,0 +1,41 @@
+"""CreatePartitions (37), versions 0-3: give a topic more partitions.
+
+`count` is the new total and must be an increase. An assignment, if there is one, names the replicas of each new
+partition, as many as the topic has. A topic named twice in a request is INVALID_REQUEST. The new partitions are usable
+when the answer leaves; the timeout of the request is not needed.
+"""
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError, ProtocolError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 37
+
+
+@handles(KEY, 0, 3)
+async def create_partitions(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in {topic.name: topic for topic in request.topics}.values():
+        error, message = ErrorCode.none, None
+        try:
+            if counts[wanted.name] > 1:
+                raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
+            assignment = None if wanted.assignments is None else [entry.broker_ids for entry in wanted.assignments]
+            await ctx.services.metadata.add_partitions(
+                wanted.name, wanted.count, assignment, validate_only=request.validate_only
+            )
+        except HeadraceError as failure:
+            error, message = error_code(failure), error_message(failure)
+        results.append(
+            make(schema.CreatePartitionsTopicResult, name=wanted.name, error_code=error, error_message=message)
+        )
+    return make(schema.CreatePartitionsResponse, throttle_time=NO_THROTTLE, results=tuple(results))

@@ -1,0 +1,105 @@
+"""CreateTopics (19), versions 2-7: create topics with partitions, replicas and settings.
+
+- -1 partitions or replicas stand for this broker's defaults. A manual assignment goes with -1 for both, else
+  INVALID_REQUEST. A name that appears twice in a request is INVALID_REQUEST and creates nothing.
+- A topic is durable and usable when the answer leaves; the timeout of the request is not needed.
+- validate_only checks everything and changes nothing.
+- From v5 on the answer tells partitions, replicas and every setting of the topic; from v7 on its id.
+"""
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.config_entries import topic_entries
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError
+from headrace.model.image import TopicImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 19
+DEFAULT = -1
+
+
+@handles(KEY, 2, 7)
+async def create_topics(ctx: Context, request: Any) -> Answer:
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if counts[wanted.name] > 1:
+                raise ProtocolError(f"the topic {wanted.name} appears more than once in the request")
+            topic = await _create(ctx, wanted, validate_only=request.validate_only)
+            results.append(_created(ctx, topic, validate_only=request.validate_only))
+        except HeadraceError as failure:
+            results.append(_failed(ctx, wanted.name, failure))
+    return make(ctx.schema.CreateTopicsResponse, throttle_time=NO_THROTTLE, topics=tuple(results))
+
+
+async def _create(ctx: Context, wanted: Any, *, validate_only: bool) -> TopicImage:
+    assignment = None
+    if wanted.assignments:
+        if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
+            raise ProtocolError("with a manual assignment, partitions and replication factor must both be -1")
+        assignment = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
+        if len(assignment) != len(wanted.assignments):
+            raise ProtocolError("a manual assignment names a partition more than once")
+    return await ctx.services.metadata.create_topic(
+        wanted.name,
+        partitions=None if wanted.num_partitions == DEFAULT else wanted.num_partitions,
+        replication_factor=None if wanted.replication_factor == DEFAULT else wanted.replication_factor,
+        assignment=assignment,
+        settings=_settings(wanted),
+        validate_only=validate_only,
+    )
+
+
+def _settings(wanted: Any) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise InvalidSettings(f"the setting {config.name} has no value")
+        if config.name in settings:
+            raise ProtocolError(f"the setting {config.name} appears more than once")
+        settings[config.name] = config.value
+    return settings
+
+
+def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> Any:
+    schema = ctx.schema
+    configs = ()
+    if hasattr(schema, "CreatableTopicConfigs"):
+        configs = tuple(
+            schema.CreatableTopicConfigs(
+                name=entry.setting.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=int(entry.source),
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in topic_entries(ctx.services.metadata, topic)
+        )
+    return make(
+        schema.CreatableTopicResult,
+        name=topic.name,
+        topic_id=None if validate_only else topic.topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+        configs=configs,
+    )
+
+
+def _failed(ctx: Context, name: str, failure: HeadraceError) -> Any:
+    return make(
+        ctx.schema.CreatableTopicResult,
+        name=name,
+        topic_id=None,
+        error_code=error_code(failure),
+        error_message=error_message(failure),
+        configs=(),
+    )

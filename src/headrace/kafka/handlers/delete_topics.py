@@ -1,0 +1,91 @@
+"""DeleteTopics (20), versions 1-6: delete topics, by name or, from v6 on, by id.
+
+- The deletion is durable when the answer leaves, and the topic is gone for every later request; the timeout of the
+  request is not needed. Folders are removed afterwards, also if the broker is killed in between.
+- A topic named twice, by name or by id, an entry with both and one with neither are INVALID_REQUEST.
+- `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, before v3 INVALID_REQUEST.
+"""
+
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 20
+
+
+class Wanted(NamedTuple):
+    """A topic to delete as the client named it."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+class Outcome(NamedTuple):
+    name: str | None
+    topic_id: UUID | None
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+@handles(KEY, 1, 6)
+async def delete_topics(ctx: Context, request: Any) -> Answer:
+    if ctx.version >= 6:
+        wanted = [Wanted(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [Wanted(name, None) for name in request.topic_names]
+    image = ctx.services.metadata.image
+    counts = Counter(_resolve(image, topic) for topic in wanted)
+    outcomes = [await _delete(ctx, image, topic, counts) for topic in dict.fromkeys(wanted)]
+    schema = ctx.schema
+    return make(
+        schema.DeleteTopicsResponse,
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            make(
+                schema.DeletableTopicResult,
+                name=outcome.name,
+                topic_id=outcome.topic_id,
+                error_code=outcome.error,
+                error_message=outcome.message,
+            )
+            for outcome in outcomes
+        ),
+    )
+
+
+def _resolve(image: ClusterImage, wanted: Wanted) -> str | UUID | None:
+    """The name of the topic that is meant if it exists, else what the client said."""
+    if wanted.topic_id is None:
+        return wanted.name
+    return image.topic_names.get(wanted.topic_id, wanted.topic_id)
+
+
+async def _delete(ctx: Context, image: ClusterImage, wanted: Wanted, counts: Counter[str | UUID | None]) -> Outcome:
+    if not ctx.services.metadata.settings.delete_topic_enable:
+        disabled = ErrorCode.topic_deletion_disabled if ctx.version >= 3 else ErrorCode.invalid_request
+        return Outcome(*wanted, disabled, "deleting topics is switched off: delete.topic.enable=false")
+    if (wanted.name is None) == (wanted.topic_id is None):
+        return Outcome(
+            *wanted, ErrorCode.invalid_request, "a topic must be named by its name or by its id, not by both"
+        )
+    meant = _resolve(image, wanted)
+    if counts[meant] > 1:
+        return Outcome(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
+    if isinstance(meant, UUID):
+        return Outcome(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
+    name = TopicName(str(meant))
+    try:
+        await ctx.services.metadata.delete_topic(name)
+    except HeadraceError as failure:
+        return Outcome(*wanted, error_code(failure), error_message(failure))
+    return Outcome(name, image.topics[name].topic_id)

@@ -1,0 +1,60 @@
+"""DescribeCluster (60), versions 0-2: the cluster's id, controller and brokers.
+
+- From v1 on the client says whether it wants brokers or controllers. Controllers have no endpoint of their own here:
+  MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for a type that does not exist.
+- v2 may ask for fenced brokers; a broker that is fenced is not in the image, so none is listed as such.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka import authorized, views
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 60
+BROKERS, CONTROLLERS = 1, 2
+
+
+@handles(KEY, 0, 2)
+def describe_cluster(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    endpoint_type = getattr(request, "endpoint_type", BROKERS)
+    if endpoint_type != BROKERS:
+        return make(
+            schema.DescribeClusterResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=(
+                ErrorCode.mismatched_endpoint_type
+                if endpoint_type == CONTROLLERS
+                else ErrorCode.unsupported_endpoint_type
+            ),
+            error_message="this is an endpoint of a broker: ask it for brokers (endpoint type 1)",
+            endpoint_type=BROKERS,
+            cluster_id="",
+            brokers=(),
+        )
+    image = ctx.services.metadata.image
+    return make(
+        schema.DescribeClusterResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=tuple(
+            make(
+                schema.DescribeClusterBroker,
+                broker_id=broker.broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.rack,
+                is_fenced=False,
+            )
+            for broker, endpoint in views.brokers(ctx, image)
+        ),
+        cluster_authorized_operations=authorized.on_cluster(request.include_cluster_authorized_operations),
+    )

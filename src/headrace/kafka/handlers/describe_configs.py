@@ -1,0 +1,82 @@
+"""DescribeConfigs (32), versions 1-4: the settings in force of topics and of this broker.
+
+- Every setting is there, the defaults included, with its source; from v3 on with its type and, if asked for, its doc.
+- A list of names selects; null, and in deference to old clients an empty list, mean all.
+- Synonyms, if asked for, are all the places where the value is set, the strongest first.
+- Broker "" stands for what was changed for all brokers while running; another broker's id is INVALID_REQUEST: ask it.
+- Secrets are told as null and marked.
+
+Differences from Kafka: broker loggers, client metrics and groups have no settings here (INVALID_REQUEST).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.cluster.topics import check_name
+from headrace.kafka.config_changes import existing_topic, named_broker
+from headrace.kafka.config_entries import Entry, ResourceType, all_brokers_entries, broker_entries, topic_entries
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 32
+
+
+@handles(KEY, 1, 4)
+def describe_configs(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    results = []
+    for resource in request.resources:
+        error, message, configs = ErrorCode.none, None, ()
+        try:
+            wanted = frozenset(resource.configuration_keys or ())
+            configs = tuple(
+                _entry(ctx, request, entry)
+                for entry in _entries(ctx, resource)
+                if not wanted or entry.setting.name in wanted
+            )
+        except HeadraceError as failure:
+            error, message = error_code(failure), error_message(failure)
+        results.append(
+            make(
+                schema.DescribeConfigsResult,
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=configs,
+            )
+        )
+    return make(schema.DescribeConfigsResponse, throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
+    metadata = ctx.services.metadata
+    if resource.resource_type == ResourceType.TOPIC:
+        return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
+    if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
+        return all_brokers_entries(metadata)
+    return broker_entries(metadata)
+
+
+def _entry(ctx: Context, request: Any, entry: Entry) -> Any:
+    schema = ctx.schema
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return make(
+        schema.DescribeConfigsResourceResult,
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=int(entry.source),
+        is_sensitive=entry.is_sensitive,
+        synonyms=tuple(
+            make(schema.DescribeConfigsSynonym, name=synonym.name, value=synonym.value, source=int(synonym.source))
+            for synonym in synonyms
+        ),
+        config_type=entry.setting.kind.value,
+        documentation=entry.setting.doc if getattr(request, "include_documentation", False) else None,
+    )

@@ -1,0 +1,69 @@
+"""DescribeLogDirs (35), versions 1-5: how much each partition takes on disk, and how much room there is.
+
+- There is one log directory. Null topics mean all; partitions that are not here are left out, as in Kafka.
+- From v4 on with the size of the volume. v5 tells whether the directory is cordoned: it never is.
+- The lag of a log that others read from is 0. There are no future logs: replicas do not move between directories.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.replication.partition import Partition
+from headrace.runtime.volume import volume_size
+
+KEY = 35
+
+
+@handles(KEY, 1, 5)
+def describe_log_dirs(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    log_dir = Path(ctx.services.settings.data_dir).absolute()
+    by_topic: dict[str, list[Any]] = {}
+    for partition in _wanted(ctx, request):
+        by_topic.setdefault(partition.topic, []).append(
+            make(
+                schema.DescribeLogDirsPartition,
+                partition_index=partition.index,
+                partition_size=partition.log.size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+        )
+    error, total_bytes, usable_bytes = ErrorCode.none, -1, -1
+    try:
+        total_bytes, usable_bytes = volume_size(log_dir)
+    except OSError:
+        error = ErrorCode.kafka_storage_error
+    result = make(
+        schema.DescribeLogDirsResult,
+        error_code=error,
+        log_dir=str(log_dir),
+        topics=tuple(
+            make(schema.DescribeLogDirsTopic, name=name, partitions=tuple(parts)) for name, parts in by_topic.items()
+        ),
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
+        is_cordoned=False,
+    )
+    return make(schema.DescribeLogDirsResponse, throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(result,))
+
+
+def _wanted(ctx: Context, request: Any) -> Iterable[Partition]:
+    partitions = ctx.services.partitions
+    if request.topics is None:
+        return partitions.all()
+    found = {}
+    for topic in request.topics:
+        for index in topic.partitions:
+            try:
+                found[topic.topic, index] = partitions.get(topic.topic, index)
+            except HeadraceError:
+                continue
+    return found.values()

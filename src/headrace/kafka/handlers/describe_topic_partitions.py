@@ -1,0 +1,76 @@
+"""DescribeTopicPartitions (75), version 0: partitions of topics, in pages.
+
+- Topics come in the order of their names; no topics in the request means all of them.
+- A page ends after `response_partition_limit` partitions, at most 2,000; `next_cursor` says where the next one begins.
+  A cursor at a topic that is gone goes on with the one after it.
+- A topic that is unknown is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if it never could exist.
+- A cursor at a negative partition is INVALID_REQUEST.
+
+Eligible leader replicas (KIP-966) are not kept and told as null.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka import authorized, views
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 75
+MAX_PARTITIONS_PER_PAGE = 2_000
+
+
+@handles(KEY, 0, 0)
+def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
+    schema, image = ctx.schema, ctx.services.metadata.image
+    cursor = request.cursor
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    if cursor is not None:
+        if cursor.partition_index < 0:
+            refused = tuple(_failed(schema, name, ErrorCode.invalid_request) for name in names)
+            return make(schema.DescribeTopicPartitionsResponse, throttle_time=NO_THROTTLE, topics=refused)
+        names = [name for name in names if name >= cursor.topic_name]
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
+    topics: list[Any] = []
+    next_cursor = None
+    for name in names:
+        topic = image.topics.get(TopicName(name))
+        if topic is None:
+            topics.append(_failed(schema, name, views.why_unknown(name)))
+            continue
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if room == 0:
+            next_cursor = schema.Cursor(topic_name=name, partition_index=first)
+            break
+        last = min(len(topic.partitions), first + room)
+        topics.append(
+            make(
+                schema.DescribeTopicPartitionsResponseTopic,
+                error_code=ErrorCode.none,
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=tuple(_partition(schema, image, name, index) for index in range(first, last)),
+                topic_authorized_operations=authorized.on_topic(True),
+            )
+        )
+        if last < len(topic.partitions):
+            next_cursor = schema.Cursor(topic_name=name, partition_index=last)
+            break
+        room -= max(0, last - first)
+    return schema.DescribeTopicPartitionsResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=next_cursor
+    )
+
+
+def _partition(schema: Any, image: ClusterImage, name: str, index: int) -> Any:
+    state = image.topics[TopicName(name)].partitions[index]
+    return make(schema.DescribeTopicPartitionsResponsePartition, **views.partition_fields(image, index, state))
+
+
+def _failed(schema: Any, name: str, error: ErrorCode) -> Any:
+    return make(schema.DescribeTopicPartitionsResponseTopic, error_code=error, name=name, topic_id=None, partitions=())

@@ -1,0 +1,71 @@
+"""IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic or a running broker.
+
+- SET gives a value, DELETE goes back to the default, APPEND and SUBTRACT add to and take from settings that are lists;
+  a list that was not set begins with the value in force.
+- Each resource succeeds or fails as a whole: an unknown or invalid setting is INVALID_CONFIG with the reason. A
+  resource or a setting named twice, a missing value and an unknown operation are INVALID_REQUEST.
+- Only settings that take effect without a restart can be changed on a broker.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from headrace.cluster.metadata import SettingsEdit
+from headrace.config.settings import Kind, Setting, did_you_mean
+from headrace.kafka.config_changes import InForce, alter_resources
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.errors import InvalidSettings, ProtocolError
+
+KEY = 44
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@handles(KEY, 0, 1)
+async def incremental_alter_configs(ctx: Context, request: Any) -> Answer:
+    return await alter_resources(ctx, request, ctx.schema.IncrementalAlterConfigsResponse, _change_some)
+
+
+def _change_some(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
+    for config in configs:
+        if config.config_operation not in list(Operation):
+            raise ProtocolError(f"{config.name}: there is no operation {config.config_operation}")
+        if config.value is None and config.config_operation != Operation.DELETE:
+            raise ProtocolError(f"{config.name}: a value is missing")
+
+    def edit(current: Mapping[str, str]) -> Mapping[str, str]:
+        changed = dict(current)
+        for config in configs:
+            name, row = config.name, rows.get(config.name)
+            if row is None and name not in current:
+                raise InvalidSettings(f"unknown setting {name}{did_you_mean(name, rows)}")
+            if config.config_operation == Operation.DELETE:
+                changed.pop(name, None)
+            elif config.config_operation == Operation.SET or row is None:
+                changed[name] = config.value
+            else:
+                before = current[name] if name in current else in_force(name)
+                changed[name] = _merge(row, before, config.value, Operation(config.config_operation))
+        return changed
+
+    return edit
+
+
+def _merge(row: Setting, before: str, change: str, operation: Operation) -> str:
+    if row.kind is not Kind.LIST:
+        verb = "appended to" if operation is Operation.APPEND else "subtracted from"
+        raise InvalidSettings(f"{row.name} is not a list: nothing can be {verb} it")
+    items, named = _items(before), _items(change)
+    if operation is Operation.APPEND:
+        return ",".join(dict.fromkeys(items + named))
+    return ",".join(item for item in items if item not in named)
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

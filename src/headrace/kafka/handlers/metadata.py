@@ -1,0 +1,142 @@
+"""Metadata (3), versions 0-13: the brokers, and the partitions of some or all topics.
+
+- Topics: in v0 an empty list means all; from v1 on null means all and an empty list means none, just the brokers.
+- Auto-creation: a topic asked for by name that does not exist is created, if the client allows it (from v4 on it says
+  so) and `auto.create.topics.enable` is on. It is usable when the answer leaves. Internal topics are not created so.
+- Topic ids: told from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
+  UNKNOWN_TOPIC_ID and creates nothing.
+- Authorized operations: of topics from v8 on, of the cluster in v8-10; only when asked for.
+
+Differences from Kafka: a topic that is being auto-created is in this very answer, where Kafka says LEADER_NOT_AVAILABLE
+and lets the client ask again.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka import authorized, views
+from headrace.kafka.dispatch import Answer, Context, Result, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError, TopicExists
+from headrace.model.ids import TopicName
+from headrace.model.image import INTERNAL_TOPICS, ClusterImage, TopicImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 3
+IDS_IN_REQUESTS_FROM = 12
+
+
+@handles(KEY, 0, 13)
+def metadata(ctx: Context, request: Any) -> Result:
+    image = ctx.services.metadata.image
+    wanted = request.topics
+    if wanted is None or (not wanted and ctx.version == 0):
+        return _answer(ctx, request, image, [_topic(ctx, request, image, topic) for topic in image.topics.values()])
+    if missing := _to_create(ctx, request, image):
+        return _create_and_answer(ctx, request, missing)
+    return _answer(ctx, request, image, _wanted(ctx, request, image, {}))
+
+
+def _to_create(ctx: Context, request: Any, image: ClusterImage) -> list[str]:
+    """The names that are asked for, do not exist and may be created, each once."""
+    if not (ctx.services.metadata.settings.auto_create_topics_enable and _allows_creation(request)):
+        return []
+    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and not _topic_id(topic))
+    return [name for name in names if name not in image.topics and name not in INTERNAL_TOPICS]
+
+
+def _allows_creation(request: Any) -> bool:
+    return bool(getattr(request, "allow_auto_topic_creation", True))
+
+
+def _topic_id(topic: Any) -> UUID | None:
+    return getattr(topic, "topic_id", None)
+
+
+async def _create_and_answer(ctx: Context, request: Any, names: Iterable[str]) -> Answer:
+    failures: dict[str, ErrorCode] = {}
+    for name in names:
+        try:
+            await ctx.services.metadata.create_topic(name)
+        except TopicExists:
+            pass  # Somebody else was faster.
+        except HeadraceError as error:
+            failures[name] = error_code(error)
+    image = ctx.services.metadata.image
+    return _answer(ctx, request, image, _wanted(ctx, request, image, failures))
+
+
+def _wanted(ctx: Context, request: Any, image: ClusterImage, failures: dict[str, ErrorCode]) -> list[Any]:
+    """The answers for the topics that were asked for, each once, in the order of the request."""
+    answers: dict[tuple[str | None, UUID | None], Any] = {}
+    for asked in request.topics:
+        name, topic_id = asked.name, _topic_id(asked)
+        if (name, topic_id) in answers:
+            continue
+        if ctx.version < IDS_IN_REQUESTS_FROM and (name is None or topic_id is not None):
+            answer = _failed(ctx, name or "", topic_id, ErrorCode.invalid_request)
+        elif topic_id is not None:
+            found = image.topic_by_id(topic_id)
+            if found is None:
+                answer = _failed(ctx, None, topic_id, ErrorCode.unknown_topic_id)
+            else:
+                answer = _topic(ctx, request, image, found)
+        elif name is None:
+            answer = _failed(ctx, None, None, ErrorCode.invalid_topic_exception)
+        elif (topic := image.topics.get(TopicName(name))) is not None:
+            answer = _topic(ctx, request, image, topic)
+        else:
+            answer = _failed(ctx, name, None, failures.get(name) or views.why_unknown(name))
+        answers[name, topic_id] = answer
+    return list(answers.values())
+
+
+def _failed(ctx: Context, name: str | None, topic_id: UUID | None, error: ErrorCode) -> Any:
+    return make(ctx.schema.MetadataResponseTopic, error_code=error, name=name, topic_id=topic_id, partitions=())
+
+
+def _topic(ctx: Context, request: Any, image: ClusterImage, topic: TopicImage) -> Any:
+    schema = ctx.schema
+    asked = getattr(request, "include_topic_authorized_operations", False)
+    return make(
+        schema.MetadataResponseTopic,
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            make(schema.MetadataResponsePartition, **views.partition_fields(image, index, state))
+            for index, state in enumerate(topic.partitions)
+        ),
+        topic_authorized_operations=authorized.on_topic(asked),
+    )
+
+
+def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) -> Answer:
+    schema = ctx.schema
+    brokers = tuple(
+        make(
+            schema.MetadataResponseBroker,
+            node_id=broker.broker_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            rack=broker.rack,
+        )
+        for broker, endpoint in views.brokers(ctx, image)
+    )
+    return make(
+        schema.MetadataResponse,
+        throttle_time=NO_THROTTLE,
+        brokers=brokers,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=authorized.on_cluster(
+            getattr(request, "include_cluster_authorized_operations", False)
+        ),
+        error_code=ErrorCode.none,
+    )

@@ -1,0 +1,47 @@
+"""How brokers and partitions of the cluster image look on the wire, shared by Metadata, DescribeCluster and their kin.
+
+This broker is shown at the address through which the asking client reached it; the others at the one in the image.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.cluster.topics import check_name
+from headrace.kafka.dispatch import Context
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import BrokerId
+from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
+
+
+def brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
+    """The brokers, each with the endpoint to tell this client."""
+    own_id = ctx.services.metadata.broker_id
+    for broker_id, broker in sorted(image.brokers.items()):
+        yield broker, ctx.peer.local_endpoint if broker_id == own_id else broker.endpoint
+
+
+def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> dict[str, Any]:
+    """What is told of one partition, by field name."""
+    alive = image.brokers
+    has_leader = state.leader in alive
+    return {
+        "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+        "partition_index": index,
+        "leader_id": state.leader if has_leader else BrokerId(-1),
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": tuple(replica for replica in state.replicas if replica not in alive),
+    }
+
+
+def why_unknown(name: str) -> ErrorCode:
+    """Why a topic asked for by name is not there: it does not exist, or it never could."""
+    try:
+        check_name(name)
+    except HeadraceError as error:
+        return error_code(error)
+    return ErrorCode.unknown_topic_or_partition
