@@ -16,6 +16,7 @@ from headrace.cli.bench import bench
 from headrace.cli.consume import consume
 from headrace.cli.doctor import doctor
 from headrace.cli.errors import CommandFailed
+from headrace.cli.log import log_app
 from headrace.cli.produce import produce
 from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
@@ -34,6 +35,7 @@ app.command()(serve)
 app.add_typer(topic_app, name="topic")
 app.command()(produce)
 app.command()(consume)
+app.add_typer(log_app, name="log")
 app.command()(bench)
 app.command()(doctor)
 

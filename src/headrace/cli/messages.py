@@ -97,14 +97,15 @@ def render_json(offset: int, message: Message) -> bytes:
         "partition": message.partition,
         "offset": offset,
         "timestamp": message.timestamp_ms,
-        "key": _from_bytes(message.key),
-        "value": _from_bytes(message.value),
-        "headers": [[name, _from_bytes(value)] for name, value in message.headers],
+        "key": text_or_base64(message.key),
+        "value": text_or_base64(message.value),
+        "headers": [[name, text_or_base64(value)] for name, value in message.headers],
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _from_bytes(data: bytes | None) -> str | dict[str, str] | None:
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+    """Bytes as JSON shows them."""
     if data is None:
         return None
     try:
