@@ -137,20 +137,25 @@ def _span(data: bytes, position: int, index: int) -> Span:
         offset_delta, position = _varint(data, position)
     key_start, key_end = _field(data, position, end, index, "key")
     value_start, value_end = _field(data, max(key_start, key_end), end, index, "value")
-    headers_start = position = max(value_start, value_end)
-    header_count, position = _varint(data, position)
-    if not 0 <= header_count * _MIN_HEADER_BYTES <= end - position:
-        raise InvalidRecord(f"record {index} of a batch claims {header_count} headers in {end - position} bytes")
-    for _ in range(header_count):
-        key_position, key_stop = _field(data, position, end, index, "header key")
-        if key_stop < 0:
-            raise InvalidRecord(f"record {index} of a batch has a header without a key")
-        position = max(_field(data, max(key_position, key_stop), end, index, "header value"))
+    headers_start = max(value_start, value_end)
+    position = _after_headers(data, headers_start, end, index) if data[headers_start] else headers_start + 1
     if position != end:
         raise InvalidRecord(f"record {index} of a batch does not end where its length says")
     return Span(
         offset_delta, timestamp_delta, tail, key_start, key_end, value_start, value_end, headers_start, end
     )  # fmt: skip
+
+
+def _after_headers(data: bytes, position: int, end: int, index: int) -> int:
+    count, position = _varint(data, position)
+    if not 0 <= count * _MIN_HEADER_BYTES <= end - position:
+        raise InvalidRecord(f"record {index} of a batch claims {count} headers in {end - position} bytes")
+    for _ in range(count):
+        start, stop = _field(data, position, end, index, "header key")
+        if stop < 0:
+            raise InvalidRecord(f"record {index} of a batch has a header without a key")
+        position = max(_field(data, max(start, stop), end, index, "header value"))
+    return position
 
 
 def _field(data: bytes, position: int, end: int, index: int, name: str) -> tuple[int, int]:
