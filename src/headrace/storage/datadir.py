@@ -1,0 +1,95 @@
+"""A data directory: whose it is, and that nobody else uses it at the same time."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from uuid import uuid4
+
+from headrace.model.errors import StartupError
+from headrace.model.ids import BrokerId
+from headrace.runtime.disk import Disk
+from headrace.storage.checkpoints import topic_id_to_text
+
+FORMAT = 1
+META = "meta.properties"
+LOCK = ".lock"
+
+_NOT_FOREIGN = {LOCK, META, META + ".tmp", "lost+found"}
+
+
+class DataDir:
+    """A directory that belongs to this broker, locked until `release`. Make one with `acquire`."""
+
+    def __init__(self, path: Path, cluster_id: str, broker_id: BrokerId, lock: int = -1) -> None:
+        self.path = path
+        self.cluster_id = cluster_id
+        self.broker_id = broker_id
+        self._lock = lock
+
+    @classmethod
+    def acquire(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None = None) -> "DataDir":
+        """Take a directory, new or known, and mark it as a Headrace data directory.
+
+        Without a `cluster_id` a known directory keeps its own and a new one gets a new one. Raises `StartupError` for a
+        directory that is in use, belongs to something else or to another broker, is too new, or cannot be written to.
+        """
+        lock = -1
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            cls._lock_or_refuse(lock, path)
+            names = {entry.name for entry in path.iterdir()}
+            if META in names:
+                found_cluster, found_broker = cls._identify(path, disk.read_bytes(path / META))
+                if cluster_id is not None and cluster_id != found_cluster:
+                    raise StartupError(f"{path} belongs to cluster {found_cluster}, not to {cluster_id}.")
+                if found_broker != broker_id:
+                    raise StartupError(
+                        f"{path} belongs to broker {found_broker}, not to {broker_id}: use another directory."
+                    )
+                cluster_id = found_cluster
+            else:
+                foreign = sorted(names - _NOT_FOREIGN)
+                if foreign:
+                    raise StartupError(
+                        f"{path} is not a Headrace data directory but has {foreign[0]} in it: use an empty one."
+                    )
+                cluster_id = cluster_id or topic_id_to_text(uuid4())
+                text = f"product=headrace\nformat={FORMAT}\ncluster.id={cluster_id}\nbroker.id={broker_id}\n"
+                disk.write_atomic(path / META, text.encode())
+        except BaseException as error:
+            if lock >= 0:
+                os.close(lock)
+            if isinstance(error, OSError):
+                raise StartupError(f"The data directory {path} cannot be used: {error.strerror}.") from error
+            raise
+        return cls(path, cluster_id, broker_id, lock)
+
+    def release(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @staticmethod
+    def _lock_or_refuse(lock: int, path: Path) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise StartupError(f"Another broker is using {path}: stop it or use another data directory.") from error
+
+    @staticmethod
+    def _identify(path: Path, data: bytes) -> tuple[str, BrokerId]:
+        lines = data.decode("utf-8", "replace").splitlines()
+        fields = dict(line.partition("=")[::2] for line in lines if not line.startswith("#"))
+        if fields.get("product") != "headrace":
+            raise StartupError(f"{path} belongs to another program, see its {META}: use another data directory.")
+        try:
+            version, broker_id, cluster_id = int(fields["format"]), int(fields["broker.id"]), fields["cluster.id"]
+        except (KeyError, ValueError):
+            raise StartupError(f"{path / META} is damaged: restore it from a backup.") from None
+        if version > FORMAT:
+            raise StartupError(f"{path} was written by a newer Headrace (format {version}, this one reads {FORMAT}).")
+        return cluster_id, BrokerId(broker_id)

@@ -1,0 +1,138 @@
+"""Group commit: one sync of a log serves everything that was appended while the previous one ran.
+
+A log has at most one sync under way. Requests made in one turn of the event loop start together at its end, those made
+during a sync start the next one. Syncs of different logs run side by side in a few threads.
+
+Under `flush.policy=ack` every append asks for a flush. Under `os` a flush comes with `flush.messages`, `flush.ms` and
+when a segment was closed, so that the recovery point moves on.
+"""
+
+import logging
+from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+
+from headrace.model.errors import DiskFull, HeadraceError
+from headrace.storage.log import Log
+from headrace.storage.ticket import FlushTicket
+
+_log = logging.getLogger(__name__)
+
+_RETRY_WHEN_FULL_S = 1.0
+_NEVER_MS = 2**53
+"""Times past this are never: they do not fit what an event loop counts in."""
+
+
+class Flusher:
+    """Belongs to the event loop it is made in. `Log.on_flushed` tells when a log's `flushed_offset` has moved."""
+
+    def __init__(self, *, threads: int = 4, on_failed: Callable[[Log, BaseException], None] | None = None) -> None:
+        """`on_failed` is called in the event loop after a sync has failed and its log takes no more writes."""
+        self._loop: AbstractEventLoop = get_running_loop()
+        self._on_failed = on_failed
+        self._wanted: dict[Log, None] = {}
+        self._running: set[Log] = set()
+        self._again: set[Log] = set()
+        self._timers: dict[Log, TimerHandle] = {}
+        self._launching = False
+        self._stopping = False
+        self._idle = Event()
+        self._work: SimpleQueue[tuple[Log, FlushTicket] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._serve, name=f"flush-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def request(self, log: Log) -> None:
+        """Flush everything appended to `log` so far, soon."""
+        if log in self._running:
+            self._again.add(log)
+            return
+        self._wanted[log] = None
+        if not self._launching:
+            self._launching = True
+            self._loop.call_soon(self._launch)
+
+    def appended(self, log: Log) -> None:
+        """Something was appended: flush when the topic's settings say so."""
+        settings = log.settings
+        if (
+            settings.flush_policy == "ack"
+            or log.has_unsynced_segments
+            or log.end_offset - log.flushed_offset >= settings.flush_messages
+        ):
+            self.request(log)
+        elif settings.flush_ms < _NEVER_MS and log not in self._timers:
+            self._timers[log] = self._loop.call_later(settings.flush_ms / 1000, self._on_timer, log)
+
+    async def stop(self) -> None:
+        """Wait for what is under way, then end the threads. What was asked for and not begun is left to `Log.close`."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._wanted.clear()
+        self._again.clear()
+        while self._running:
+            self._idle.clear()
+            await self._idle.wait()
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _on_timer(self, log: Log) -> None:
+        self._timers.pop(log, None)
+        if log.end_offset > log.flushed_offset:
+            self.request(log)
+
+    def _launch(self) -> None:
+        self._launching = False
+        wanted, self._wanted = self._wanted, {}
+        for log in wanted:
+            self._begin(log)
+
+    def _begin(self, log: Log) -> None:
+        if self._stopping:
+            return
+        try:
+            ticket = log.begin_flush()
+        except HeadraceError:
+            # Closed or failed since: whoever did that has told who waits.
+            return
+        if ticket is not None:
+            self._running.add(log)
+            self._work.put((log, ticket))
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            log, ticket = work
+            error: BaseException | None = None
+            try:
+                ticket.sync()
+            except BaseException as problem:
+                error = problem
+            try:
+                self._loop.call_soon_threadsafe(self._finish, log, ticket, error)
+            except RuntimeError:
+                return  # the event loop is gone, and with it everybody who waits
+            work = log = ticket = None  # type: ignore[assignment]
+
+    def _finish(self, log: Log, ticket: FlushTicket, error: BaseException | None) -> None:
+        self._running.discard(log)
+        again = log in self._again
+        self._again.discard(log)
+        if error is None:
+            log.complete_flush(ticket)
+            again = again or log.flushed_offset < ticket.end_offset
+        elif isinstance(error, DiskFull) and not self._stopping:
+            _log.warning("%s", error)
+            self._timers.setdefault(log, self._loop.call_later(_RETRY_WHEN_FULL_S, self._on_timer, log))
+        elif not log.is_closed:
+            log.fail(error)
+            if self._on_failed is not None:
+                self._on_failed(log, error)
+        if again:
+            self._begin(log)
+        if not self._running:
+            self._idle.set()

@@ -1,0 +1,286 @@
+"""All logs of a data directory: opened, created, deleted, checkpointed, closed.
+
+`start`, `open_logs`, `create_log`, `write_checkpoints` and `stop` block: they are for worker threads, or for before and
+after the event loop. Logs themselves belong to the event loop.
+"""
+
+import asyncio
+import logging
+import resource
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from headrace.config.topic import TopicSettings
+from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
+from headrace.runtime.clock import Clock
+from headrace.runtime.disk import Disk
+from headrace.storage.checkpoints import (
+    CLEAN_STOP,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    offsets_to_bytes,
+    read_offsets,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from headrace.storage.datadir import DataDir
+from headrace.storage.files import FilePool
+from headrace.storage.log import Log
+from headrace.storage.structure import LogStructure
+
+_log = logging.getLogger(__name__)
+
+_DELETE = "-delete"
+_STRAY = "-stray"
+_OPENERS = 8
+
+
+class Wanted(NamedTuple):
+    """A partition that should be here."""
+
+    topic_id: UUID
+    settings: TopicSettings
+
+
+class LogManager:
+    def __init__(
+        self,
+        data_dir: DataDir,
+        *,
+        disk: Disk,
+        clock: Clock,
+        producer_expiry_ms: int = 86_400_000,
+        on_failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`on_failed` is called once, when the directory has failed and none of its logs takes writes any more."""
+        self.data_dir = data_dir
+        self.producer_expiry_ms = producer_expiry_ms
+        self.strays: list[Path] = []
+        """Folders of partitions that nobody wants: they are told of, and never deleted."""
+        self._disk = disk
+        self._clock = clock
+        self._on_failed = on_failed
+        self._files = FilePool(disk, capacity=_handles_for_reading())
+        self._logs: dict[TopicPartition, Log] = {}
+        self._clean = False
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._start_offsets: dict[TopicPartition, int] = {}
+        """What the checkpoints say of partitions that are not open."""
+        self._written: dict[str, bytes] = {}
+        self._checkpointing = Lock()
+        self._removals = ThreadPoolExecutor(1, thread_name_prefix="remove")
+        self._failure: BaseException | None = None
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self._logs.get(partition)
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return self._logs
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was a clean one."""
+        return self._clean
+
+    # Starting
+
+    def start(self) -> None:
+        """Read the checkpoints, and see to it that a crash from here on is known as one."""
+        root = self.data_dir.path
+        names = self._disk.files(root)
+        for name in (RECOVERY_POINTS, START_OFFSETS):
+            if name in names:
+                self._written[name] = self._disk.read_bytes(root / name)
+        self._recovery_points = read_offsets(self._disk, root / RECOVERY_POINTS)
+        self._start_offsets = read_offsets(self._disk, root / START_OFFSETS)
+        self._clean = CLEAN_STOP in names
+        if self._clean:
+            self._disk.unlink(root / CLEAN_STOP)
+            self._disk.sync_dir(root)
+        for name in self._disk.folders(root):
+            if name.endswith(_DELETE):
+                self._removals.submit(self._remove_tree, root / name)
+
+    def open_logs(
+        self, wanted: Mapping[TopicPartition, Wanted], *, progress: Callable[[TopicPartition], None] | None = None
+    ) -> dict[TopicPartition, Exception]:
+        """Open every wanted partition, or create it; returns those that could not be, with the reason.
+
+        Folders of other partitions, or of an older topic of the same name, become `strays`.
+        """
+        there = {name for name in self._disk.folders(self.data_dir.path) if not name.endswith((_DELETE, _STRAY))}
+        names = {str(partition) for partition in wanted}
+        self.strays = [self.data_dir.path / name for name in sorted(there - names) if _parse_folder(name) is not None]
+        for stray in self.strays:
+            _log.warning("%s belongs to no topic of this broker; it is left alone", stray)
+        failed: dict[TopicPartition, Exception] = {}
+
+        def open_one(partition: TopicPartition) -> None:
+            try:
+                self._logs[partition] = self._open(partition, *wanted[partition], exists=str(partition) in there)
+                if progress is not None:
+                    progress(partition)
+            except (HeadraceError, OSError) as error:
+                _log.error("%s cannot be opened: %s", partition, error)
+                failed[partition] = error
+
+        with ThreadPoolExecutor(_OPENERS, thread_name_prefix="open") as pool:
+            list(pool.map(open_one, wanted))
+        return failed
+
+    def create_log(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Log:
+        """The log of a partition that was just assigned here: made, or opened if it is there already."""
+        log = self._logs.get(partition)
+        if log is None:
+            exists = str(partition) in self._disk.folders(self.data_dir.path)
+            log = self._logs[partition] = self._open(partition, topic_id, settings, exists=exists)
+        return log
+
+    def _open(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, *, exists: bool) -> Log:
+        if self._failure is not None:
+            raise StorageFailed(f"{self.data_dir.path} takes no more writes since it failed: {self._failure}")
+        folder = self.data_dir.path / str(partition)
+        if exists:
+            found = read_partition_metadata(self._disk, folder)
+            if found is not None and found != topic_id:
+                aside = folder.with_name(f"{partition}.{uuid4().hex}{_STRAY}")
+                _log.warning("%s belongs to an older topic of that name; it is kept as %s", folder, aside.name)
+                self._disk.rename(folder, aside)
+                self.strays.append(aside)
+                exists = False
+            elif found is None:
+                write_partition_metadata(self._disk, folder, topic_id)
+        if not exists:
+            self._forget_checkpoints(partition)
+            self._disk.make_dir(folder)
+            write_partition_metadata(self._disk, folder, topic_id)
+        return Log.open(
+            folder,
+            settings,
+            disk=self._disk,
+            clock=self._clock,
+            clean=self._clean and exists,
+            recovery_point=self._recovery_points.get(partition, 0),
+            producer_expiry_ms=self.producer_expiry_ms,
+            log_start_offset=self._start_offsets.get(partition),
+            files=self._files,
+            persist=self._persist,
+        )
+
+    # Deleting
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Delete a partition, durably: its folder gets a name that is removed now or at the next start."""
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            log.abandon()
+        self._recovery_points.pop(partition, None)
+        self._start_offsets.pop(partition, None)
+        folder = self.data_dir.path / str(partition)
+        doomed = folder.with_name(f"{partition}.{uuid4().hex}{_DELETE}")
+        try:
+            self._disk.rename(folder, doomed)
+        except FileNotFoundError:
+            return
+        self._removals.submit(self._remove_tree, doomed)
+
+    def _remove_tree(self, folder: Path) -> None:
+        try:
+            self._disk.remove_tree(folder)
+        except OSError as error:
+            _log.warning("%s cannot be removed now, the next start tries again: %s", folder, error)
+
+    # Checkpoints
+
+    def write_checkpoints(self) -> None:
+        """Put recovery points and start offsets on disk. Blocking; safe in any thread."""
+        with self._checkpointing:
+            logs = list(self._logs.items())
+            open_now = {partition for partition, _ in logs}
+            points = {p: offset for p, offset in self._recovery_points.items() if p not in open_now}
+            starts = {p: offset for p, offset in self._start_offsets.items() if p not in open_now}
+            points.update((p, log.flushed_offset) for p, log in logs)
+            starts.update((p, log.start_offset) for p, log in logs if log.start_offset > log.segments[0].base_offset)
+            self._write(START_OFFSETS, offsets_to_bytes(starts))
+            self._write(RECOVERY_POINTS, offsets_to_bytes(points))
+
+    def _persist(self, _: LogStructure) -> None:
+        self.write_checkpoints()
+
+    def _write(self, name: str, data: bytes) -> None:
+        if self._written.get(name) != data:
+            self._disk.write_atomic(self.data_dir.path / name, data)
+            self._written[name] = data
+
+    def _forget_checkpoints(self, partition: TopicPartition) -> None:
+        """A new log must not inherit what is known of a deleted one with its name, also not after a crash."""
+        self._recovery_points.pop(partition, None)
+        self._start_offsets.pop(partition, None)
+        line = f"\n{partition.topic} {partition.partition} ".encode()
+        if any(line in data for data in self._written.values()):
+            self.write_checkpoints()
+
+    async def run_periodically(self, interval_s: float = 60.0) -> None:
+        """Checkpoints, files whose time has come, producers that have gone: until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            for log in list(self._logs.values()):
+                log.purge_deleted()
+                log.expire_producers(self.producer_expiry_ms)
+            try:
+                await asyncio.to_thread(self.write_checkpoints)
+            except OSError as error:
+                _log.warning("the checkpoints of %s were not written: %s", self.data_dir.path, error)
+
+    # Failing and stopping
+
+    def fail(self, error: BaseException) -> None:
+        """The directory failed: no log of it takes writes any more. Reads go on."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        _log.critical("%s takes no more writes until the broker is restarted: %s", self.data_dir.path, error)
+        for log in self._logs.values():
+            log.fail(error)
+        if self._on_failed is not None:
+            self._on_failed(error)
+
+    def stop(self) -> None:
+        """Flush and close everything; the next start finds a clean directory, unless something failed."""
+        clean = self._failure is None
+
+        def close_one(log: Log) -> bool:
+            try:
+                log.close()
+                return log.failure is None
+            except (HeadraceError, OSError) as error:
+                _log.error("%s was not closed cleanly: %s", log.directory, error)
+                return False
+
+        with ThreadPoolExecutor(_OPENERS, thread_name_prefix="close") as pool:
+            clean = all(list(pool.map(close_one, list(self._logs.values())))) and clean
+        self._removals.shutdown(wait=True)
+        if self._failure is None:
+            self.write_checkpoints()
+            if clean:
+                self._disk.write_atomic(self.data_dir.path / CLEAN_STOP, b'{"version":0}')
+        self.data_dir.release()
+
+
+def _handles_for_reading() -> int:
+    """A quarter of the files this process may open: active segments and connections need the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(4096, soft // 4))
+
+
+def _parse_folder(name: str) -> TopicPartition | None:
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isdecimal():
+        return None
+    return TopicPartition(TopicName(topic), PartitionIndex(int(partition)))
