@@ -1,5 +1,6 @@
 """The work of `headrace consume`: find where to start and where the end is, then copy messages to stdout."""
 
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -133,6 +134,9 @@ def _copy(consumer: Consumer, bootstrap: str, options: Options, end: dict[int, i
         out.flush()
     except KeyboardInterrupt:
         out.flush()
+    except BrokenPipeError:
+        # The reader has enough (`headrace consume … | head`); what is left must not be written again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return printed
 
 

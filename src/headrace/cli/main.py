@@ -6,7 +6,6 @@ the client library, tables and progress bars are loaded by the commands that use
 Exit codes: 0 done; 1 the command failed (the broker refused, a check found something); 2 it could not start as asked.
 """
 
-import os
 import sys
 from typing import Annotated
 
@@ -70,10 +69,6 @@ def main() -> int:
         return _complain(error, 2)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output went away (`headrace consume … | head`). Nothing may be flushed to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return 0
 
 

@@ -49,13 +49,14 @@ def serve(
     import os
 
     from headrace.config.load import load_settings
+    from headrace.observe.logs import configure
 
     flags = parse_pairs(settings or [], "--set")
     for name, value in (("data.dir", data_dir), ("kafka.listen", kafka_listen), ("advertise", advertise)):
         if value is not None:
             flags[name] = str(value)
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
-    _log_to_stderr(loaded.log_level)
+    configure(loaded.log_level)
 
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
@@ -71,9 +72,3 @@ def _announce(app: "BrokerApp") -> None:
         f"(data in {Path(app.settings.data_dir).resolve()}, cluster {app.cluster_id})",
         flush=True,
     )
-
-
-def _log_to_stderr(level: str) -> None:
-    import logging
-
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)

@@ -1,0 +1,224 @@
+"""The client commands against a real broker: topics, produce, consume, bench, doctor."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+
+class Running(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
+
+
+Result = subprocess.CompletedProcess[bytes]
+Run = Callable[..., Result]
+
+HEADRACE = [sys.executable, "-m", "headrace"]
+
+
+@pytest.fixture
+def run(broker: Running) -> Run:
+    def command(*arguments: str, stdin: bytes = b"", fails: bool = False) -> Result:
+        environment = {**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap}
+        result = subprocess.run(
+            [*HEADRACE, *arguments], input=stdin, capture_output=True, timeout=60, env=environment, check=False
+        )
+        assert (result.returncode != 0) is fails, result
+        return result
+
+    return command
+
+
+@pytest.fixture
+def topic(run: Run) -> str:
+    name = f"cli-{uuid4().hex[:8]}"
+    run("topic", "create", name, "--partitions", "3")
+    return name
+
+
+def described(run: Run, topic: str) -> dict:
+    return json.loads(run("topic", "describe", topic, "--json").stdout)
+
+
+def test_create_list_describe_alter_delete(run):
+    name = f"cli-{uuid4().hex[:8]}"
+    run("topic", "create", name, "--partitions", "2", "--set", "retention.ms=12345")
+    listed = json.loads(run("topic", "list", "--json").stdout)
+    assert {"topic": name, "partitions": 2} in listed
+
+    run("topic", "alter", name, "--set", "retention.ms=54321", "--set", "segment.bytes=1048576", "--partitions", "4")
+    run("topic", "alter", name, "--unset", "segment.bytes")
+    description = described(run, name)
+    settings = {each["name"]: each for each in description["settings"]}
+    assert settings["retention.ms"] == {"name": "retention.ms", "value": "54321", "source": "topic"}
+    assert settings["segment.bytes"]["source"] == "default"
+    assert [each["partition"] for each in description["partitions"]] == [0, 1, 2, 3]
+    text = run("topic", "describe", name).stdout.decode()
+    assert "retention.ms" in text
+    assert "4 partitions" in text
+
+    run("topic", "delete", name, "--yes")
+    assert name not in run("topic", "list").stdout.decode()
+
+
+def test_creating_a_topic_twice_is_refused_unless_allowed(run, topic):
+    assert b"already exists" in run("topic", "create", topic, fails=True).stderr
+    assert b"exists already" in run("topic", "create", topic, "--if-not-exists").stdout
+
+
+def test_a_setting_that_is_wrong_is_refused_with_the_reason(run, topic):
+    assert b"retention.ms" in run("topic", "create", f"{topic}-x", "--set", "retention.ms=soon", fails=True).stderr
+    assert b"no.such" in run("topic", "alter", topic, "--set", "no.such=1", fails=True).stderr
+
+
+def test_deleting_asks_and_without_a_terminal_refuses(run, topic):
+    assert b"--yes" in run("topic", "delete", topic, fails=True).stderr
+    assert described(run, topic)["topic"] == topic
+
+
+def test_a_topic_that_is_not_there(run):
+    for command in (("consume",), ("topic", "describe"), ("topic", "truncate")):
+        assert b"there is no topic nowhere" in run(*command, "nowhere", fails=True).stderr
+    assert b"nowhere" not in run("topic", "list").stdout
+
+
+def test_lines_in_lines_out(run, topic):
+    sent = run("produce", topic, stdin=b"one\ntwo\n\nlast without newline")
+    assert sent.stderr.startswith(b"Sent 4 messages in ")
+    assert sent.stdout == b""
+    got = run("consume", topic, "--from-beginning").stdout
+    assert sorted(got.split(b"\n")) == sorted(b"one\ntwo\n\nlast without newline\n".split(b"\n"))
+
+
+def test_keys_keep_order_and_partition(run, topic):
+    lines = [f"k{number % 5}:{number}" for number in range(100)]
+    run("produce", topic, "--key-separator", ":", "--compression", "zstd", stdin="\n".join(lines).encode())
+    got = run("consume", topic, "--from-beginning", "--keys").stdout.decode().splitlines()
+    by_key: dict[str, list[int]] = {}
+    for line in got:
+        key, value = line.split("\t")
+        by_key.setdefault(key, []).append(int(value))
+    assert by_key == {f"k{key}": list(range(key, 100, 5)) for key in range(5)}
+
+
+def test_json_lines_carry_everything_and_copy_a_topic_byte_for_byte(run, topic):
+    lines = [
+        {
+            "key": "k",
+            "value": "v",
+            "headers": [["h", "1"], ["h", {"base64": "/w=="}]],
+            "partition": 2,
+            "timestamp": 5000,
+        },
+        {"key": None, "value": {"base64": "AP8="}, "headers": [], "partition": 1, "timestamp": 6000},
+        {"key": "gone", "value": None, "headers": [], "partition": 0, "timestamp": 7000},
+        {"key": "", "value": "", "headers": [], "partition": 0, "timestamp": 8000},
+    ]
+    run("produce", topic, "--json", stdin="\n".join(map(json.dumps, lines)).encode())
+    first = run("consume", topic, "--from-beginning", "--format", "json").stdout
+    copy = f"{topic}-copy"
+    run("topic", "create", copy, "--partitions", "3")
+    run("produce", copy, "--json", stdin=first)
+    second = run("consume", copy, "--from-beginning", "--format", "json").stdout
+
+    def without_offsets(output: bytes) -> list[dict]:
+        messages = [json.loads(line) for line in output.splitlines()]
+        for message in messages:
+            del message["offset"]
+        return sorted(messages, key=lambda message: message["timestamp"])
+
+    assert without_offsets(first) == without_offsets(second) == lines
+
+
+def test_headers_and_file_argument(run, topic, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"a\nb\n")
+    run("produce", topic, str(file), "--header", "source=file", "--partition", "1", "--acks", "1", "--quiet")
+    got = [json.loads(line) for line in run("consume", topic, "-p", "1", "-a", "--format", "json").stdout.splitlines()]
+    assert [each["value"] for each in got] == ["a", "b"]
+    assert all(each["headers"] == [["source", "file"]] for each in got)
+    assert b"No such file" in run("produce", topic, str(tmp_path / "none"), fails=True).stderr
+
+
+def test_positions(run, topic):
+    stamped = [{"value": str(number), "partition": 0, "timestamp": 1000 + number} for number in range(10)]
+    run("produce", topic, "--json", stdin="\n".join(map(json.dumps, stamped)).encode())
+
+    def values(*arguments: str) -> list[int]:
+        return [int(line) for line in run("consume", topic, "--partition", "0", *arguments).stdout.split()]
+
+    assert values("--offset", "7") == [7, 8, 9]
+    assert values("--offset", "-2") == [8, 9]
+    assert values("--from-beginning", "--max", "3") == [0, 1, 2]
+    assert values("--from-time", "1970-01-01T00:00:01.006Z") == [6, 7, 8, 9]
+    assert values("--from-time", "0s ago") == []
+    assert values("--offset", "10") == []
+    assert b"holds the offsets from 0 up to 10" in run("consume", topic, "-p", "0", "-o", "11", fails=True).stderr
+    assert b"has no partition 9" in run("consume", topic, "-p", "9", fails=True).stderr
+
+
+def test_truncate(run, topic):
+    run("produce", topic, "--partition", "1", stdin=b"a\nb\nc\nd\n")
+    run("topic", "truncate", topic, "--partition", "1", "--before", "3", "--yes")
+    assert run("consume", topic, "--from-beginning").stdout == b"d\n"
+    run("topic", "truncate", topic, "--yes")
+    assert run("consume", topic, "--from-beginning").stdout == b""
+    assert described(run, topic)["partitions"][1]["first_offset"] == 4
+
+
+def test_a_message_that_is_refused_makes_produce_fail(run, topic):
+    run("topic", "alter", topic, "--set", "max.message.bytes=1000")
+    result = run("produce", topic, stdin=os.urandom(5000).hex().encode(), fails=True)
+    assert b"1 message not delivered" in result.stderr
+
+
+def test_follow_prints_what_comes_and_ends_cleanly_on_ctrl_c(broker, run, topic):
+    command = [*HEADRACE, "consume", topic, "--from-beginning", "--follow", "--bootstrap", broker.bootstrap]
+    run("produce", topic, stdin=b"before\n")
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert follower.stdout.readline() == b"before\n"
+        run("produce", topic, stdin=b"after\n")
+        assert follower.stdout.readline() == b"after\n"
+        follower.send_signal(signal.SIGINT)
+        rest, errors = follower.communicate(timeout=20)
+    finally:
+        follower.kill()
+    assert (follower.returncode, rest, errors) == (0, b"", b"")
+
+
+def test_a_reader_that_stops_early_is_no_error(broker, run, topic):
+    run("produce", topic, stdin=b"x" * 100 + b"\n" + b"line\n" * 50_000)
+    command = f"{' '.join(HEADRACE)} consume {topic} -a -b {broker.bootstrap} | head -n 1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_bench_measures_and_leaves_nothing_behind(run):
+    before = run("topic", "list").stdout
+    command = ("bench", "--messages", "2000", "--size", "100", "--rate", "200", "--seconds", "1", "--json")
+    results = json.loads(run(*command).stdout)["results"]
+    assert results["produce"]["messages"] == results["consume"]["messages"] == 2000
+    assert 0 < results["latency"]["p50_ms"] <= results["latency"]["p99_ms"] <= results["latency"]["max_ms"]
+    assert run("topic", "list").stdout == before
+
+
+def test_the_doctor_is_content_with_a_healthy_broker(run):
+    result = run("doctor")
+    assert b"speaks Kafka" in result.stdout
+    assert b"as you did" in result.stdout
+    assert b"problem" not in result.stdout
+
+
+def test_the_doctor_sees_messages_from_the_future(run, topic):
+    run("topic", "alter", topic, "--set", f"message.timestamp.after.max.ms={2**62}")
+    run("produce", topic, "--json", stdin=b'{"value": "x", "timestamp": 33000000000000}')
+    assert b"in the future" in run("doctor").stdout
+    run("topic", "delete", topic, "--yes")
