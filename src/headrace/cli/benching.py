@@ -193,18 +193,19 @@ def _consume(broker: Broker, topic: str, plan: Plan) -> Throughput:
 
 def _latency(broker: Broker, topic: str, plan: Plan) -> Latency:
     partitions = broker.partitions(topic)
-    end = broker.offsets(topic, partitions, OffsetSpec.latest())
     total = int(plan.rate * plan.seconds)
+    producer = _producer(broker.bootstrap, plan, linger_ms=0)
+    # A first message each way sets up connections and the producer's id: they are not part of what is measured.
+    producer.produce(topic, b"")
+    producer.flush(_STALLED_S)
+    end = broker.offsets(topic, partitions, OffsetSpec.latest())
     consumer = _consumer(broker.bootstrap, fetch_wait_max_ms=500)
     consumer.assign([TopicPartition(topic, index, end[index]) for index in partitions])
     latencies_ms: list[float] = []
     failures = _Failures(broker.bootstrap)
-    sender = threading.Thread(
-        target=_send_at_rate, args=(_producer(broker.bootstrap, plan, 0), topic, plan, total, failures), daemon=True
-    )
+    sender = threading.Thread(target=_send_at_rate, args=(producer, topic, plan, total, failures), daemon=True)
     with Progress("back", total=total) as progress:
         try:
-            # The first poll sets up the connections: they are not part of what is measured.
             consumer.poll(1.0)
             sender.start()
             deadline = time.perf_counter() + plan.seconds + _STALLED_S
