@@ -67,8 +67,10 @@ def serve(
 
 
 def _announce(app: "BrokerApp") -> None:
-    print(
-        f"Headrace is ready on {app.kafka_endpoint} "
-        f"(data in {Path(app.settings.data_dir).resolve()}, cluster {app.cluster_id})",
-        flush=True,
-    )
+    from headrace.config.address import EVERY_ADDRESS
+
+    where, listens = str(app.kafka_endpoint), ""
+    if app.kafka_endpoint.host in EVERY_ADDRESS:
+        where, listens = f"localhost:{app.kafka_endpoint.port}", "on every address, "
+    data_dir = Path(app.settings.data_dir).resolve()
+    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, cluster {app.cluster_id})", flush=True)
