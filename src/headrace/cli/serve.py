@@ -49,20 +49,20 @@ def serve(
     import os
 
     from headrace.config.load import load_settings
-    from headrace.observe.logs import configure
 
     flags = parse_pairs(settings or [], "--set")
     for name, value in (("data.dir", data_dir), ("kafka.listen", kafka_listen), ("advertise", advertise)):
         if value is not None:
             flags[name] = str(value)
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
-    configure(loaded.log_level)
 
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
 
     from headrace.app.broker import serve as run
+    from headrace.observe.logs import configure
 
+    configure(loaded.log_level)
     uvloop.run(run(loaded, _announce))
 
 
