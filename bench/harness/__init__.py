@@ -1,0 +1,1 @@
+"""The parts of the benchmark harness; `bench/run.py` is the way in."""

@@ -1,0 +1,237 @@
+"""The room in which everything is measured: systems, started when first needed, their topics, the load processes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from harness.peers import Nats, RabbitMQ, Redis
+from harness.process import Process, ProcessFailed
+from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
+
+PEERS = ("kafka", "nats", "rabbitmq", "redis")
+
+
+class MeasurementFailed(Exception):
+    """A load process failed; the message is the last line it said."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A system with the topic settings it is measured under."""
+
+    label: str
+    system: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def speaks_kafka(self) -> bool:
+        return self.system in ("headrace", "kafka")
+
+    @property
+    def is_bare(self) -> bool:
+        return self.system.startswith("bare")
+
+
+HEADRACE_OS = Variant("headrace os", "headrace", {"flush.policy": "os"})
+HEADRACE_ACK = Variant("headrace ack", "headrace", {"flush.policy": "ack"})
+KAFKA = Variant("kafka", "kafka")
+KAFKA_SYNC = Variant("kafka flush.messages=1", "kafka", {"flush.messages": "1"})
+BARE = Variant("bare", "bare-sink")
+BARE_SYNC = Variant("bare fdatasync", "bare-sink-sync")
+BARE_SENDFILE = Variant("bare sendfile", "bare-source-sendfile")
+BARE_READ = Variant("bare read+write", "bare-source-read")
+NATS = Variant("nats", "nats")
+RABBITMQ = Variant("rabbitmq", "rabbitmq")
+REDIS = Variant("redis", "redis")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything: the quick run shows that all is well, the full run gives the figures."""
+
+    rounds: int
+    seconds: float
+    warmup_s: float
+    latency_s: float
+    preload_bytes: int
+    max_bytes: int
+    memory_bytes: int
+    large_bytes: int
+    idle_connections: int = 5000
+    open_partitions: int = 1000
+
+
+QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)
+FULL = Sizes(5, 8.0, 2.0, 30.0, 1_000_000_000, 8_000_000_000, 10_000_000_000, 10_000_000_000)
+
+
+class Lab:
+    def __init__(
+        self, work_dir: Path, sizes: Sizes, peers: tuple[str, ...], headrace_command: list[str] | None = None
+    ) -> None:
+        self.work_dir = work_dir
+        self.sizes = sizes
+        self.versions: dict[str, str] = {}
+        self.missing: dict[str, str] = {name: "not asked for (--peers)" for name in PEERS if name not in peers}
+        self._systems: dict[str, System] = {}
+        self._numbers = count(1)
+        self._makers: dict[str, Callable[[], System]] = {
+            "headrace": lambda: Headrace(work_dir, headrace_command),
+            "kafka": lambda: Kafka(work_dir),
+            "nats": lambda: Nats(work_dir),
+            "rabbitmq": lambda: RabbitMQ(work_dir),
+            "redis": lambda: Redis(work_dir),
+            "bare-sink": lambda: Bare(work_dir, "bare-sink", "sink"),
+            "bare-sink-sync": lambda: Bare(work_dir, "bare-sink-sync", "sink", "--sync", "fdatasync"),
+            "bare-source-sendfile": lambda: Bare(work_dir, "bare-source-sendfile", "source", "--how", "sendfile"),
+            "bare-source-read": lambda: Bare(work_dir, "bare-source-read", "source", "--how", "write"),
+        }
+
+    def made(self, name: str) -> System:
+        """The system, running or not; `Unavailable` if it cannot be had."""
+        if name in self.missing:
+            raise Unavailable(self.missing[name])
+        if name not in self._systems:
+            try:
+                self._systems[name] = self._makers[name]()
+            except Unavailable as reason:
+                self.missing[name] = str(reason)
+                raise
+            self.versions[name] = self._systems[name].version()
+        return self._systems[name]
+
+    def system(self, name: str) -> System:
+        """The system, running and warm; started now if it is not."""
+        system = self.made(name)
+        if not system.is_running():
+            try:
+                system.start()
+            except ProcessFailed as reason:
+                system.stop()
+                self.missing[name] = f"it does not start: {reason}"
+                raise Unavailable(self.missing[name]) from None
+            if system.is_kafka_protocol:
+                self._warm_up(system)
+        return system
+
+    def fresh(self, name: str) -> System:
+        """The system, just started on an empty data dir and untouched since."""
+        system = self.made(name)
+        system.stop()
+        system.clear()
+        system.start()
+        return system
+
+    def stop_all(self) -> None:
+        for system in self._systems.values():
+            system.stop()
+        Process.stop_all()
+
+    def _warm_up(self, system: System) -> None:
+        """Some requests of each kind, so that no system is measured cold; a JIT compiler needs this most."""
+        with self.topic(Variant(system.name, system.name), 4) as topic:
+            for messages in (1, 64):
+                where = {"port": system.port, "topic": topic, "partitions": 4, "connections": 2, "seconds": 1.0}
+                self.run("load.py", "produce", batch_messages=messages, depth=8, max_bytes=100_000_000, **where)
+                self.run("load.py", "consume", fetch_bytes=65536, **where)
+
+    @contextmanager
+    def topic(self, variant: Variant, partitions: int) -> Iterator[str]:
+        """A topic of the variant's settings, or a mere name where there is nothing to create."""
+        name = f"bench-{next(self._numbers):06d}"
+        if not variant.speaks_kafka:
+            yield name
+            return
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.system(variant.system).port}"})
+        wanted = NewTopic(name, partitions, 1, config=dict(variant.settings))
+        admin.create_topics([wanted], operation_timeout=60, request_timeout=60)[name].result()
+        self._await_leaders(admin, name, partitions)
+        try:
+            yield name
+        finally:
+            if self.made(variant.system).is_running():
+                admin.delete_topics([name], operation_timeout=60, request_timeout=60)[name].result()
+
+    @staticmethod
+    def _await_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            found = admin.list_topics(topic, timeout=30).topics[topic].partitions
+            if len(found) == partitions and all(p.leader >= 0 and p.error is None for p in found.values()):
+                return
+            if time.monotonic() > deadline:
+                raise MeasurementFailed(f"topic {topic} has no leader for some partitions after 60 s")
+            time.sleep(0.02)
+
+    def await_topic(self, system: System, topic: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}"})
+        self._await_leaders(admin, topic, partitions)
+
+    @staticmethod
+    def command(script: str, *words: str, **options: Any) -> list[str]:
+        flags: list[str] = []
+        for name, value in options.items():
+            flag = f"--{name.replace('_', '-')}"
+            flags += [flag] if value is True else [] if value is False else [flag, str(value)]
+        return [sys.executable, str(BENCH_DIR / script), *words, *flags]
+
+    def run(self, script: str, *words: str, **options: Any) -> dict[str, float]:
+        """Run a load process to its end and return what it printed."""
+        done = subprocess.run(
+            self.command(script, *words, **options), capture_output=True, text=True, check=False, timeout=1800
+        )
+        if done.returncode or not done.stdout.strip():
+            last = done.stderr.strip().splitlines() or ["it said nothing"]
+            raise MeasurementFailed(f"{script} {words[0]}: {last[-1]}")
+        result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return result
+
+    def measure(self, variant: Variant, script: str, *words: str, **options: Any) -> dict[str, float]:
+        """Run a load process against a system and add what the system itself spent on it."""
+        system = self.system(variant.system)
+        os.sync()  # What others left to be written back is not to be paid for by this one.
+        cpu = system.cpu_s()
+        result = self.run(script, *words, port=system.port, **options)
+        result["server_cpu_s"] = system.cpu_s() - cpu
+        return derive(result)
+
+    @contextmanager
+    def background(self, script: str, *words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
+        process = subprocess.Popen(
+            self.command(script, *words, **options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def derive(result: dict[str, float]) -> dict[str, float]:
+    """The figures people compare, from the counts."""
+    seconds = result.get("seconds", 0)
+    if seconds:
+        result["mb_s"] = result["bytes"] / seconds / 1e6
+        result["messages_s"] = result["messages"] / seconds
+        result["requests_s"] = result.get("requests", 0) / seconds
+    if result.get("bytes_total"):
+        result["server_cpu_ms_per_gb"] = result["server_cpu_s"] * 1e3 / (result["bytes_total"] / 1e9)
+    if result.get("requests_total"):
+        result["server_cpu_us_per_request"] = result["server_cpu_s"] * 1e6 / result["requests_total"]
+    return result

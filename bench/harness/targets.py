@@ -1,0 +1,152 @@
+"""What is to be reached: each target is a ratio within one run, or a figure that holds on any machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+Rounds = Sequence[Mapping[str, float]]
+"""The figures of one variant, one mapping per round; a round that failed has none of the keys."""
+
+
+@dataclass(frozen=True)
+class Target:
+    workload: str
+    metric: str
+    over: str
+    under: str | tuple[str, ...] | None = None
+    """What it is divided by; of several, the better one. None: the figure itself is judged."""
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = "x"
+
+    @property
+    def text(self) -> str:
+        under = " or ".join(self.under) if isinstance(self.under, tuple) else self.under
+        return f"{self.over} / {under}" if under else f"{self.over}, {self.metric}"
+
+    @property
+    def bound(self) -> str:
+        if self.at_least is not None:
+            return f"≥ {self.at_least:g} {self.unit}"
+        return f"≤ {self.at_most:g} {self.unit}" if self.at_most is not None else "for information"
+
+    def is_met(self, value: float) -> bool | None:
+        if self.at_least is not None:
+            return value >= self.at_least
+        return value <= self.at_most if self.at_most is not None else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    target: Target
+    values: tuple[float, ...]
+    """One per round: numerator and denominator come from the same round."""
+    note: str = ""
+
+    @property
+    def value(self) -> float:
+        return median(self.values)
+
+    @property
+    def is_met(self) -> bool | None:
+        return self.target.is_met(self.value)
+
+    @property
+    def word(self) -> str:
+        return {True: "met", False: "**missed**", None: ""}[self.is_met]
+
+
+def _throughput(workloads: Sequence[str], metric: str = "mb_s") -> list[Target]:
+    found = []
+    for workload in workloads:
+        found += [
+            Target(workload, metric, "headrace os", "kafka", at_least=1.0),
+            Target(workload, metric, "headrace os", "bare", at_least=0.6),
+            Target(workload, metric, "headrace ack", "bare fdatasync", at_least=0.6),
+            Target(workload, metric, "headrace ack", "kafka flush.messages=1", at_least=5.0),
+            Target(workload, metric, "headrace ack", "kafka"),
+        ]
+    return found
+
+
+_PRODUCE = ("produce-1k-1p", "produce-1k-12p", "produce-100b-1p", "produce-100b-12p")
+_CONSUME = ("consume-1k-1p", "consume-1k-12p", "consume-100b-1p", "consume-100b-12p")
+
+TARGETS: list[Target] = [
+    Target("ready", "ready_s", "headrace", at_most=1.0, unit="s"),
+    Target("ready", "rss_mb", "headrace", at_most=100, unit="MB"),
+    *_throughput(_PRODUCE),
+    Target("produce-1k-16k-batches", "mb_s", "headrace os", "kafka"),
+    Target("produce-1k-16k-batches", "mb_s", "headrace ack", "kafka flush.messages=1"),
+    *(
+        target
+        for workload in ("single-100b", "single-1k")
+        for target in (
+            Target(workload, "requests_s", "headrace os", at_least=25_000, unit="requests/s"),
+            Target(workload, "server_cpu_us_per_request", "headrace os", at_most=40, unit="µs"),
+            Target(workload, "requests_s", "headrace ack", at_least=25_000, unit="requests/s"),
+            Target(workload, "server_cpu_us_per_request", "headrace ack", at_most=40, unit="µs"),
+            Target(workload, "requests_s", "headrace os", "kafka"),
+            Target(workload, "requests_s", "headrace ack", "kafka flush.messages=1", at_least=5.0),
+        )
+    ),
+    *(
+        target
+        for workload in _CONSUME
+        for target in (
+            Target(workload, "mb_s", "headrace os", "kafka", at_least=1.0),
+            Target(workload, "mb_s", "headrace os", ("bare sendfile", "bare read+write"), at_least=0.6),
+        )
+    ),
+    *(
+        target
+        for workload in ("client-produce-1k", "client-produce-100b")
+        for target in (
+            Target(workload, "messages_s", "headrace os", "kafka", at_least=1.0),
+            Target(workload, "messages_s", "headrace ack", "kafka"),
+        )
+    ),
+    Target("client-consume-1k", "messages_s", "headrace os", "kafka", at_least=1.0),
+    Target("client-consume-100b", "messages_s", "headrace os", "kafka", at_least=1.0),
+    Target("latency", "p99_ms", "headrace os", "kafka", at_most=1.0),
+    Target("latency", "p99_ms", "headrace ack", "kafka flush.messages=1", at_most=1.0),
+    Target("latency", "p99_ms", "headrace ack", "kafka"),
+    Target("catch-up", "mb_s", "headrace os", "kafka", at_least=1.0),
+    Target("catch-up", "produce_mb_s", "headrace os", "kafka"),
+    Target("connections", "rss_mb", "headrace", at_most=200, unit="MB"),
+    Target("open", "open_s", "headrace", at_most=5.0, unit="s"),
+    Target("random-fetch", "cpu_ratio", "headrace os", at_most=1.5),
+    Target("random-fetch", "p50_ratio", "headrace os", at_most=1.5),
+    Target("memory", "growth", "headrace ack", at_most=1.1),
+]
+
+
+def judge(results: Mapping[str, Mapping[str, Rounds]]) -> list[Verdict]:
+    """The verdicts that these results allow; `results` is by workload, then by variant."""
+    verdicts = []
+    for target in TARGETS:
+        rows = results.get(target.workload, {})
+        values = _values(target, rows)
+        if values:
+            verdicts.append(Verdict(target, values, _note(target, rows)))
+    return verdicts
+
+
+def _values(target: Target, rows: Mapping[str, Rounds]) -> tuple[float, ...]:
+    over = rows.get(target.over, ())
+    if target.under is None:
+        return tuple(one[target.metric] for one in over if target.metric in one)
+    names = target.under if isinstance(target.under, tuple) else (target.under,)
+    values = []
+    for number, one in enumerate(over):
+        others = [rows[name][number] for name in names if len(rows.get(name, ())) > number]
+        found = [other[target.metric] for other in others if other.get(target.metric)]
+        if found and target.metric in one:
+            values.append(one[target.metric] / max(found))
+    return tuple(values)
+
+
+def _note(target: Target, rows: Mapping[str, Rounds]) -> str:
+    """Whether the load generator was the limit: then a rate says less about the server than its CPU time does."""
+    busy = [one["client_busy"] for one in rows.get(target.over, ()) if "client_busy" in one]
+    return "the client was the limit" if busy and median(busy) > 0.9 else ""
