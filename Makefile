@@ -39,7 +39,8 @@ format: install ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 
 bench: install ## Measure against the physical limit and against other brokers (long)
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/pip install -q -r bench/requirements.txt -c constraints.txt
+	$(BIN)/python bench/run.py $(ARGS)
 
 interop: install packages ## Run every client library against a real broker process (needs npm for KafkaJS)
 	$(BIN)/python -m pytest tests/interop $(ARGS)

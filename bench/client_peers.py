@@ -186,6 +186,20 @@ async def _nats_produce(args: argparse.Namespace, client: Any) -> dict[str, floa
     return result
 
 
+async def _nats_consume(args: argparse.Namespace, stream: Any) -> dict[str, float]:
+    counter = Counter(args)
+    done = asyncio.Event()
+
+    async def take(_: Any) -> None:
+        counter.add(1)
+        if counter.total >= args.max_messages or counter.is_over():
+            done.set()
+
+    await stream.subscribe(args.topic, cb=take, ordered_consumer=True, pending_bytes_limit=1 << 30)
+    await asyncio.wait_for(done.wait(), 60)
+    return counter.result()
+
+
 async def nats_run(args: argparse.Namespace) -> dict[str, float]:
     import nats
     from nats.errors import TimeoutError as NatsTimeout
@@ -201,19 +215,8 @@ async def nats_run(args: argparse.Namespace) -> dict[str, float]:
     try:
         if args.what == "produce":
             return await _nats_produce(args, client)
-        policy = DeliverPolicy.ALL if args.what == "consume" else DeliverPolicy.NEW
-        config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=policy)
         if args.what == "consume":
-            counter = Counter(args)
-            while not counter.is_over():
-                reader = await stream.pull_subscribe(subject, config=config)
-                left = (await stream.stream_info(subject)).state.messages
-                while left and not counter.is_over():
-                    messages = await reader.fetch(min(left, 1000), timeout=5)
-                    left -= len(messages)
-                    counter.add(len(messages))
-                await reader.unsubscribe()
-            return counter.result()
+            return await _nats_consume(args, stream)
         schedule = Schedule(args)
         done = asyncio.Event()
 
@@ -222,6 +225,7 @@ async def nats_run(args: argparse.Namespace) -> dict[str, float]:
             if schedule.seen >= schedule.total:
                 done.set()
 
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.NEW)
         await stream.subscribe(subject, cb=take, config=config, manual_ack=True)
         for n in range(schedule.total):
             due = schedule.due_ns(n)

@@ -37,7 +37,7 @@ def markdown(
 ) -> str:
     lines = ["# Benchmark results", ""]
     lines += [
-        "Every ratio is of two figures of the same round of this run; absolute numbers are this machine's under whatever",
+        "Every ratio is of two figures of the same round of this run; absolute numbers are this machine's, whatever",
         "else it did. `os` and `ack` are Headrace's `flush.policy`; `bare` is a server that only moves the bytes.",
         "",
         *(f"- {key}: {value}" for key, value in environment.items() if key not in ("systems", "missing")),

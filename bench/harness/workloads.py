@@ -110,6 +110,7 @@ class Consume(Workload):
         self._message_bytes = message_bytes
         self._partitions = partitions
         self.title = f"Consume, {size_text(message_bytes)} messages in full batches, {partitions_text(partitions)}"
+        self._messages: dict[str, int] = {}
         others = OTHERS if partitions == 1 else ()
         self.variants = (HEADRACE_OS, KAFKA, BARE_SENDFILE, BARE_READ, *others)
 
@@ -120,7 +121,8 @@ class Consume(Workload):
                 self._write_file(lab, variant)
                 lab.system(variant.system)
             elif variant in OTHERS:
-                self._messages = int(drive_peer(lab, variant, "produce", topic, self._message_bytes)["messages_total"])
+                filled = drive_peer(lab, variant, "produce", topic, self._message_bytes)
+                self._messages[variant.label] = int(filled["messages_total"])
             else:
                 preload(lab, variant, topic, self._partitions, self._message_bytes, lab.sizes.preload_bytes)
             yield topic
@@ -140,7 +142,8 @@ class Consume(Workload):
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         if variant in OTHERS:
-            return drive_peer(lab, variant, "consume", topic, self._message_bytes, max_messages=self._messages)
+            messages = self._messages[variant.label]
+            return drive_peer(lab, variant, "consume", topic, self._message_bytes, max_messages=messages)
         return lab.measure(
             variant,
             "load.py",
