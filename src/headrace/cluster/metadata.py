@@ -80,9 +80,12 @@ class Metadata:
         """Show every change from now on to `listener`, in order. If it raises, so does the call that changed."""
         self._follower.subscribe(listener)
 
-    async def open(self) -> None:
-        """Load the image; an empty store becomes a new cluster. `StartupError` if this broker has no place in it."""
-        await self._follower.open(uuid_text(self._random_id()))
+    async def open(self, new_cluster_id: str | None = None) -> None:
+        """Load the image; an empty store becomes a new cluster, with this id if there is one.
+
+        `StartupError` if this broker has no place in it.
+        """
+        await self._follower.open(new_cluster_id or uuid_text(self._random_id()))
 
     async def close(self) -> None:
         """Stop following the store. The store itself is left to its owner."""

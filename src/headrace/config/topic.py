@@ -52,7 +52,8 @@ class TopicSettings:
 
     @property
     def flushes_before_ack(self) -> bool:
-        return self.flush_policy == "ack"
+        """Whether records are acknowledged, and can be read, only when they are on disk."""
+        return self.flush_policy == "ack" or self.flush_messages == 1
 
 
 _D = TopicSettings()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Coroutine
 from inspect import iscoroutine
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.dispatch import APIS, Answer, Context, NoAnswer, Peer, Raw, route
@@ -88,12 +88,11 @@ class Connection(asyncio.BufferedProtocol):
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = stream = cast(asyncio.Transport, transport)
         self.last_read_ms = self._host.now_ms()
-        self._peer = self._host.opened(self, transport)
+        self._peer = self._host.opened(self, stream)
         if self._peer is None:
-            transport.abort()
+            stream.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -236,9 +235,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         buffers = answer.buffers if isinstance(answer, Raw) else _encode(context, answer)
-        was_full = not self._may_handle()
         self._answer(slot, buffers)
-        if self._queue or was_full:
+        if self._queue or self._is_read_paused:
             self._pump()
 
     # -- answers

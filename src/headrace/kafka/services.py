@@ -14,7 +14,6 @@ from headrace.runtime.expiries import Expiries
 
 @dataclass(slots=True)
 class Services:
-    settings: BrokerSettings
     clock: Clock
     metadata: Metadata
     """The current cluster image (`metadata.image`) and every change to topics."""
@@ -26,3 +25,8 @@ class Services:
     """Timeouts of answers that wait for a commit."""
     workers: Executor
     """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The broker's settings in force now."""
+        return self.metadata.settings

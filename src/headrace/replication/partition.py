@@ -17,13 +17,11 @@ from headrace.records.batch import BatchHeader, Buffer
 from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.log import AppendResult, Log, Slice
 
-RequestFlush = Callable[[Log], None]
-
 
 class Partition:
     __slots__ = (
+        "_appended",
         "_commit_waiters",
-        "_request_flush",
         "_visible_when_flushed",
         "data_waiters",
         "high_watermark",
@@ -41,8 +39,10 @@ class Partition:
         topic_id: TopicId,
         log: Log,
         leader_epoch: LeaderEpoch,
-        request_flush: RequestFlush,
+        *,
+        appended: Callable[[Log], None],
     ) -> None:
+        """`appended` is called after each append, for whoever flushes."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
@@ -50,9 +50,10 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.data_waiters = DataWaiters()
         self._commit_waiters = CommitWaiters()
-        self._request_flush = request_flush
+        self._appended = appended
         self._visible_when_flushed = log.settings.flushes_before_ack
         self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
+        log.on_flushed = self._flushed
 
     @property
     def settings(self) -> TopicSettings:
@@ -73,7 +74,7 @@ class Partition:
         self.log.settings = settings
         self._visible_when_flushed = settings.flushes_before_ack
         if self.log.flushed_offset < self.log.end_offset:
-            self._request_flush(self.log)
+            self._appended(self.log)
         self._advance()
 
     def check_epoch(self, current_epoch: int) -> None:
@@ -86,9 +87,13 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
         """Write one validated batch to the log. Whether it is committed is another matter: see `when_committed`."""
-        result = self.log.append(batch, header, self.leader_epoch)
+        try:
+            result = self.log.append(batch, header, self.leader_epoch)
+        except StorageFailed as error:
+            self.failed(error)
+            raise
         if not result.duplicate:
-            self._request_flush(self.log)
+            self._appended(self.log)
             if not self._visible_when_flushed:
                 self._advance()
         return result
@@ -100,14 +105,9 @@ class Partition:
         self._commit_waiters.add(offset, callback)
         return False
 
-    def flushed(self) -> None:
-        """The log's flushed offset has moved."""
-        if self._visible_when_flushed:
-            self._advance()
-
-    def failed(self, error: StorageFailed) -> None:
+    def failed(self, error: BaseException) -> None:
         """The log directory failed: nothing unflushed will ever be acknowledged; what is committed stays readable."""
-        self._commit_waiters.fail(error)
+        self._commit_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
 
     def closed(self, error: BaseException) -> None:
         """The partition is going away: answer everybody who waits."""
@@ -145,6 +145,10 @@ class Partition:
         if target > self.log.start_offset:
             self.log.advance_start(target)
         return self.log.start_offset
+
+    def _flushed(self, _: Log) -> None:
+        if self._visible_when_flushed:
+            self._advance()
 
     def _advance(self) -> None:
         log = self.log

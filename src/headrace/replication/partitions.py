@@ -6,14 +6,12 @@ from uuid import UUID
 from headrace.model.errors import UnknownPartition, UnknownTopic, UnknownTopicId
 from headrace.model.ids import TopicName
 from headrace.replication.partition import Partition
-from headrace.storage.log import Log
 
 
 class PartitionTable:
     def __init__(self) -> None:
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
-        self._by_log: dict[Log, Partition] = {}
 
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._by_name.get(topic)
@@ -33,9 +31,6 @@ class PartitionTable:
             raise UnknownPartition(f"the topic with id {topic_id} has no partition {index}")
         return partition
 
-    def by_log(self, log: Log) -> Partition | None:
-        return self._by_log.get(log)
-
     def all(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
             yield from partitions.values()
@@ -46,12 +41,10 @@ class PartitionTable:
     def add(self, partition: Partition) -> None:
         self._by_name.setdefault(partition.topic, {})[partition.index] = partition
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
-        self._by_log[partition.log] = partition
 
     def remove_topic(self, topic: TopicName) -> tuple[Partition, ...]:
         """Forget a topic; its partitions, for whoever closes them."""
         gone = tuple(self._by_name.pop(topic, {}).values())
         for partition in gone:
             self._by_id.pop(partition.topic_id, None)
-            self._by_log.pop(partition.log, None)
         return gone

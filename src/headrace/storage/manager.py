@@ -65,7 +65,8 @@ class LogManager:
         self._disk = disk
         self._clock = clock
         self._on_failed = on_failed
-        self._files = FilePool(disk, capacity=_handles_for_reading())
+        self.files = FilePool(disk, capacity=_handles_for_reading())
+        """The pool all logs read through."""
         self._logs: dict[TopicPartition, Log] = {}
         self._clean = False
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -169,7 +170,7 @@ class LogManager:
             recovery_point=self._recovery_points.get(partition, 0),
             producer_expiry_ms=self.producer_expiry_ms,
             log_start_offset=self._start_offsets.get(partition),
-            files=self._files,
+            files=self.files,
             persist=self._persist,
         )
 

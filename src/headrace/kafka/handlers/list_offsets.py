@@ -75,15 +75,13 @@ async def _locate(ctx: Context, partition: Partition, timestamp: int, *, committ
     if timestamp == LATEST:
         return below, -1, log.latest_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epoch_at(log.start_offset)
+        return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
     if timestamp in (LAST_TIERED, EARLIEST_PENDING):
         return _NOWHERE
     loop = asyncio.get_running_loop()
     workers = ctx.services.workers
     if timestamp == MAX_TIMESTAMP:
-        found = await loop.run_in_executor(workers, log.max_timestamp)
+        found = await loop.run_in_executor(workers, log.max_timestamp, below)
     else:
-        found = await loop.run_in_executor(workers, log.offset_for_time, timestamp)
-    if found is None or found[0] >= below:
-        return _NOWHERE
-    return found
+        found = await loop.run_in_executor(workers, log.offset_for_time, timestamp, below)
+    return _NOWHERE if found is None else found
