@@ -48,6 +48,9 @@ class Follower:
         self._shown = ABSENT
         self._listeners: list[Listener] = []
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
+        self._commits_under_way = 0
+        self._failures: dict[Revision, Exception] = {}
+        """Of changes that were shown before the store answered the commit that made them."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -90,10 +93,20 @@ class Follower:
         """One transaction; `StoreConflict` if a comparison does not hold. What a listener raises is raised here."""
         if self._task is None or self._task.done():
             raise StoreUnavailable("the metadata store is not followed any more: restart the broker")
-        revision = await self._store.commit(compares, writes)
-        if revision is None:
-            raise StoreConflict("another broker changed the same metadata at the same time: try again")
+        self._commits_under_way += 1
+        try:
+            revision = await self._store.commit(compares, writes)
+            if revision is None:
+                raise StoreConflict("another broker changed the same metadata at the same time: try again")
+            if (failure := self._failures.get(revision)) is not None:
+                raise failure
+        finally:
+            self._commits_under_way -= 1
+            if not self._commits_under_way:
+                self._failures.clear()
         if self._shown < revision:
+            if self._task.done():
+                raise StoreUnavailable("the change was made, but the metadata store is not followed any more")
             shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((revision, shown))
             await shown
@@ -135,10 +148,8 @@ class Follower:
                     await self._show(self._image_from(snapshot), after)
         except Exception as error:
             # Without its metadata a broker must not go on deciding: every later change is refused in `commit`.
-            if not isinstance(error, StoreUnavailable):
-                log.critical("following the metadata store failed", exc_info=error)
-            self._release(None, error)
-            raise
+            log.critical("the metadata store is not followed any more: restart the broker", exc_info=error)
+            self._release_all(error)
 
     def _applied(self, changes: Sequence[Change]) -> ClusterImage:
         for change in changes:
@@ -166,17 +177,25 @@ class Follower:
         self._shown = revision
         self._release(revision, failure)
 
-    def _release(self, revision: Revision | None, failure: Exception | None) -> None:
-        """Wake those who wait for changes up to `revision` (None: all); those of this very change get its failure."""
-        waiting = self._waiters
-        self._waiters = [] if revision is None else [waiter for waiter in waiting if waiter[0] > revision]
-        for wanted, shown in waiting:
-            if shown.done() or (revision is not None and wanted > revision):
+    def _release(self, revision: Revision, failure: Exception | None) -> None:
+        """Wake those who wait for changes up to `revision`; whoever made this very change gets its failure."""
+        due = [waiter for waiter in self._waiters if waiter[0] <= revision]
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] > revision]
+        if failure is not None and self._commits_under_way:
+            self._failures[revision] = failure
+        for wanted, shown in due:
+            if shown.done():
                 continue
-            if failure is not None and (revision is None or wanted == revision):
+            if failure is not None and wanted == revision:
                 shown.set_exception(failure)
             else:
                 shown.set_result(None)
+
+    def _release_all(self, failure: Exception) -> None:
+        for _, shown in self._waiters:
+            if not shown.done():
+                shown.set_exception(failure)
+        self._waiters.clear()
 
 
 def settings_in(image: ClusterImage, boot_settings: BrokerSettings, broker_id: BrokerId) -> BrokerSettings:
