@@ -70,8 +70,8 @@ class Disk(Protocol):
         """Replace `path` without syncing: for caches that can be rebuilt. Readers never see a half-written file."""
         ...
 
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename and fsync the directory of the target."""
+    def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
+        """Rename and fsync the directory of the target; without `sync` the caller has that done later."""
         ...
 
     def unlink(self, path: Path) -> None:
@@ -175,9 +175,10 @@ class OsDisk:
     def write_cache(self, path: Path, data: bytes) -> None:
         os.rename(self._write_temporary(path, data, sync=False), path)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
         os.rename(source, target)
-        self.sync_dir(target.parent)
+        if sync:
+            self.sync_dir(target.parent)
 
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ What it promises: offsets are given out once; a batch below `flushed_offset` is 
 append leaves no trace; after a failed sync nothing is appended any more, and reads go on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from struct import Struct
@@ -30,6 +30,7 @@ from headrace.storage.times import Dated, first_from, newest
 _STAMP = Struct(">qii")
 _MAX_OFFSET_DELTA = 2**31 - 1
 _REMEMBERED_STARTS = 8192
+_TRIES = 5
 
 
 class AppendResult(NamedTuple):
@@ -265,11 +266,22 @@ class Log(LogStructure):
 
     def offset_for_time(self, timestamp_ms: int, below: int | None = None) -> Dated | None:
         """The first record (below an offset) not older than `timestamp_ms`. Blocking; safe in any thread."""
-        return first_from(self.segments, self.start_offset, self.end_offset if below is None else below, timestamp_ms)
+        limit = self.end_offset if below is None else below
+        return self._undisturbed(lambda segments: first_from(segments, self.start_offset, limit, timestamp_ms))
 
     def max_timestamp(self, below: int | None = None) -> Dated | None:
         """The first of the records (below an offset) with the newest timestamp. Blocking; safe in any thread."""
-        return newest(self.segments, self.start_offset, self.end_offset if below is None else below)
+        limit = self.end_offset if below is None else below
+        return self._undisturbed(lambda segments: newest(segments, self.start_offset, limit))
+
+    def _undisturbed(self, find: Callable[[Sequence[Segment]], Dated | None]) -> Dated | None:
+        """What `find` finds, asked again if retention or compaction took a segment's file away while it looked."""
+        for _ in range(_TRIES):
+            try:
+                return find(self.segments)
+            except FileNotFoundError:
+                continue
+        return find(self.segments)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends (KIP-320); (-1, -1) if it is not known."""

@@ -232,7 +232,7 @@ class LogManager:
         while True:
             await asyncio.sleep(interval_s)
             for log in list(self._logs.values()):
-                log.purge_deleted()
+                await asyncio.to_thread(log.purge_deleted)
                 log.expire_producers(self.producer_expiry_ms)
             try:
                 await asyncio.to_thread(self.write_checkpoints)

@@ -158,7 +158,7 @@ class Segment:
     def over_cleaned_file(cls, cleaned: Path, base_offset: int, files: FilePool, interval_bytes: int) -> "Segment":
         """A segment made by compaction, still under a name that recovery removes; indexes it. Blocking.
 
-        `Log.replace_segments` gives it its place and its names.
+        `Replacement` gives it its place and its names.
         """
         file = files.disk.open_read_only(cleaned)
         segment = cls(cleaned.parent, base_offset, files, size=file.size())
@@ -172,15 +172,20 @@ class Segment:
         return segment
 
     def take_names(self, directory: Path) -> None:
-        """Give the indexes of a cleaned segment their names; the log file has its own already."""
+        """Give a compacted segment the names of one, in place of what has them. Quick; nothing is synced."""
+        for path, suffix in ((self.path, LOG), (self.offsets.path, OFFSET_INDEX), (self.times.path, TIME_INDEX)):
+            self._files.disk.rename(path, directory / offset_name(self.base_offset, suffix), sync=False)
         self.forget_files()
         self.path = directory / offset_name(self.base_offset, LOG)
-        for index, suffix in ((self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
-            target = directory / offset_name(self.base_offset, suffix)
-            self._files.forget(target)
-            self._files.disk.rename(index.path, target)
-            index.path = target
-        self._files.forget(self.path)
+        self.offsets.path = directory / offset_name(self.base_offset, OFFSET_INDEX)
+        self.times.path = directory / offset_name(self.base_offset, TIME_INDEX)
+        self.forget_files()
+
+    def retire(self) -> None:
+        """Its place was taken, and soon its names are: who still asks for its files must find nothing."""
+        self.forget_files()
+        for owner in (self, self.offsets, self.times):
+            owner.path = owner.path.with_name(owner.path.name + DELETED)
 
     # Finding things
 

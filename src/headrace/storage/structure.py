@@ -17,7 +17,7 @@ from headrace.records.batch import BatchHeader
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.epochs import Epochs
-from headrace.storage.files import LOG, SNAPSHOT, SWAP, FilePool, offset_name, storage_error
+from headrace.storage.files import SNAPSHOT, FilePool, offset_name, storage_error
 from headrace.storage.producers import Producers
 from headrace.storage.recovery import Loaded, restore_producers
 from headrace.storage.segment import Segment
@@ -97,6 +97,11 @@ class LogStructure:
     @property
     def active(self) -> Segment:
         return self._active
+
+    @property
+    def files(self) -> FilePool:
+        """What this log reads its closed segments through."""
+        return self._files
 
     @property
     def latest_epoch(self) -> int:
@@ -313,7 +318,7 @@ class LogStructure:
         return removed
 
     def purge_deleted(self) -> None:
-        """Remove the files of removed segments whose time has come."""
+        """Remove the files of removed segments whose time has come. Blocking: large files take a while to free."""
         now_ms = self._clock.wall_ms()
         while self._doomed and self._doomed[0][0] <= now_ms:
             self._disk.unlink(self._doomed[0][1])
@@ -325,30 +330,19 @@ class LogStructure:
 
     # Replacing
 
-    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put a compacted segment (`Segment.over_cleaned_file`, synced) in the place of closed neighbours.
+    def adopt(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Take a compacted segment for closed neighbours; False if they are not all there any more.
 
-        Blocking for a few renames. A stop in between is finished by recovery, once the first rename is done.
+        Only in memory, and at once. `Replacement` sees to the files, before and after.
         """
-        self._check_writable()
+        if self._closed or self._failure is not None or old[0] not in self.segments:
+            return False
         first = self.segments.index(old[0])
-        if self.segments[first : first + len(old)] != list(old) or old[-1] is self._active:
-            raise ValueError("only closed segments that follow each other can be replaced")
-        base, upto = old[0].base_offset, old[-1].next_offset
-        swap = self.directory / f"{base:020d}-{upto:020d}{SWAP}"
-        try:
-            self._disk.rename(new.path, swap)
-            for segment in old:
-                segment.forget_files()
-                for path in (segment.offsets.path, segment.times.path, segment.path):
-                    self._disk.unlink(path)
-            self._disk.sync_dir(self.directory)
-            new.next_offset = upto
-            self._disk.rename(swap, self.directory / offset_name(base, LOG))
-            new.take_names(self.directory)
-        except OSError as error:
-            self.fail(error)
-            raise StorageFailed(f"replacing segments of {self.directory} failed: {error}") from error
-        gone = set(old)
-        self._unsynced = [segment for segment in self._unsynced if segment not in gone]
-        self._set_segments([*self.segments[:first], new, *self.segments[first + len(old) :]])
+        after = first + len(old)
+        if self.segments[first:after] != list(old) or old[-1] is self._active:
+            return False
+        new.next_offset = old[-1].next_offset
+        self._set_segments([*self.segments[:first], new, *self.segments[after:]])
+        for segment in old:
+            segment.retire()
+        return True

@@ -1,0 +1,404 @@
+"""Retention and compaction: what makes old records go, in the background.
+
+Retention removes whole segments from the front of a log, by age (`retention.ms`) and by size (`retention.bytes`).
+Compaction (`compaction.py` decides, `rewrite.py` does the work) rewrites closed segments without the records that later
+ones replaced, and puts them in place (`replacement.py`). Whatever may wait for the disk happens in worker threads; the
+log itself is touched in the event loop, without waiting. Appends and reads go on all the while.
+
+How far a log is clean is kept in its folder in `cleaner-offset-checkpoint`, with the leader epoch of the last clean
+offset. A checkpoint that is lost, damaged or about another history only means that cleaning starts from the front.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
+
+from headrace.model.errors import HeadraceError, LogClosed
+from headrace.runtime.clock import Clock
+from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_range
+from headrace.storage.files import is_disk_full
+from headrace.storage.log import Log
+from headrace.storage.replacement import Replacement
+from headrace.storage.rewrite import map_keys, rewrite, view
+from headrace.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+_NEVER = 2**63 - 1
+_BREATH_S = 0.00005
+"""Long enough for the event loop to get hold of the interpreter, short enough not to matter for compaction."""
+
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""How work that may wait for the disk is run: in a thread, or in tests at once."""
+
+
+class CleaningStopped(Exception):
+    """The log was closed, or the cleaner is to stop: nothing is wrong."""
+
+
+class Cleaned(NamedTuple):
+    """What one compaction did."""
+
+    first_dirty: int
+    clean_until: int
+    bytes_before: int
+    bytes_after: int
+    records_read: int
+    records_kept: int
+
+
+class _State:
+    """What the cleaner remembers of a log while it runs."""
+
+    __slots__ = ("first_dirty", "next_horizon_ms", "trouble")
+
+    def __init__(self, first_dirty: int) -> None:
+        self.first_dirty = first_dirty
+        self.next_horizon_ms: int | None = None
+        self.trouble: str | None = None
+        """Why this log is left alone until it is opened again."""
+
+
+async def in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(work)
+
+
+async def inline(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+def _nothing() -> None:
+    """What a worker is given so that the event loop gets a turn."""
+
+
+def drive(steps: Coroutine[Any, Any, _T]) -> _T:
+    """Run what the cleaner does with `run=inline` to its end, here and now, without an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    steps.close()
+    raise RuntimeError("the work waits for an event loop: make the cleaner with run=inline")
+
+
+class Cleaner:
+    def __init__(
+        self,
+        logs: Callable[[], Iterable[Log]],
+        *,
+        clock: Clock,
+        retention_check_interval_ms: int = 300_000,
+        backoff_ms: int = 15_000,
+        threads: int = 1,
+        dedupe_buffer_bytes: int = 128 * 1024 * 1024,
+        io_max_bytes_per_s: float = float(_NEVER),
+        run: Run = in_thread,
+    ) -> None:
+        """`logs` gives the logs there are, each time it is asked."""
+        self._logs = logs
+        self._clock = clock
+        self._retention_check_interval_ms = retention_check_interval_ms
+        self._backoff_ms = backoff_ms
+        self._threads = threads
+        self._dedupe_buffer_bytes = dedupe_buffer_bytes
+        self._io_max_bytes_per_s = io_max_bytes_per_s
+        self._run = run
+        self._states: dict[Log, _State] = {}
+        self._busy: set[Log] = set()
+        self._wake = asyncio.Event()
+        self._stopping = Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # In the background
+
+    def start(self) -> None:
+        """Begin to look after the logs, in the running event loop."""
+        self._stopping.clear()
+        self._wake = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep_applying_retention(), name="retention")]
+        self._tasks += [loop.create_task(self._keep_compacting(), name=f"compaction-{i}") for i in range(self._threads)]
+
+    async def stop(self) -> None:
+        """Return when nothing is under way any more, which is soon: work that was begun is given up without a trace."""
+        self._stopping.set()
+        self._wake.set()
+        tasks, self._tasks = self._tasks, []
+        await asyncio.gather(*tasks)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a compaction is under way."""
+        return bool(self._busy)
+
+    async def _keep_applying_retention(self) -> None:
+        while not await self._is_stopped_within(self._retention_check_interval_ms):
+            await self.apply_retention()
+
+    async def _keep_compacting(self) -> None:
+        while not self._stopping.is_set():
+            if await self.compact_dirtiest() is None and await self._is_stopped_within(self._backoff_ms):
+                return
+
+    async def _is_stopped_within(self, ms: int) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), ms / 1000)
+        return self._stopping.is_set()
+
+    # Retention
+
+    async def apply_retention(self) -> int:
+        """Remove what is past its retention from every log; returns the number of segments removed."""
+        removed = 0
+        for log in list(self._logs()):
+            if self._stopping.is_set():
+                break
+            if log.is_closed or log.failure is not None or log in self._busy:
+                continue
+            try:
+                removed += await self._retain(log)
+            except LogClosed:
+                continue
+            except (HeadraceError, OSError) as error:
+                _log.warning("retention of %s: %s", log.directory.name, error)
+        return removed
+
+    async def _retain(self, log: Log) -> int:
+        below: int = await self._run(lambda: self._keep_from(log))
+        if below <= log.segments[0].base_offset:
+            return 0
+        if below >= log.end_offset:
+            log.roll()
+        removed = 0
+        # One at a time: each waits for the disk a little, and others may run in between.
+        for segment in log.segments[:-1]:
+            if segment.next_offset > below or log.is_closed:
+                break
+            removed += log.remove_segments_below(segment.next_offset)
+            await self._run(_nothing)
+        if removed:
+            _log.info("retention removed %d segments of %s, which starts at offset %d now",
+                      removed, log.directory.name, log.start_offset)  # fmt: skip
+        return removed
+
+    def _keep_from(self, log: Log) -> int:
+        """The offset from which on a log is to be kept."""
+        if not log.settings.deletes:
+            return log.start_offset
+        return max(log.start_offset, self._expired_until(log), self._oversized_until(log))
+
+    def _expired_until(self, log: Log) -> int:
+        """The offset below which everything is older than `retention.ms`.
+
+        A segment without any timestamp counts from when its log was opened: nothing better is known of it.
+        """
+        retention_ms = log.settings.retention_ms
+        if retention_ms < 0:
+            return log.start_offset
+        oldest = self._clock.wall_ms() - retention_ms
+        for segment in log.segments:
+            newest = segment.max_timestamp
+            if segment.size and (newest if newest >= 0 else segment.created_ms) >= oldest:
+                return segment.base_offset
+        return log.end_offset
+
+    def _oversized_until(self, log: Log) -> int:
+        """The offset below which everything is too much for `retention.bytes`. The active segment always stays."""
+        excess = log.size_bytes - log.settings.retention_bytes if log.settings.retention_bytes >= 0 else 0
+        for segment in log.segments[:-1]:
+            if segment.size > excess:
+                return segment.base_offset
+            excess -= segment.size
+        return log.active.base_offset if excess >= 0 else log.start_offset
+
+    # Compaction
+
+    async def compact_dirtiest(self) -> Cleaned | None:
+        """Compact the log that needs it most; None if none does."""
+        self._forget_closed()
+        now_ms = self._clock.wall_ms()
+        best: tuple[float, Log] | None = None
+        for log in list(self._logs()):
+            if not log.settings.compacts or log.is_closed or log.failure is not None or log in self._busy:
+                continue
+            self._roll_if_overdue(log, now_ms)
+            urgency = await self._urgency(log, now_ms)
+            if urgency is not None and (best is None or urgency > best[0]):
+                best = urgency, log
+        return None if best is None or best[1] in self._busy else await self.compact(best[1])
+
+    async def compact(self, log: Log) -> Cleaned | None:
+        """Compact what can be compacted in one log, whether it is due or not; None if nothing can or it went wrong.
+
+        If the keys do not fit the memory for them, this cleans as far as they do, and the rest is for the next time.
+        """
+        self._busy.add(log)
+        try:
+            return await self._compact(log)
+        except (CleaningStopped, LogClosed):
+            return None
+        except (HeadraceError, OSError) as error:
+            if log.is_closed:
+                return None
+            if is_disk_full(error):
+                _log.warning("there is no room to compact %s now", log.directory.name)
+            else:
+                _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
+                self._states.setdefault(log, _State(log.start_offset)).trouble = str(error)
+            return None
+        finally:
+            self._busy.discard(log)
+
+    async def _urgency(self, log: Log, now_ms: int) -> float | None:
+        """How much a log needs compaction; None if it does not, 2 if it must not wait any longer."""
+        state = await self._state(log)
+        if state.trouble is not None:
+            return None
+        dirty: CleanRange = await self._run(lambda: _dirty_range(log, state.first_dirty, now_ms))
+        if dirty.is_overdue or (state.next_horizon_ms is not None and now_ms >= state.next_horizon_ms):
+            return 2.0
+        if dirty.dirty_bytes and dirty.dirty_ratio >= log.settings.min_cleanable_dirty_ratio:
+            return dirty.dirty_ratio
+        return None
+
+    async def _compact(self, log: Log) -> Cleaned | None:
+        state = await self._state(log)
+        now_ms = self._clock.wall_ms()
+        first_dirty = state.first_dirty
+        dirty: CleanRange = await self._run(lambda: _dirty_range(log, first_dirty, now_ms))
+        if dirty.end <= log.segments[0].base_offset:
+            return None
+        pace = _Pace(self._clock, self._io_max_bytes_per_s, lambda: self._stopping.is_set() or log.is_closed)
+        segments = [segment for segment in log.segments[:-1] if segment.next_offset <= dirty.end]
+        offsets = OffsetMap(self._dedupe_buffer_bytes)
+        offsets.end_offset = first_dirty
+        dirty_segments = [segment for segment in segments if segment.next_offset > first_dirty]
+        await self._run(lambda: map_keys(dirty_segments, first_dirty, offsets, pace))
+        compactor = Compactor(
+            offsets=offsets,
+            last_batches={pid: entry.batches[-1].last_offset for pid, entry in log.producers.items() if entry.batches},
+            now_ms=now_ms,
+            delete_retention_ms=log.settings.delete_retention_ms,
+            pause=lambda: pace(0),
+        )
+        bytes_before = bytes_after = 0
+        left = [segment for segment in segments if segment.base_offset < offsets.end_offset]
+        while left:
+            done, size = await self._compact_some(log, left, compactor, pace)
+            bytes_before += sum(segment.size for segment in left[:done])
+            bytes_after += size
+            del left[:done]
+        if log.is_closed:
+            raise CleaningStopped
+        await self._run(lambda: self._write_checkpoint(log, offsets.end_offset))
+        state.first_dirty = offsets.end_offset
+        state.next_horizon_ms = compactor.next_horizon_ms
+        result = Cleaned(
+            first_dirty, offsets.end_offset, bytes_before, bytes_after, compactor.records_read, compactor.records_kept
+        )
+        _log.info("compacted %s up to offset %d: %d of %d records kept, %d of %d bytes", log.directory.name,
+                  result.clean_until, result.records_kept, result.records_read, bytes_after, bytes_before)  # fmt: skip
+        return result
+
+    async def _compact_some(
+        self, log: Log, segments: list[Segment], compactor: Compactor, pace: "_Pace"
+    ) -> tuple[int, int]:
+        """Put one segment in the place of the first few; returns how many those are, and the size of the new one."""
+
+        def prepare() -> tuple[int, Replacement | None]:
+            done = rewrite(segments, log.files.disk, compactor, pace, max_bytes=log.settings.segment_bytes)
+            if done.path is None:
+                return 1, None
+            new = Segment.over_cleaned_file(
+                done.path, segments[0].base_offset, log.files, log.settings.index_interval_bytes
+            )
+            if log.is_closed:
+                raise CleaningStopped
+            replacement = Replacement(log, done.segments, new)
+            replacement.commit()
+            return len(done.segments), replacement
+
+        done, replacement = await self._run(prepare)
+        if replacement is None:
+            return done, segments[0].size
+        if not replacement.adopt():
+            await self._run(replacement.withdraw)
+            raise CleaningStopped
+        await self._run(replacement.clear)
+        replacement.settle()
+        await self._run(replacement.finish)
+        return done, replacement.size_bytes
+
+    def _roll_if_overdue(self, log: Log, now_ms: int) -> None:
+        """Close an active segment that has waited for `max.compaction.lag.ms`: only closed ones are cleaned."""
+        first = log.active.first_timestamp
+        if first is not None and 0 <= first < now_ms - log.settings.max_compaction_lag_ms:
+            try:
+                log.roll()
+            except HeadraceError as error:
+                _log.warning("rolling %s for compaction: %s", log.directory.name, error)
+
+    def _forget_closed(self) -> None:
+        for log in [log for log in self._states if log.is_closed]:
+            del self._states[log]
+
+    # How far a log is clean
+
+    async def _state(self, log: Log) -> _State:
+        state = self._states.get(log)
+        if state is None:
+            first_dirty: int = await self._run(lambda: self._read_checkpoint(log))
+            state = self._states.setdefault(log, _State(first_dirty))
+        state.first_dirty = min(max(state.first_dirty, log.start_offset), log.end_offset)
+        return state
+
+    def _read_checkpoint(self, log: Log) -> int:
+        try:
+            version, offset, epoch = log.files.disk.read_bytes(log.directory / CHECKPOINT).split()
+            if int(version) == 0 and log.epochs.epoch_of(int(offset) - 1) == int(epoch):
+                return int(offset)
+        except (FileNotFoundError, ValueError):
+            pass
+        return log.start_offset
+
+    def _write_checkpoint(self, log: Log, offset: int) -> None:
+        text = f"0\n{offset} {log.epochs.epoch_of(offset - 1)}\n"
+        log.files.disk.write_atomic(log.directory / CHECKPOINT, text.encode())
+
+
+class _Pace:
+    """Keeps a worker from hogging the interpreter and the disk, and ends its work when it is to stop."""
+
+    def __init__(self, clock: Clock, max_bytes_per_s: float, should_stop: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._max_bytes_per_s = max_bytes_per_s
+        self._should_stop = should_stop
+        self._started_ms = clock.monotonic_ms()
+        self._bytes = 0
+        self._sleep = Event()
+
+    def __call__(self, size_bytes: int) -> None:
+        if self._should_stop():
+            raise CleaningStopped
+        self._bytes += size_bytes
+        ahead_s = self._bytes / self._max_bytes_per_s - (self._clock.monotonic_ms() - self._started_ms) / 1000
+        self._sleep.wait(min(max(ahead_s, _BREATH_S), 1.0))
+
+
+def _dirty_range(log: Log, first_dirty: int, now_ms: int) -> CleanRange:
+    settings = log.settings
+    wants_first = settings.max_compaction_lag_ms < _NEVER
+    return clean_range(
+        [view(segment, first_timestamp=wants_first) for segment in log.segments[:-1]],
+        first_dirty=first_dirty,
+        limit=log.flushed_offset,
+        now_ms=now_ms,
+        min_lag_ms=settings.min_compaction_lag_ms,
+        max_lag_ms=settings.max_compaction_lag_ms,
+    )

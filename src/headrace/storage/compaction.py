@@ -1,0 +1,211 @@
+"""What compaction decides, without touching a file: which offsets to clean, and what is left of each batch.
+
+The promise of a compacted log: whoever reads it from start to end sees, for every key, at least the last value written,
+in the order of offsets. So a record may go when a later one with its key is in the log, and a tombstone (a null value)
+may go too once readers had `delete.retention.ms` to see it.
+
+How a tombstone's time is kept (KIP-534): the first pass that meets it writes a *delete horizon* into its batch; a pass
+after the horizon removes it. The horizon is set when older values of the key are gone in that same pass, so no reader
+that starts later can meet a value whose tombstone it will miss.
+
+A record that cannot be decoded is never dropped: its whole batch stays as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+from headrace.model.errors import RecordError
+from headrace.records.batch import DELETE_HORIZON, BatchHeader, Buffer
+from headrace.records.builder import retain
+from headrace.records.reader import decompressed, spans
+
+_DIGEST_BYTES = 20
+_ENTRY_BYTES = 240
+"""What one key costs in an `OffsetMap`: a slot of the dict at its emptiest, the key or its digest, and an integer."""
+_RECORDS_PER_PAUSE = 256
+_MAX_SEGMENT_OFFSETS = 2**31 - 1
+"""Indexes tell offsets by their distance to the first, in four bytes."""
+
+
+class OffsetMap:
+    """The last offset of each key, in bounded memory.
+
+    Keys of up to 19 bytes stand for themselves and longer ones for a 20-byte digest, so no key can pass for another.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_entries = max(1, max_bytes // _ENTRY_BYTES)
+        self._offsets: dict[bytes, int] = {}
+        self.end_offset = -1
+        """Every record below this offset and at or above the start of the pass is in the map."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, batch: Buffer, header: BatchHeader, pause: Callable[[], None]) -> bool:
+        """Take in a batch; False, and nothing taken in, if its keys do not fit any more.
+
+        The first batch always fits, so that a pass makes progress whatever the bound.
+        """
+        offsets = self._offsets
+        if offsets and len(offsets) + header.record_count > self._max_entries:
+            return False
+        if header.record_count > 0 and not header.is_control:
+            found: dict[bytes, int] = {}
+            try:
+                data = decompressed(batch, header)
+                for index, span in enumerate(spans(data, header)):
+                    if span.key_end >= 0:
+                        key = _short(data[span.key_start : span.key_end])
+                        found[key] = header.base_offset + span.offset_delta
+                    if index % _RECORDS_PER_PAUSE == _RECORDS_PER_PAUSE - 1:
+                        pause()
+            except RecordError:
+                found.clear()
+            offsets.update(found)
+        self.end_offset = header.next_offset
+        return True
+
+    def is_superseded(self, key: bytes, offset: int) -> bool:
+        latest = self._offsets.get(_short(key))
+        return latest is not None and offset < latest
+
+
+def _short(key: bytes) -> bytes:
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+@dataclass(slots=True)
+class Compactor:
+    """Says what is left of each batch in one pass over the log, and keeps count."""
+
+    offsets: OffsetMap
+    last_batches: Mapping[int, int]
+    """Producer id to the last offset of its last batch. That batch stays, if need be empty, as the memory of the
+    producer's sequence: without it a restart would forget the producer and refuse its next batch."""
+    now_ms: int
+    delete_retention_ms: int
+    pause: Callable[[], None]
+    """Called every few hundred records, so that a busy pass lets other threads run."""
+    records_read: int = 0
+    records_kept: int = 0
+    next_horizon_ms: int | None = None
+    """The earliest time at which another pass could remove a tombstone."""
+
+    def compact(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
+        """The batch as it shall be from now on: unchanged, with fewer records, or None if nothing of it stays."""
+        self.records_read += header.record_count
+        if header.base_offset >= self.offsets.end_offset or header.is_control:
+            return self._keep(batch, header)
+        if header.record_count == 0:
+            return batch if self._is_last_of_producer(header) else None
+        try:
+            return self._compact(batch, header)
+        except RecordError:
+            return self._keep(batch, header)
+
+    def _compact(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
+        data = decompressed(batch, header)
+        has_horizon = bool(header.attributes & DELETE_HORIZON)
+        horizon_ms = header.base_timestamp if has_horizon else self.now_ms + self.delete_retention_ms
+        tombstones_stay = not has_horizon or self.now_ms < horizon_ms
+        is_superseded, base_offset = self.offsets.is_superseded, header.base_offset
+        kept = []
+        has_tombstone = False
+        for index, span in enumerate(spans(data, header)):
+            if index % _RECORDS_PER_PAUSE == _RECORDS_PER_PAUSE - 1:
+                self.pause()
+            if span.key_end < 0 or is_superseded(data[span.key_start : span.key_end], base_offset + span.offset_delta):
+                continue
+            if span.value_end < 0:
+                if not tombstones_stay:
+                    continue
+                has_tombstone = True
+            kept.append(span)
+        if not kept and not self._is_last_of_producer(header):
+            return None
+        self.records_kept += len(kept)
+        if has_tombstone:
+            self._expect(horizon_ms)
+            if not has_horizon:
+                return retain(header, data, kept, delete_horizon_ms=horizon_ms)
+        return batch if len(kept) == header.record_count else retain(header, data, kept)
+
+    def _keep(self, batch: Buffer, header: BatchHeader) -> Buffer:
+        self.records_kept += header.record_count
+        return batch
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        return header.producer_id >= 0 and self.last_batches.get(header.producer_id) == header.last_offset
+
+    def _expect(self, horizon_ms: int) -> None:
+        if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
+            self.next_horizon_ms = horizon_ms
+
+
+class SegmentView(NamedTuple):
+    """What decisions need to know of a closed segment."""
+
+    base_offset: int
+    end_offset: int
+    """The base offset of the segment that follows."""
+    size_bytes: int
+    first_timestamp: int
+    max_timestamp: int
+
+
+class CleanRange(NamedTuple):
+    """What one pass works on: dirty offsets are mapped, and everything below their end is rewritten."""
+
+    first_dirty: int
+    end: int
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """Whether something dirty has waited for `max.compaction.lag.ms`."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def clean_range(
+    closed: Sequence[SegmentView],
+    *,
+    first_dirty: int,
+    limit: int,
+    now_ms: int,
+    min_lag_ms: int,
+    max_lag_ms: int,
+) -> CleanRange:
+    """What of the closed segments can be cleaned, given how far they are clean already.
+
+    `limit` is the first offset that must be left alone: what is above it may yet be taken back. A segment with
+    anything younger than `min_lag_ms` ends the range.
+    """
+    clean_bytes = dirty_bytes = 0
+    end = first_dirty
+    is_overdue = False
+    for segment in closed:
+        if segment.end_offset <= first_dirty:
+            clean_bytes += segment.size_bytes
+            continue
+        if segment.end_offset > limit or (min_lag_ms > 0 and segment.max_timestamp > now_ms - min_lag_ms):
+            break
+        dirty_bytes += segment.size_bytes
+        end = segment.end_offset
+        is_overdue = is_overdue or 0 <= segment.first_timestamp < now_ms - max_lag_ms
+    return CleanRange(first_dirty, end, clean_bytes, dirty_bytes, is_overdue)
+
+
+def fits_behind(base_offset: int, written_bytes: int, following: SegmentView, *, max_bytes: int) -> bool:
+    """Whether what is left of one more segment surely fits behind what was written of its neighbours before it.
+
+    They then become one segment, so that compaction does not leave a trail of tiny files.
+    """
+    return (
+        written_bytes + following.size_bytes <= max_bytes and following.end_offset - base_offset <= _MAX_SEGMENT_OFFSETS
+    )

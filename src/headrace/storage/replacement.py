@@ -1,0 +1,80 @@
+"""Putting a compacted segment in the place of the closed neighbours it was made from.
+
+Five steps, two of them in the event loop, where nothing may wait for the disk:
+
+    commit   worker   `<base>.log.cleaned` becomes `<base>-<next>.swap`, durably: recovery finishes the rest
+    adopt    loop     the log reads the new segment, under that name
+    clear    worker   the old files go, but for the one whose name the new segment is to have, durably
+    settle   loop     the new segment takes that name, and the old file under it is gone
+    finish   worker   the directory is synced, and the last old file is let go of
+
+No name ever leads to other bytes than its reader expects: old segments are retired before their files go, and readers
+that are under way hold their files open.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.model.errors import StorageFailed
+from headrace.runtime.disk import DiskFile
+from headrace.storage.files import SWAP
+from headrace.storage.log import Log
+from headrace.storage.segment import Segment
+
+
+class Replacement:
+    def __init__(self, log: Log, old: Sequence[Segment], new: Segment) -> None:
+        """`new` is a `Segment.over_cleaned_file`, and `old` are closed and follow each other."""
+        self._log = log
+        self._disk = log.files.disk
+        self._old = old
+        self._new = new
+        self._name = old[0].path
+        self._doomed: list[Path] = [old[0].offsets.path, old[0].times.path]
+        for segment in old[1:]:
+            self._doomed += (segment.offsets.path, segment.times.path, segment.path)
+        self._held: DiskFile | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self._new.size
+
+    def commit(self) -> None:
+        # A file of gigabytes is freed when its last handle goes: this one makes that happen in `finish`.
+        self._held = self._disk.open_read_only(self._name)
+        end_offset = self._old[-1].next_offset
+        swap = self._name.with_name(f"{self._new.base_offset:020d}-{end_offset:020d}{SWAP}")
+        self._disk.rename(self._new.path, swap)
+        self._log.files.forget(self._new.path)
+        self._new.path = swap
+
+    def adopt(self) -> bool:
+        """False if the old segments are not all there any more; `withdraw` is then to follow."""
+        return self._log.adopt(self._old, self._new)
+
+    def withdraw(self) -> None:
+        """Undo `commit`, in a worker."""
+        for path in (self._new.path, self._new.offsets.path, self._new.times.path):
+            self._disk.unlink(path)
+        self._disk.sync_dir(self._log.directory)
+
+    def clear(self) -> None:
+        for path in self._doomed:
+            self._disk.unlink(path)
+        self._disk.sync_dir(self._log.directory)
+
+    def settle(self) -> None:
+        if self._new not in self._log.segments:
+            return
+        try:
+            self._new.take_names(self._log.directory)
+        except OSError as error:
+            self._log.fail(error)
+            raise StorageFailed(f"replacing segments of {self._log.directory} failed: {error}") from error
+
+    def finish(self) -> None:
+        if self._new not in self._log.segments:
+            # Removed or truncated in the meantime, and so is what it replaced.
+            self._disk.unlink(self._name)
+        self._disk.sync_dir(self._log.directory)
+        self._held = None

@@ -1,0 +1,118 @@
+"""The heavy part of compaction, for a worker thread: reading segments and writing what is left of them.
+
+Only closed segments are read, whose files never change, and only files with the ending `.cleaned` are written, which
+recovery removes: whatever happens here, the log is as before.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.records.batch import Buffer, check_batch
+from headrace.runtime.disk import Disk, DiskFile
+from headrace.storage.batches import StoredBatch, read_batches
+from headrace.storage.compaction import Compactor, OffsetMap, SegmentView, fits_behind
+from headrace.storage.files import CLEANED, LOG, offset_name
+from headrace.storage.segment import Segment
+
+_WRITE_BYTES = 1 << 20
+
+Pace = Callable[[int], None]
+"""Called with the bytes read or written since the last call. May wait, and may raise to end the work."""
+
+
+def map_keys(segments: Sequence[Segment], first_dirty: int, offsets: OffsetMap, pace: Pace) -> None:
+    """Put the keys of everything from `first_dirty` on into the map, as far as they fit."""
+    for segment in segments:
+        for batch in _checked_batches(segment, pace):
+            if batch.header.last_offset < first_dirty:
+                continue
+            if not offsets.add(batch.data, batch.header, lambda: pace(0)):
+                return
+        offsets.end_offset = segment.next_offset
+
+
+class Rewritten(NamedTuple):
+    segments: Sequence[Segment]
+    """The neighbours that were gone through: the first one, and those whose remains fit behind its own."""
+    path: Path | None
+    """What is left of them, synced; None if that is just what there was."""
+
+
+def rewrite(segments: Sequence[Segment], disk: Disk, compactor: Compactor, pace: Pace, *, max_bytes: int) -> Rewritten:
+    """Write what compaction leaves of these neighbours to one file, from the first on and as far as `max_bytes` go."""
+    directory, base_offset = segments[0].path.parent, segments[0].base_offset
+    target = directory / (offset_name(base_offset, LOG) + CLEANED)
+    disk.unlink(target)
+    output = _Output(disk.open(target, create=True), pace)
+    taken: list[Segment] = []
+    changed = False
+    try:
+        for segment in segments:
+            if taken and not fits_behind(base_offset, output.size_bytes, view(segment), max_bytes=max_bytes):
+                break
+            changed = changed or bool(taken)
+            taken.append(segment)
+            for batch in _checked_batches(segment, pace):
+                left = compactor.compact(batch.data, batch.header)
+                changed = changed or left is not batch.data
+                if left is not None:
+                    output.add(left)
+        if changed:
+            output.finish()
+    except BaseException:
+        disk.unlink(target)
+        raise
+    finally:
+        output.close()
+    if changed:
+        return Rewritten(taken, target)
+    disk.unlink(target)
+    return Rewritten(taken, None)
+
+
+class _Output:
+    def __init__(self, file: DiskFile, pace: Pace) -> None:
+        self._file = file
+        self._pace = pace
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = 0
+        self.size_bytes = 0
+
+    def add(self, batch: Buffer) -> None:
+        self._waiting.append(batch)
+        self._waiting_bytes += len(batch)
+        self.size_bytes += len(batch)
+        if self._waiting_bytes >= _WRITE_BYTES:
+            self._write()
+
+    def finish(self) -> None:
+        if self._waiting:
+            self._write()
+        self._file.sync_data()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self) -> None:
+        self._file.append((b"".join(self._waiting),))
+        self._pace(self._waiting_bytes)
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def view(segment: Segment, *, first_timestamp: bool = False) -> SegmentView:
+    """What decisions need to know of a closed segment; its first timestamp may have to be read."""
+    first = segment.first_timestamp
+    if first is None and first_timestamp and segment.size:
+        first = next((header.max_timestamp for _, header in segment.headers()), None)
+    return SegmentView(
+        segment.base_offset, segment.next_offset, segment.size, -1 if first is None else first, segment.max_timestamp
+    )
+
+
+def _checked_batches(segment: Segment, pace: Pace) -> Iterator[StoredBatch]:
+    """The batches of a closed segment, checksums checked: `CorruptBatch` rather than make damage look sound."""
+    for batch in read_batches(segment.reader(), 0, segment.size):
+        check_batch(batch.data)
+        pace(len(batch.data))
+        yield batch
