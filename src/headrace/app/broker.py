@@ -29,6 +29,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.expiries import Expiries
+from headrace.storage.cleaner import Cleaner
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 from headrace.storage.manager import LogManager
@@ -118,7 +119,7 @@ class BrokerApp:
             disk=self._disk,
             clock=self._clock,
             producer_expiry_ms=settings.producer_id_expiration_ms,
-            on_failed=lambda error: hosting.directory_failed(error),
+            on_failed=partitions.failed,
         )
         await loop.run_in_executor(workers, logs.start)
         self._undo.push_async_callback(asyncio.to_thread, logs.stop)
@@ -128,6 +129,17 @@ class BrokerApp:
         await hosting.open_all()
         self._undo.push_async_callback(hosting.finish)
         self._keep(logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000))
+        cleaner = Cleaner(
+            logs.logs.values,
+            clock=self._clock,
+            retention_check_interval_ms=settings.log_retention_check_interval_ms,
+            backoff_ms=settings.log_cleaner_backoff_ms,
+            threads=settings.log_cleaner_threads,
+            dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+            io_max_bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
+        )
+        cleaner.start()
+        self._undo.push_async_callback(cleaner.stop)
         return hosting
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -41,9 +41,9 @@ class Hosting:
     async def open_all(self) -> None:
         """Open the log of every partition in the image, several at a time, and finish interrupted deletions."""
         image = self._metadata.image
-        for topic_id, topic in tuple(image.deleted.items()):
-            if topic.name not in image.topics:
-                await self._delete_folders(topic.name, topic.partition_count)
+        for topic_id, gone in tuple(image.deleted.items()):
+            if gone.name not in image.topics:
+                await self._delete_folders(gone.name, gone.partition_count)
             await self._metadata.forget_deleted(topic_id)
         wanted = {
             TopicPartition(topic.name, PartitionIndex(index)): Wanted(
@@ -71,11 +71,6 @@ class Hosting:
             if old.topics.get(name) is not topic:
                 await self._add_partitions(topic)
         self._reconfigure(new)
-
-    def directory_failed(self, error: BaseException) -> None:
-        """The data directory takes no more writes: nobody waits in vain."""
-        for partition in self._partitions.all():
-            partition.failed(error)
 
     async def finish(self) -> None:
         """Wait for what a change left to be done in the background."""

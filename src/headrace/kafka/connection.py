@@ -63,12 +63,31 @@ class Host(Protocol):
 
     def closed(self, connection: "Connection") -> None: ...
 
+    def drained(self) -> None: ...
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
 
     def now_ms(self) -> float: ...
 
 
 class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_frames",
+        "_held_bytes",
+        "_host",
+        "_is_draining",
+        "_is_read_paused",
+        "_is_serving_one",
+        "_is_write_paused",
+        "_peer",
+        "_queue",
+        "_reserved_bytes",
+        "_slots",
+        "_transport",
+        "_waits_for_budget",
+        "last_read_ms",
+    )
+
     def __init__(self, host: Host, max_frame_bytes: int) -> None:
         self._host = host
         self._frames = FrameReader(max_frame_bytes)
@@ -145,6 +164,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Nothing is being received, handled or answered."""
         return not (self._queue or self._slots or self._is_serving_one or self._frames.is_inside_frame)
+
+    @property
+    def has_unanswered(self) -> bool:
+        return bool(self._slots)
 
     @property
     def is_stalled(self) -> bool:
@@ -264,6 +287,8 @@ class Connection(asyncio.BufferedProtocol):
                 out.extend(ready)
         if out and self._transport is not None:
             self._transport.writelines(out)
+        if self._is_draining and not slots:
+            self._host.drained()
 
     # -- backpressure
 
@@ -324,6 +349,4 @@ def _refusal(frame: Frame, key: int, version: int, correlation_id: int) -> list[
         raise ProtocolError(f"API key {key} (version {version}) is not served by this broker")
     if api.refuse is not None and api.min_version <= version < api.min_served:
         return [_LENGTH.pack(correlation_id) + api.refuse(frame, version)]
-    raise ProtocolError(
-        f"{api_name(key)} version {version} is not served, only {api.min_version} to {api.max_version}"
-    )
+    raise ProtocolError(f"{api_name(key)} version {version} is not served, only {api.min_version} to {api.max_version}")

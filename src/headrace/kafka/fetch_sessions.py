@@ -34,7 +34,7 @@ class SessionTopicIdMismatch(HeadraceError):
 
 class PartitionKey(NamedTuple):
     topic: TopicKey | None
-    index: int
+    partition: int
 
 
 class Wanted(NamedTuple):

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _SCRATCH_BYTES = 256 * 1024
 _SWEEP_EVERY_S = 1.0
 _BACKLOG = 1024
+_CLOSE_TIMEOUT_S = 1.0
 
 __all__ = ["KafkaServer", "_handlers"]
 
@@ -40,7 +41,7 @@ class KafkaServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
+        self._progress = asyncio.Event()
         self._endpoint: Endpoint | None = None
 
     # -- life
@@ -73,19 +74,20 @@ class KafkaServer:
                 await self._sweeper
         for connection in tuple(self._connections):
             connection.drain()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not all(connection.is_idle for connection in self._connections):
-                    await asyncio.sleep(0.005)
+        await self._wait_until(lambda: all(not c.has_unanswered for c in self._connections), timeout_s)
         for connection in tuple(self._connections):
             connection.close("was still open when the broker stopped")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                while self._connections:
-                    self._idle.clear()
-                    await self._idle.wait()
+        await self._wait_until(lambda: not self._connections, _CLOSE_TIMEOUT_S)
         for connection in tuple(self._connections):
             connection.abort()
+
+    async def _wait_until(self, holds: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until `holds`, looking each time that a connection has answered or closed, or for as long as allowed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not holds():
+                    self._progress.clear()
+                    await self._progress.wait()
 
     @property
     def connection_count(self) -> int:
@@ -123,8 +125,11 @@ class KafkaServer:
             self._per_address[address] -= 1
             if not self._per_address[address]:
                 del self._per_address[address]
-        if not self._connections:
-            self._idle.set()
+        self._progress.set()
+
+    def drained(self) -> None:
+        """A connection that takes no more requests has answered its last one."""
+        self._progress.set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -154,9 +159,9 @@ def _address(name: Any) -> tuple[str, int]:
 def _why_not_listening(listen: Endpoint, error: OSError) -> str:
     code = error.errno
     if code == errno.EADDRINUSE or "in use" in str(error):
-        return f"cannot listen on {listen}: another program uses this port; stop it or choose another with --kafka-listen"
+        return f"cannot listen on {listen}: another program uses this port; stop it, or use another --kafka-listen"
     if code == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {listen}: this machine has no such address; use 127.0.0.1 or 0.0.0.0 with --kafka-listen"
+        return f"cannot listen on {listen}: this machine has no such address; --kafka-listen 0.0.0.0:PORT takes all"
     if code == errno.EACCES:
-        return f"cannot listen on {listen}: ports below 1024 need more rights; choose another with --kafka-listen"
+        return f"cannot listen on {listen}: ports below 1024 need more rights; use another --kafka-listen"
     return f"cannot listen on {listen}: {error.strerror or error}"

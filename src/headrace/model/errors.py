@@ -1,43 +1,43 @@
 """The tree of domain errors. Each is mapped to a wire error once, at the edge (`kafka/errors.py`).
 
-    HeadraceError
-    ├── SettingsError             a setting is unknown or has a value that is not allowed
-    ├── StartupError              the broker cannot start; the message is one sentence for the person at the terminal
-    ├── ProtocolError             bytes from a client do not follow the protocol
-    ├── RecordError
-    │   ├── CorruptBatch          a record batch fails its length, magic or checksum
-    │   ├── InvalidRecord         a well-formed batch that this topic does not accept
-    │   ├── InvalidTimestamp      a record's time lies outside the topic's bounds
-    │   ├── UnsupportedCodec      an unknown compression codec, or one too new for the client's request version
-    │   └── RecordTooLarge        larger than max.message.bytes, or than a segment
-    ├── ProducerStateError
-    │   ├── OutOfOrderSequence    a gap in an idempotent producer's sequence
-    │   ├── DuplicateSequence     an old duplicate whose offset is no longer known
-    │   ├── UnknownProducer       a sequence that needs state which is gone
-    │   └── FencedProducer        an epoch older than the current one
-    ├── LogError
-    │   ├── OffsetOutOfRange      before the log's start or past its end
-    │   ├── LogClosed             the log was closed or deleted meanwhile
-    │   ├── DiskFull              no room; retriable, writing resumes by itself
-    │   └── StorageFailed         the log directory failed (EIO, failed fsync): final for this process
-    ├── TopicError
-    │   ├── UnknownTopic
-    │   ├── UnknownTopicId
-    │   ├── UnknownPartition
-    │   ├── TopicExists
-    │   ├── InvalidTopicName
-    │   ├── InvalidPartitions
-    │   ├── InvalidReplicationFactor
-    │   ├── InvalidReplicaAssignment
-    │   ├── InvalidSettings        a topic or broker setting refused, with the reason
-    │   └── PolicyViolation        well formed, yet past a limit of this broker
-    ├── FencedLeaderEpoch         the client's epoch is older than the leader's
-    ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
-    ├── NotLeader                 another broker leads this partition
-    ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
-    ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
-    ├── InvalidTransaction        a transactional request that no transaction stands behind
-    └── StoreConflict             a compare-and-set lost against another writer
+HeadraceError
+├── SettingsError             a setting is unknown or has a value that is not allowed
+├── StartupError              the broker cannot start; the message is one sentence for the person at the terminal
+├── ProtocolError             bytes from a client do not follow the protocol
+├── RecordError
+│   ├── CorruptBatch          a record batch fails its length, magic or checksum
+│   ├── InvalidRecord         a well-formed batch that this topic does not accept
+│   ├── InvalidTimestamp      a record's time lies outside the topic's bounds
+│   ├── UnsupportedCodec      an unknown compression codec, or one too new for the client's request version
+│   └── RecordTooLarge        larger than max.message.bytes, or than a segment
+├── ProducerStateError
+│   ├── OutOfOrderSequence    a gap in an idempotent producer's sequence
+│   ├── DuplicateSequence     an old duplicate whose offset is no longer known
+│   ├── UnknownProducer       a sequence that needs state which is gone
+│   └── FencedProducer        an epoch older than the current one
+├── LogError
+│   ├── OffsetOutOfRange      before the log's start or past its end
+│   ├── LogClosed             the log was closed or deleted meanwhile
+│   ├── DiskFull              no room; retriable, writing resumes by itself
+│   └── StorageFailed         the log directory failed (EIO, failed fsync): final for this process
+├── TopicError
+│   ├── UnknownTopic
+│   ├── UnknownTopicId
+│   ├── UnknownPartition
+│   ├── TopicExists
+│   ├── InvalidTopicName
+│   ├── InvalidPartitions
+│   ├── InvalidReplicationFactor
+│   ├── InvalidReplicaAssignment
+│   ├── InvalidSettings        a topic or broker setting refused, with the reason
+│   └── PolicyViolation        well formed, yet past a limit of this broker
+├── FencedLeaderEpoch         the client's epoch is older than the leader's
+├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
+├── NotLeader                 another broker leads this partition
+├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
+├── InvalidRequiredAcks       acks is none of -1, 0 and 1
+├── InvalidTransaction        a transactional request that no transaction stands behind
+└── StoreConflict             a compare-and-set lost against another writer
 """
 
 

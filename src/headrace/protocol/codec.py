@@ -7,7 +7,8 @@ that a version does not have, and reading uses `getattr(request, field, default)
 from dataclasses import fields
 from functools import cache
 from io import BytesIO
-from struct import Struct, error as StructError
+from struct import Struct
+from struct import error as StructError
 from types import ModuleType
 from typing import Any, NamedTuple
 

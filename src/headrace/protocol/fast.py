@@ -34,7 +34,7 @@ _DIVERGING = Struct(">BBBiqB")
 
 
 class ProducedPartition(NamedTuple):
-    index: int
+    partition: int
     error_code: int
     base_offset: int = -1
     append_time_ms: int = -1
@@ -44,7 +44,7 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    index: int
+    partition: int
     error_code: int
     high_watermark: int = -1
     last_stable_offset: int = -1

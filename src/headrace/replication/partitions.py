@@ -42,6 +42,11 @@ class PartitionTable:
         self._by_name.setdefault(partition.topic, {})[partition.index] = partition
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
 
+    def failed(self, error: BaseException) -> None:
+        """The data directory takes no more writes: nobody waits in vain."""
+        for partition in self.all():
+            partition.failed(error)
+
     def remove_topic(self, topic: TopicName) -> tuple[Partition, ...]:
         """Forget a topic; its partitions, for whoever closes them."""
         gone = tuple(self._by_name.pop(topic, {}).values())

@@ -3,7 +3,8 @@
 from struct import pack
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.framing import FrameReader

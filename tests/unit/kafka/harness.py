@@ -84,7 +84,6 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
         store, metadata, producer_ids = runner.run(start())
         not_used: Any = None
         services = Services(
-            settings=own,
             clock=clock,
             metadata=metadata,
             partitions=PartitionTable(),

@@ -33,7 +33,7 @@ def plan(cache: FetchSessions, asked: Any, now_ms: float = 0.0, by_id: bool = Fa
 
 
 def offsets(planned: Any) -> dict[int, int]:
-    return {key.index: wanted.offset for key, wanted in planned.wanted}
+    return {key.partition: wanted.offset for key, wanted in planned.wanted}
 
 
 def test_sessionless_requests_leave_nothing_behind() -> None:
@@ -102,4 +102,4 @@ def test_a_served_partition_goes_to_the_back() -> None:
     first = plan(cache, request(0, 0, {0: 5, 1: 6, 2: 7}))
     first.session.served(PartitionKey("t", 0))
     later = plan(cache, request(1, 1, {}))
-    assert [key.index for key, _ in later.wanted] == [1, 2, 0]
+    assert [key.partition for key, _ in later.wanted] == [1, 2, 0]

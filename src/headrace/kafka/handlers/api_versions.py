@@ -1,4 +1,4 @@
-"""ApiVersions (18), versions 0–4: what this broker serves, derived from the registered handlers.
+"""ApiVersions (18), versions 0-4: what this broker serves, derived from the registered handlers.
 
 - A version that is not served is answered with a v0 body, error UNSUPPORTED_VERSION and the range of this API itself,
   so that the client can ask again; the connection stays open.

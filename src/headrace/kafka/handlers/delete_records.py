@@ -1,4 +1,4 @@
-"""DeleteRecords (21), versions 0–2: move the start of the log. -1 stands for the high watermark.
+"""DeleteRecords (21), versions 0-2: move the start of the log. -1 stands for the high watermark.
 
 The new start is durable before the answer. Compacted topics without the delete policy refuse, as in Kafka.
 """

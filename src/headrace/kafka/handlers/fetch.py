@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4–18: bytes from the log to the socket, never decoded.
+"""Fetch (1), versions 4-18: bytes from the log to the socket, never decoded.
 
 - Long polling: an answer that would carry less than min bytes waits for data or for max wait, whichever comes first,
   without polling: partitions call when their high watermark moves.
@@ -61,15 +61,25 @@ def fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
 class _Fetch:
     """One fetch from its first look at the partitions to its answer."""
 
-    __slots__ = ("_answer", "_committed", "_ctx", "_is_due", "_max_bytes", "_min_bytes", "_plan", "_timer", "_waits_on",
-                 "_wait_ms")  # fmt: skip
+    __slots__ = (
+        "_answer",
+        "_committed",
+        "_ctx",
+        "_is_due",
+        "_max_bytes",
+        "_min_bytes",
+        "_plan",
+        "_timer",
+        "_wait_ms",
+        "_waits_on",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context, request: Any, plan: Plan) -> None:
         self._ctx = ctx
         self._plan = plan
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self._wait_ms = to_ms(request.max_wait)
         self._answer: Deferred[Answer] | None = None
         self._waits_on: list[Partition] = []
@@ -225,7 +235,7 @@ def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedP
 
 
 def _failed(key: PartitionKey, code: ErrorCode) -> FetchedPartition:
-    return FetchedPartition(key.index, code.value)
+    return FetchedPartition(key.partition, code.value)
 
 
 def _replica_id(request: Any) -> int:
@@ -247,7 +257,5 @@ def _answer(
             last = topic
         topics[-1][1].append(part)
     return Raw(
-        fetch_response(
-            ctx.version, response_header(ctx.header), topics, error_code=error.value, session_id=session_id
-        )
+        fetch_response(ctx.version, response_header(ctx.header), topics, error_code=error.value, session_id=session_id)
     )

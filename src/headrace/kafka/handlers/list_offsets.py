@@ -1,4 +1,4 @@
-"""ListOffsets (2), versions 1–11: the offset for a time, or for one of the special times.
+"""ListOffsets (2), versions 1-11: the offset for a time, or for one of the special times.
 
     -1  latest: the high watermark, or the last stable offset for read_committed
     -2  earliest, and -4 earliest local: the log start, as there is no tiered storage

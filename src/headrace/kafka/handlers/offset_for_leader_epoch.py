@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23), versions 2–4: where a leader epoch ended, for clients that check for lost history.
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended, for clients that check for lost history.
 
 The current epoch ends at the end of the log. An epoch this log has never seen answers with the largest one below it,
 or with (-1, -1) where there is none.

@@ -1,6 +1,6 @@
-"""Produce (0), versions 0–13: batches go to the log as they came.
+"""Produce (0), versions 0-13: batches go to the log as they came.
 
-- Versions 0–2 are advertised, since older librdkafka turns compression off without them, and refused with
+- Versions 0-2 are advertised, since older librdkafka turns compression off without them, and refused with
   UNSUPPORTED_VERSION: they carry message formats that Headrace does not store.
 - Two phases: the call appends, in the order of arrival; the answer comes when the records are committed (acks=all), or
   at once (acks=1). acks=0 gets no answer, and a failure closes the connection, which is how such a client is told.
@@ -12,7 +12,8 @@
 
 from collections.abc import Sequence
 from functools import partial
-from struct import Struct, error as StructError
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -47,7 +48,7 @@ Topics = list[tuple[TopicKey, list[ProducedPartition]]]
 
 
 def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
-    """UNSUPPORTED_VERSION for each partition of a request in the layout of versions 0–2."""
+    """UNSUPPORTED_VERSION for each partition of a request in the layout of versions 0-2."""
     return produce_response(version, b"", _read_old_topics(frame))
 
 
@@ -126,7 +127,7 @@ def _close_on_failure(topics: Topics) -> None:
     for topic, produced in topics:
         for part in produced:
             if part.error_code:
-                raise ProtocolError(f"could not write to {topic}-{part.index} with acks=0: {part.error_message}")
+                raise ProtocolError(f"could not write to {topic}-{part.partition} with acks=0: {part.error_message}")
 
 
 class _Waiting:
@@ -160,14 +161,14 @@ class _Waiting:
             return
         if error is not None:
             produced, at = place
-            produced[at] = _failed(produced[at].index, error)
+            produced[at] = _failed(produced[at].partition, error)
         if not self._unsettled:
             self._finish()
 
     def _expired(self) -> None:
         for produced, at in self._unsettled.values():
             produced[at] = ProducedPartition(
-                produced[at].index,
+                produced[at].partition,
                 ErrorCode.request_timed_out.value,
                 error_message="the records were written but not committed in time",
             )
@@ -184,7 +185,7 @@ class _Waiting:
 
 
 def _read_old_topics(frame: bytes | memoryview) -> Topics:
-    """Topics and partitions of a request in the layout of versions 0–2; the messages are skipped unread."""
+    """Topics and partitions of a request in the layout of versions 0-2; the messages are skipped unread."""
     try:
         (client_id_length,) = _I16.unpack_from(frame, 8)
         at = 10 + max(0, client_id_length) + _OLD_HEAD.size
