@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.model.errors import HeadraceError, LogClosed
+from headrace.model.errors import DiskFull, HeadraceError, LogClosed
 from headrace.runtime.clock import Clock
 from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_range
 from headrace.storage.files import is_disk_full
@@ -246,7 +246,7 @@ class Cleaner:
         except (HeadraceError, OSError) as error:
             if log.is_closed:
                 return None
-            if is_disk_full(error):
+            if is_disk_full(error) or isinstance(error, DiskFull):
                 _log.warning("there is no room to compact %s now", log.directory.name)
             else:
                 _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error)

@@ -9,13 +9,13 @@ Five steps, two of them in the event loop, where nothing may wait for the disk:
     finish   worker   the directory is synced, and the last old file is let go of
 
 No name ever leads to other bytes than its reader expects: old segments are retired before their files go, and readers
-that are under way hold their files open.
+that are under way hold their files open. An error in a later step leaves a log that works, under odd names, until it is
+opened again.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.model.errors import StorageFailed
 from headrace.runtime.disk import DiskFile
 from headrace.storage.files import SWAP
 from headrace.storage.log import Log
@@ -64,13 +64,8 @@ class Replacement:
         self._disk.sync_dir(self._log.directory)
 
     def settle(self) -> None:
-        if self._new not in self._log.segments:
-            return
-        try:
+        if self._new in self._log.segments:
             self._new.take_names(self._log.directory)
-        except OSError as error:
-            self._log.fail(error)
-            raise StorageFailed(f"replacing segments of {self._log.directory} failed: {error}") from error
 
     def finish(self) -> None:
         if self._new not in self._log.segments:

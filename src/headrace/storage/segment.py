@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.model.errors import CorruptBatch
+from headrace.model.errors import CorruptBatch, DiskFull
 from headrace.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, read_header
 from headrace.runtime.disk import DiskFile
 from headrace.storage.files import CLEANED, DELETED, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, FilePool, offset_name
@@ -167,19 +167,22 @@ class Segment:
             index.path = cleaned.with_name(offset_name(base_offset, suffix) + CLEANED)
             files.disk.unlink(index.path)
             files.forget(index.path)
-        segment.rebuild_indexes(interval_bytes)
+        if not segment.rebuild_indexes(interval_bytes):
+            raise DiskFull(f"the indexes of {cleaned} cannot be stored")
         segment.sync_indexes()
         return segment
 
     def take_names(self, directory: Path) -> None:
-        """Give a compacted segment the names of one, in place of what has them. Quick; nothing is synced."""
-        for path, suffix in ((self.path, LOG), (self.offsets.path, OFFSET_INDEX), (self.times.path, TIME_INDEX)):
-            self._files.disk.rename(path, directory / offset_name(self.base_offset, suffix), sync=False)
-        self.forget_files()
-        self.path = directory / offset_name(self.base_offset, LOG)
-        self.offsets.path = directory / offset_name(self.base_offset, OFFSET_INDEX)
-        self.times.path = directory / offset_name(self.base_offset, TIME_INDEX)
-        self.forget_files()
+        """Give a compacted segment the names of one, in place of what has them. Quick; nothing is synced.
+
+        May stop half-way with an `OSError`, and the segment can be used all the same.
+        """
+        for owner, suffix in ((self, LOG), (self.offsets, OFFSET_INDEX), (self.times, TIME_INDEX)):
+            target = directory / offset_name(self.base_offset, suffix)
+            self._files.disk.rename(owner.path, target, sync=False)
+            self._files.forget(owner.path)
+            self._files.forget(target)
+            owner.path = target
 
     def retire(self) -> None:
         """Its place was taken, and soon its names are: who still asks for its files must find nothing."""
@@ -279,15 +282,15 @@ class Segment:
         self.max_timestamp_offset = -1
         self.unindexed_bytes = 0
 
-    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Make both indexes from the log file. Blocking, and as slow as the segment is large."""
+    def rebuild_indexes(self, interval_bytes: int = 4096) -> bool:
+        """Make both indexes from the log file; False if they cannot be stored. Blocking; slow for a large segment."""
         end, next_offset = self.size, self.next_offset
         self.start_indexing()
         for position, header in walk_headers(self.reader(), 0, end):
             self.note_batch(position, header, interval_bytes)
         self.size, self.next_offset = end, max(next_offset, self.next_offset)
         self.add_newest_time()
-        self.store_indexes()
+        return self.store_indexes()
 
     def load_tail(self, interval_bytes: int) -> None:
         """Find out what the active segment's fields are, from its indexes and the batches behind their last entry."""
