@@ -103,7 +103,8 @@ class LogManager:
         self._clean = CLEAN_STOP in names
         if self._clean:
             self._disk.unlink(root / CLEAN_STOP)
-            self._disk.sync_dir(root)
+        # Checkpoints that a killed broker had just put in place are acted upon from here on, so they must last.
+        self._disk.sync_dir(root)
         for name in self._disk.folders(root):
             if name.endswith(_DELETE):
                 self._removals.submit(self._remove_tree, root / name)

@@ -66,6 +66,8 @@ def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) 
             else:
                 _check_large(file, position, size, header)
             _check_offsets(header, expected, base_offset, limit_offset)
+            if header.base_offset != expected:
+                _check_jump(file, position + header.size, size, header, expected)
         except CorruptBatch as error:
             found = find_batch(file, position + 1, size, expected, base_offset, limit_offset)
             end = found.position if found else size
@@ -114,6 +116,16 @@ def _check_offsets(header: BatchHeader, expected: int, base_offset: int, limit_o
         raise CorruptBatch(f"offset {header.last_offset} is too far from the segment's base {base_offset}")
     if limit_offset is not None and header.last_offset >= limit_offset:
         raise CorruptBatch(f"offset {header.last_offset} belongs into the next segment, which starts at {limit_offset}")
+
+
+def _check_jump(file: DiskFile, following: int, size: int, header: BatchHeader, expected: int) -> None:
+    """A gap in the offsets is fine, but the checksum does not cover them: if the next batch fits without the gap, this
+    one's offset is damaged, and taking it at its word would make everything behind it look wrong."""
+    if size - following < HEADER_SIZE:
+        return
+    next_header = read_header(file.read(following, HEADER_SIZE))
+    if next_header.magic == MAGIC and expected <= next_header.base_offset <= header.last_offset:
+        raise CorruptBatch(f"offset {header.base_offset} stands before offset {next_header.base_offset}")
 
 
 def _check_large(file: DiskFile, position: int, size: int, header: BatchHeader) -> None:

@@ -1,0 +1,396 @@
+"""Disks for tests: one in memory that knows what a power failure would leave, and one that fails on demand.
+
+`ModelDisk` keeps, beside what a reader sees, what is really on the device: a file's bytes get there with `sync_data`, a
+directory's names with `sync_dir`. Every primitive step (write, sync, rename, truncate, unlink …) asks the `hook` first,
+which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there. `after_power_loss` and
+`after_process_kill` then give the disk a restarted broker would find.
+
+    disk = ModelDisk()
+    disk.hook = stop_at(17)
+    with suppress(PowerLoss):
+        run_a_broker_on(disk)
+    check(disk.after_power_loss(Random(seed)))
+"""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+from headrace.runtime.disk import Buffer, Disk, DiskFile
+
+Hook = Callable[[str, Path], None]
+
+_PAGE = 512
+
+
+class PowerLoss(BaseException):
+    """The run ends here, as it would without electricity. Not an `Exception`: nothing may catch it and go on."""
+
+
+class TornWrite(Exception):
+    """Raised by a hook: write only this share of the bytes, then raise the error."""
+
+    def __init__(self, share: float, error: BaseException) -> None:
+        super().__init__(share, error)
+        self.share = share
+        self.error = error
+
+
+def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
+    """A hook that ends the run at the n-th step (the first is 1); a write then leaves a part of its bytes."""
+    steps = 0
+
+    def hook(step: str, path: Path) -> None:
+        nonlocal steps
+        steps += 1
+        if steps >= number:
+            raise TornWrite(torn_share, PowerLoss(f"{step} {path}")) if step == "write" else PowerLoss(f"{step} {path}")
+
+    return hook
+
+
+class _Inode:
+    __slots__ = ("data", "durable")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.durable = b""
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+
+
+class ModelFile:
+    def __init__(self, disk: "ModelDisk", path: Path, inode: _Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        return self._disk.write(self.path, self._inode, b"".join(buffers))
+
+    def read(self, position: int, length: int) -> bytes:
+        return bytes(self._inode.data[position : position + length])
+
+    def read_cached(self, position: int, length: int) -> Buffer | None:
+        data = self.read(position, length)
+        return data if len(data) == length else None
+
+    def sync_data(self) -> None:
+        self._disk.step("sync", self.path)
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._disk.step("truncate", self.path)
+        data = self._inode.data
+        if size > len(data):
+            data.extend(bytes(size - len(data)))
+        del data[size:]
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def close(self) -> None: ...
+
+
+_Change = tuple[str, Path, Path | None, _Inode | None]
+
+
+class ModelDisk:
+    """A file system in memory; see the module. The directory `root` is there from the start."""
+
+    def __init__(self, root: Path = Path("/data"), *, room_bytes: int | None = None) -> None:
+        self.root = root
+        self.room_bytes = room_bytes
+        """How many bytes all files may have together; a write past it fails as on a full disk."""
+        self.hook: Hook | None = None
+        self.steps: list[tuple[str, str]] = []
+        """Every step so far, with the file's name."""
+        self._files: dict[Path, _Inode] = {}
+        self._folders: set[Path] = {root}
+        self._durable_files: dict[Path, _Inode] = {}
+        self._durable_folders: set[Path] = {root}
+        self._changes: list[_Change] = []
+        """Changes of names that no sync of their directory has put on the device yet."""
+
+    # What a test asks for
+
+    def after_process_kill(self) -> "ModelDisk":
+        """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
+        disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        (disk._files, disk._folders, disk._durable_files, disk._durable_folders, disk._changes) = deepcopy(
+            (self._files, self._folders, self._durable_files, self._durable_folders, self._changes)
+        )
+        return disk
+
+    def after_power_loss(self, random: Random | None = None) -> "ModelDisk":
+        """What is left after a power failure: what was synced, and with `random` some of what was not.
+
+        That is: the changes of names up to some point, and of each file's new bytes a part, in which whole pages may be
+        missing (read as zeros); a truncation may be undone.
+        """
+        if random is None:
+            return self._successor(self._durable_files, self._durable_folders, lambda inode: inode.durable)
+        files, folders = dict(self._durable_files), set(self._durable_folders)
+        for change in self._changes[: random.randint(0, len(self._changes))]:
+            _apply(files, folders, change)
+        return self._successor(files, folders, lambda inode: _survivor(inode, random))
+
+    def damage(self, path: Path, position: int, data: bytes) -> None:
+        """Overwrite bytes on the device, as bit rot does."""
+        inode = self._files[path]
+        inode.data[position : position + len(data)] = data
+        inode.durable = bytes(inode.data)
+
+    def _successor(
+        self, files: dict[Path, _Inode], folders: set[Path], content: Callable[[_Inode], bytes]
+    ) -> "ModelDisk":
+        disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        for path, inode in files.items():
+            copy = _Inode(content(inode))
+            copy.sync()
+            disk._files[path] = disk._durable_files[path] = copy
+        disk._folders, disk._durable_folders = set(folders), set(folders)
+        return disk
+
+    # Steps
+
+    def step(self, what: str, path: Path) -> None:
+        self.steps.append((what, path.name))
+        if self.hook is not None:
+            self.hook(what, path)
+
+    def write(self, path: Path, inode: _Inode, data: bytes) -> int:
+        try:
+            self.step("write", path)
+        except TornWrite as torn:
+            inode.data += data[: int(len(data) * torn.share)]
+            raise torn.error from None
+        if self.room_bytes is not None:
+            room = self.room_bytes - sum(len(other.data) for other in self._files.values())
+            if room < len(data):
+                inode.data += data[: max(0, room)]
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        inode.data += data
+        return len(data)
+
+    def _change(self, what: str, path: Path, target: Path | None = None, inode: _Inode | None = None) -> None:
+        self.step(what, path)
+        change = (what, path, target, inode)
+        _apply(self._files, self._folders, change)
+        self._changes.append(change)
+
+    # Disk
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if path not in self._files:
+            if not create or path.parent not in self._folders:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            self._change("create", path, None, _Inode())
+        return ModelFile(self, path, self._files[path])
+
+    def open_read_only(self, path: Path) -> DiskFile:
+        return self.open(path)
+
+    def read_bytes(self, path: Path) -> bytes:
+        file = self.open(path)
+        return file.read(0, file.size())
+
+    def files(self, path: Path) -> dict[str, int]:
+        return {name.name: len(inode.data) for name, inode in self._files.items() if name.parent == path}
+
+    def folders(self, path: Path) -> list[str]:
+        return [folder.name for folder in self._folders if folder.parent == path and folder != path]
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        temporary, inode = self._write_temporary(path, data)
+        self.step("sync", temporary)
+        inode.sync()
+        self.rename(temporary, path)
+
+    def write_cache(self, path: Path, data: bytes) -> None:
+        temporary, _ = self._write_temporary(path, data)
+        self._change("rename", temporary, path)
+
+    def _write_temporary(self, path: Path, data: bytes) -> tuple[Path, _Inode]:
+        temporary = path.with_name(path.name + ".tmp")
+        if path.parent not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        inode = _Inode()
+        self._change("create", temporary, None, inode)
+        self.write(temporary, inode, data)
+        return temporary, inode
+
+    def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
+        if source not in self._files and source not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        self._change("rename", source, target)
+        if sync:
+            self.sync_dir(target.parent)
+
+    def unlink(self, path: Path) -> None:
+        if path in self._files:
+            self._change("unlink", path)
+
+    def make_dir(self, path: Path) -> None:
+        if path not in self._folders:
+            self._change("make", path)
+        self.sync_dir(path.parent)
+
+    def remove_tree(self, path: Path) -> None:
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        for file in [file for file in self._files if path in file.parents]:
+            self._change("unlink", file)
+        for folder in sorted((f for f in self._folders if path in f.parents), key=lambda f: -len(f.parts)):
+            self._change("remove", folder)
+        self._change("remove", path)
+
+    def sync_dir(self, path: Path) -> None:
+        self.step("sync-dir", path)
+        rest = []
+        for change in self._changes:
+            if change[1].parent == path:
+                _apply(self._durable_files, self._durable_folders, change)
+            else:
+                rest.append(change)
+        self._changes = rest
+
+    def free_bytes(self, path: Path) -> int:
+        used = sum(len(inode.data) for inode in self._files.values())
+        return 2**40 if self.room_bytes is None else max(0, self.room_bytes - used)
+
+
+def _apply(files: dict[Path, _Inode], folders: set[Path], change: _Change) -> None:
+    what, path, target, inode = change
+    if what == "create" and inode is not None:
+        files[path] = inode
+    elif what == "make":
+        folders.add(path)
+    elif what == "unlink":
+        files.pop(path, None)
+    elif what == "remove":
+        folders.discard(path)
+    elif what == "rename" and target is not None:
+        if path in files:
+            files[target] = files.pop(path)
+        elif path in folders:
+            folders.remove(path)
+            folders.add(target)
+            for file in [file for file in files if path in file.parents]:
+                files[target / file.relative_to(path)] = files.pop(file)
+
+
+def _survivor(inode: _Inode, random: Random) -> bytes:
+    """What the device may hold of a file: the synced bytes, and any part of what came after."""
+    synced, data = inode.durable, bytes(inode.data)
+    if data[: len(synced)] != synced:
+        # Cut back (and perhaps written to again) since the last sync: the cut may have reached the device or not.
+        return data if random.random() < 0.5 else synced
+    new = bytearray(data[len(synced) : random.randint(len(synced), len(data))])
+    if new and random.random() < 0.3:
+        for page in range(0, len(new), _PAGE):
+            if random.random() < 0.3:
+                new[page : page + _PAGE] = bytes(len(new[page : page + _PAGE]))
+    return synced + bytes(new)
+
+
+class FaultyFile:
+    """A file of a `FaultyDisk`."""
+
+    def __init__(self, disk: "FaultyDisk", file: DiskFile) -> None:
+        self.path = file.path
+        self._disk = disk
+        self._file = file
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        try:
+            self._disk.ask("write", self.path)
+        except TornWrite as torn:
+            data = b"".join(buffers)
+            self._file.append((data[: int(len(data) * torn.share)],))
+            raise torn.error from None
+        return self._file.append(buffers)
+
+    def read(self, position: int, length: int) -> bytes:
+        return self._file.read(position, length)
+
+    def read_cached(self, position: int, length: int) -> Buffer | None:
+        return self._file.read_cached(position, length)
+
+    def sync_data(self) -> None:
+        self._disk.ask("sync", self.path)
+        self._file.sync_data()
+
+    def truncate(self, size: int) -> None:
+        self._disk.ask("truncate", self.path)
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FaultyDisk:
+    """Another disk (a real one, say) whose operations ask a hook first, which may raise or end the process."""
+
+    def __init__(self, disk: Disk, hook: Hook | None = None) -> None:
+        self._disk = disk
+        self.hook = hook
+
+    def ask(self, what: str, path: Path) -> None:
+        if self.hook is not None:
+            self.hook(what, path)
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if create:
+            self.ask("create", path)
+        return FaultyFile(self, self._disk.open(path, create=create))
+
+    def open_read_only(self, path: Path) -> DiskFile:
+        return FaultyFile(self, self._disk.open_read_only(path))
+
+    def read_bytes(self, path: Path) -> bytes:
+        return self._disk.read_bytes(path)
+
+    def files(self, path: Path) -> dict[str, int]:
+        return self._disk.files(path)
+
+    def folders(self, path: Path) -> list[str]:
+        return self._disk.folders(path)
+
+    def write_atomic(self, path: Path, data: bytes) -> None:
+        self.ask("write", path)
+        self._disk.write_atomic(path, data)
+
+    def write_cache(self, path: Path, data: bytes) -> None:
+        self.ask("write", path)
+        self._disk.write_cache(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.ask("rename", source)
+        self._disk.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self.ask("unlink", path)
+        self._disk.unlink(path)
+
+    def make_dir(self, path: Path) -> None:
+        self.ask("make", path)
+        self._disk.make_dir(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self.ask("remove", path)
+        self._disk.remove_tree(path)
+
+    def sync_dir(self, path: Path) -> None:
+        self.ask("sync-dir", path)
+        self._disk.sync_dir(path)
+
+    def free_bytes(self, path: Path) -> int:
+        return self._disk.free_bytes(path)

@@ -1,0 +1,103 @@
+"""A log on a model disk, with everything around it that a broker has: for tests of storage."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from headrace.config.topic import TopicSettings
+from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
+from headrace.records.batch import iter_headers, read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record, iter_records
+from headrace.runtime.clock import ManualClock
+from headrace.runtime.disk import Disk
+from headrace.storage.datadir import DataDir
+from headrace.storage.log import AppendResult, Log
+from headrace.storage.manager import LogManager, Wanted
+from headrace.testing.disks import ModelDisk
+
+PARTITION = TopicPartition(TopicName("orders"), PartitionIndex(0))
+TOPIC_ID = UUID(int=7)
+SMALL = TopicSettings(segment_bytes=1000, index_interval_bytes=150, file_delete_delay_ms=0)
+"""Settings under which a few records make several segments with several index entries each."""
+
+
+class LogBench:
+    """One partition of a data directory, opened as a broker opens it; `reopen` goes on on another disk or the same."""
+
+    def __init__(
+        self,
+        disk: Disk | None = None,
+        settings: TopicSettings = SMALL,
+        *,
+        root: Path = Path("/data"),
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.disk: Disk = disk or ModelDisk(root)
+        self.settings = settings
+        self.root = root
+        self.clock = clock or ManualClock()
+        self.manager = self._start()
+
+    def _start(self) -> LogManager:
+        data_dir = DataDir(self.root, "cluster", BrokerId(1))
+        manager = LogManager(data_dir, disk=self.disk, clock=self.clock)
+        manager.start()
+        failed = manager.open_logs({PARTITION: Wanted(TOPIC_ID, self.settings)})
+        if failed:
+            raise failed[PARTITION]
+        return manager
+
+    @property
+    def log(self) -> Log:
+        return self.manager.logs[PARTITION]
+
+    @property
+    def folder(self) -> Path:
+        return self.root / str(PARTITION)
+
+    def reopen(self, disk: Disk | None = None) -> "LogBench":
+        """A broker started on `disk` (or again on this one), whatever has become of the one before."""
+        return LogBench(disk or self.disk, self.settings, root=self.root, clock=self.clock)
+
+    def reopen_cleanly(self) -> "LogBench":
+        self.manager.stop()
+        return self.reopen()
+
+    def append(
+        self, *values: bytes, timestamp: int | None = None, epoch: int = 0, producer: int = -1, sequence: int = -1
+    ) -> AppendResult:
+        """Append one batch of these values."""
+        time_ms = self.clock.wall_ms() if timestamp is None else timestamp
+        batch = build_batch(
+            [Record(0, time_ms, None, value) for value in values],
+            producer_id=producer,
+            producer_epoch=0 if producer >= 0 else -1,
+            base_sequence=sequence,
+        )
+        return self.log.append(batch, read_header(batch), epoch)
+
+    def flush(self) -> None:
+        ticket = self.log.begin_flush()
+        if ticket is not None:
+            ticket.sync()
+            self.log.complete_flush(ticket)
+
+    def records(self, from_offset: int | None = None, max_bytes: int = 700) -> Iterator[Record]:
+        """Every record from an offset on (the start), read as a consumer does."""
+        log = self.log
+        offset = log.start_offset if from_offset is None else from_offset
+        while offset < log.end_offset:
+            part = log.slice(offset, max_bytes, log.end_offset, at_least_one=True)
+            if part is None:
+                return
+            data = part.file.read(part.position, part.length)
+            whole = 0
+            for position, header in iter_headers(data):
+                whole += 1
+                for record in iter_records(data[position : position + header.size]):
+                    if record.offset >= offset:
+                        yield record
+                offset = max(offset, header.next_offset)
+            if not whole:
+                raise AssertionError(f"the slice at {offset} has no whole batch")

@@ -1,0 +1,168 @@
+"""The sweep: a broker is stopped at each step it takes on disk, and the next one must find every acknowledged record.
+
+Steps are writes, syncs, creations, renames, truncations and removals of appends, rolls, flushes, checkpoints, truncations
+and deletions of records. At each, the process is killed (everything written is there), or the power goes (only what was
+synced is there, or that and a random part of the rest).
+"""
+
+from contextlib import suppress
+from functools import cache
+from random import Random
+
+import pytest
+
+from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
+from headrace.testing.logs import LogBench
+
+PRODUCER = 4000
+TORN = (0.0, 0.5, 1.0)
+
+
+class Promises:
+    """What the broker has promised so far, and what may be there beside."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, set[bytes]] = {}
+        self.acked: dict[int, bytes] = {}
+        self.start_offset = 0
+        self.sequence = 0
+        self.acked_batches: list[tuple[int, int, bytes]] = []
+        """Sequence, offset and value of acknowledged batches of the idempotent producer, newest last."""
+
+
+def append(bench: LogBench, promises: Promises, count: int, size: int = 40) -> None:
+    for _ in range(count):
+        offset = bench.log.end_offset
+        value = f"{promises.sequence}-".encode().ljust(size, b"v")
+        promises.written.setdefault(offset, set()).add(value)
+        bench.append(value, producer=PRODUCER, sequence=promises.sequence, epoch=promises.sequence // 7)
+        promises.sequence += 1
+
+
+def flush(bench: LogBench, promises: Promises) -> None:
+    before, upto = bench.log.flushed_offset, bench.log.end_offset
+    bench.flush()
+    assert bench.log.flushed_offset == upto
+    for record in bench.records(max(before, bench.log.start_offset)):
+        assert record.value is not None
+        promises.acked[record.offset] = record.value
+        sequence = int(record.value.split(b"-")[0])
+        promises.acked_batches.append((sequence, record.offset, record.value))
+
+
+def truncate(bench: LogBench, promises: Promises, offset: int) -> None:
+    promises.acked = {at: value for at, value in promises.acked.items() if at < offset}
+    promises.acked_batches = [batch for batch in promises.acked_batches if batch[1] < offset]
+    bench.log.truncate_to(offset)
+    last = max((batch for batch in promises.acked_batches), default=(-1,))
+    promises.sequence = last[0] + 1
+
+
+def delete_before(bench: LogBench, promises: Promises, offset: int) -> None:
+    promises.acked = {at: value for at, value in promises.acked.items() if at >= offset}
+    bench.log.advance_start(offset)
+    promises.start_offset = offset
+
+
+def life_of_a_log(disk: ModelDisk, promises: Promises) -> None:
+    bench = LogBench(disk)
+    append(bench, promises, 3)
+    flush(bench, promises)
+    append(bench, promises, 9)  # over the end of the first segment
+    bench.manager.write_checkpoints()
+    flush(bench, promises)
+    bench.manager.write_checkpoints()
+    append(bench, promises, 2, size=200)
+    bench.log.roll()
+    append(bench, promises, 4)
+    flush(bench, promises)
+    delete_before(bench, promises, 10)
+    bench.log.purge_deleted()
+    append(bench, promises, 2)
+    truncate(bench, promises, 16)
+    append(bench, promises, 3, size=60)
+    flush(bench, promises)
+    truncate(bench, promises, 12)
+    append(bench, promises, 12)
+    flush(bench, promises)
+    bench.manager.write_checkpoints()
+    append(bench, promises, 1)
+    bench = bench.reopen_cleanly()
+    append(bench, promises, 5)
+    flush(bench, promises)
+    bench.manager.stop()
+
+
+def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool) -> None:
+    bench = LogBench(disk)
+    records = list(bench.records())
+    offsets = [record.offset for record in records]
+    assert offsets == sorted(set(offsets)), "in order, and once"
+    found = {record.offset: record.value for record in records}
+    for offset, value in promises.acked.items():
+        assert found.get(offset) == value, f"the acknowledged record at {offset} is there"
+    for offset, value in found.items():
+        assert value in promises.written[offset], "nothing that was never written"
+    assert bench.log.start_offset >= promises.start_offset, "deleted records do not come back"
+    assert bench.log.end_offset > max(promises.acked, default=-1), "no offset is given out again"
+    after_another_stop = bench.reopen(disk.after_power_loss())
+    assert list(after_another_stop.records()) == records, "what was recovered is on disk"
+    check_producers(bench)
+    check_producers(after_another_stop)
+    if not may_be_damaged:
+        assert not [name for name in disk.files(bench.folder) if ".corrupt" in name]
+        for sequence, offset, value in promises.acked_batches[-2:]:
+            if offset >= bench.log.start_offset and bench.log.end_offset - offset <= 5:
+                result = bench.append(value, producer=PRODUCER, sequence=sequence, epoch=99)
+                assert (result.duplicate, result.base_offset) == (True, offset), "a retry is recognized"
+    end = bench.log.end_offset
+    assert bench.append(b"after", epoch=100).base_offset == end
+    bench.flush()
+    again = bench.reopen_cleanly()
+    assert list(again.records()) == [*records, *again.records(end)]
+    assert again.manager.was_clean
+
+
+def check_producers(bench: LogBench) -> None:
+    """What is known of the producer is what the log says."""
+    headers = [header for segment in bench.log.segments for _, header in segment.headers()]
+    in_log = [(header.base_sequence, header.base_offset) for header in headers][-5:]
+    known = [(b.base_sequence, b.base_offset) for _, entry in bench.log.producers.items() for b in entry.batches]
+    assert known[len(known) - len(in_log) :] == in_log
+    assert all(offset < bench.log.segments[0].base_offset for _, offset in known[: len(known) - len(in_log)])
+
+
+@cache
+def count_steps() -> int:
+    disk, promises = ModelDisk(), Promises()
+    life_of_a_log(disk, promises)
+    check(disk, promises, may_be_damaged=False)
+    return len(disk.steps)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_every_acknowledged_record_survives_a_stop_at_any_step(part: int) -> None:
+    steps = count_steps()
+    for number in range(1 + part, steps + 1, 8):
+        for share in TORN:
+            disk, promises = ModelDisk(), Promises()
+            disk.hook = stop_at(number, torn_share=share)
+            with suppress(PowerLoss):
+                life_of_a_log(disk, promises)
+            last = disk.steps[-1]
+            try:
+                check(disk.after_process_kill(), promises, may_be_damaged=False)
+                check(disk.after_power_loss(), promises, may_be_damaged=False)
+                for seed in range(4):
+                    check(disk.after_power_loss(Random(seed)), promises, may_be_damaged=True)
+            except AssertionError as error:
+                raise AssertionError(f"stopped at step {number} of {steps}, {last}, torn {share}: {error}") from error
+            if last[0] != "write":
+                break
+
+
+def test_the_sweep_meets_every_kind_of_step() -> None:
+    disk = ModelDisk()
+    life_of_a_log(disk, Promises())
+    assert {what for what, _ in disk.steps} >= {"write", "sync", "sync-dir", "create", "rename", "truncate", "unlink"}
+    assert count_steps() > 150
