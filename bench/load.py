@@ -15,7 +15,6 @@ import json
 import random
 import resource
 import select
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -26,29 +25,9 @@ _RECEIVE_BYTES = 1 << 20
 _STALL_S = 60.0
 
 
-def connect(port: int) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
 def cpu_s() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def receive_frame(sock: socket.socket) -> bytes:
-    """One whole frame, its length prefix included, from a blocking socket."""
-    data = bytearray()
-    need = 4
-    while len(data) < need:
-        part = sock.recv(need - len(data))
-        if not part:
-            raise ConnectionError("the server closed the connection")
-        data += part
-        if len(data) == 4:
-            need = 4 + int.from_bytes(data, "big")
-    return bytes(data)
 
 
 class Window:
@@ -92,7 +71,7 @@ class ProduceConnection:
     """Sends a block of equal requests round and round and counts the equal responses."""
 
     def __init__(self, port: int, block: bytes, request_bytes: int, depth: int, error_at: int) -> None:
-        self.sock = connect(port)
+        self.sock = wire.connect(port)
         self._block = memoryview(block)
         self._limit = depth * request_bytes
         self._request_bytes = request_bytes
@@ -103,7 +82,7 @@ class ProduceConnection:
         self.acked = 0
         # The first request alone: it shows the length that every response will have.
         self.sock.sendall(self._block[:request_bytes])
-        first = receive_frame(self.sock)
+        first = wire.receive_frame(self.sock)
         self._answer_bytes = len(first)
         self._rest = b""
         self._check(first)
@@ -254,7 +233,7 @@ class ConsumeConnection:
     """One fetch in flight; at the end of the log it begins again, or follows if `follow` is set."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.sock = connect(args.port)
+        self.sock = wire.connect(args.port)
         self.sock.setblocking(False)
         partitions = list(range(args.partitions))
         self._opaque = args.opaque
@@ -328,7 +307,7 @@ def consume(args: argparse.Namespace) -> dict[str, float]:
 
 
 def random_fetches(args: argparse.Namespace) -> dict[str, float]:
-    sock = connect(args.port)
+    sock = wire.connect(args.port)
     request = wire.FetchRequest(args.topic, [0], partition_max_bytes=args.fetch_bytes, max_wait_ms=0)
     chance = random.Random(args.seed)
     times_us: list[float] = []
@@ -337,7 +316,7 @@ def random_fetches(args: argparse.Namespace) -> dict[str, float]:
         request.seek(0, offset)
         begin = time.perf_counter()
         sock.sendall(request.frame)
-        frame = memoryview(receive_frame(sock))[4:]
+        frame = memoryview(wire.receive_frame(sock))[4:]
         elapsed = time.perf_counter() - begin
         (answer,) = wire.fetch_answer(frame)
         next_offset, _, _ = wire.walk_batches(frame, answer.records_at, answer.records_bytes)
@@ -358,16 +337,16 @@ def idle(args: argparse.Namespace) -> dict[str, float]:
     socks = []
     begin = time.perf_counter()
     for _ in range(args.connections):
-        sock = connect(args.port)
+        sock = wire.connect(args.port)
         sock.sendall(wire.api_versions_request())
-        receive_frame(sock)
+        wire.receive_frame(sock)
         socks.append(sock)
     print(json.dumps({"connections": len(socks), "seconds": time.perf_counter() - begin}), flush=True)
     sys.stdin.read()
     alive = 0
     for sock in socks:
         sock.sendall(wire.api_versions_request())
-        receive_frame(sock)
+        wire.receive_frame(sock)
         alive += 1
     return {"alive": alive}
 

@@ -129,7 +129,8 @@ def interrupted(*_: Any) -> NoReturn:
 
 def main() -> int:
     args = parse_arguments()
-    signal.signal(signal.SIGTERM, interrupted)
+    for number_of_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number_of_signal, interrupted)
     sizes = FULL if args.full else QUICK
     if args.rounds:
         sizes = replace(sizes, rounds=args.rounds)

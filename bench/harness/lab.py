@@ -12,9 +12,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from harness import wire
 from harness.peers import Nats, RabbitMQ, Redis
 from harness.process import Process, ProcessFailed
 from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
@@ -153,30 +155,28 @@ class Lab:
         if not variant.speaks_kafka:
             yield name
             return
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.system(variant.system).port}"})
+        port = self.system(variant.system).port
         wanted = NewTopic(name, partitions, 1, config=dict(variant.settings))
-        admin.create_topics([wanted], operation_timeout=60, request_timeout=60)[name].result()
-        self._await_leaders(admin, name, partitions)
+        try:
+            admin = _admin(port)
+            admin.create_topics([wanted], operation_timeout=60, request_timeout=60)[name].result()
+        except KafkaException as reason:
+            raise MeasurementFailed(f"topic {name} could not be created: {reason}") from None
+        await_served(port, name, partitions)
         try:
             yield name
         finally:
-            if self.made(variant.system).is_running():
-                admin.delete_topics([name], operation_timeout=60, request_timeout=60)[name].result()
+            self._delete(variant, name)
 
-    @staticmethod
-    def _await_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + 60
-        while True:
-            found = admin.list_topics(topic, timeout=30).topics[topic].partitions
-            if len(found) == partitions and all(p.leader >= 0 and p.error is None for p in found.values()):
-                return
-            if time.monotonic() > deadline:
-                raise MeasurementFailed(f"topic {topic} has no leader for some partitions after 60 s")
-            time.sleep(0.02)
-
-    def await_topic(self, system: System, topic: str, partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{system.port}"})
-        self._await_leaders(admin, topic, partitions)
+    def _delete(self, variant: Variant, topic: str) -> None:
+        system = self.made(variant.system)
+        if not system.is_running():
+            return
+        try:
+            admin = _admin(system.port)
+            admin.delete_topics([topic], operation_timeout=60, request_timeout=60)[topic].result()
+        except KafkaException as reason:
+            print(f"{variant.label}: topic {topic} could not be deleted: {reason}", flush=True)
 
     @staticmethod
     def command(script: str, *words: str, **options: Any) -> list[str]:
@@ -221,6 +221,26 @@ class Lab:
             if process.poll() is None:
                 process.kill()
             process.communicate()
+
+
+def _admin(port: int) -> AdminClient:
+    return AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 3})
+
+
+def await_served(port: int, topic: str, partitions: int) -> None:
+    """Wait until every partition of a topic can be read from: leaders may be named before they serve."""
+    request = wire.FetchRequest(topic, list(range(partitions)), partition_max_bytes=1, max_wait_ms=0)
+    deadline = time.monotonic() + 120
+    with wire.connect(port) as sock:
+        while True:
+            sock.sendall(request.frame)
+            answers = list(wire.fetch_answer(memoryview(wire.receive_frame(sock))[4:]))
+            errors = {answer.error for answer in answers if answer.error}
+            if len(answers) == partitions and not errors:
+                return
+            if time.monotonic() > deadline:
+                raise MeasurementFailed(f"some partitions of {topic} are not served after 120 s: errors {errors}")
+            time.sleep(0.01)
 
 
 def derive(result: dict[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ are the same for every request of a run: a block of requests can be sent from an
 their length, which is what makes the load generator cheap.
 """
 
+import socket
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -157,3 +158,23 @@ def walk_batches(frame: memoryview, at: int, size: int) -> tuple[int, int, int]:
         next_offset = base + last_delta + 1
         at += 12 + length
     return next_offset, messages, at - start
+
+
+def connect(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def receive_frame(sock: socket.socket) -> bytes:
+    """One whole frame, its length prefix included, from a blocking socket."""
+    data = bytearray()
+    need = 4
+    while len(data) < need:
+        part = sock.recv(need - len(data))
+        if not part:
+            raise ConnectionError("the server closed the connection")
+        data += part
+        if len(data) == 4:
+            need = 4 + int.from_bytes(data, "big")
+    return bytes(data)
