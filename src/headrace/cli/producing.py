@@ -17,7 +17,7 @@ from headrace.cli.output import count, rate, say
 from headrace.cli.progress import Progress
 
 _DELIVERY_TIMEOUT_MS = 60_000
-_POLL_EVERY = 256
+_SHOW_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) 
         try:
             for number, line in enumerate(lines, 1):
                 _send(producer, topic, _parse(line, number, options), options, tally)
-                if number % _POLL_EVERY == 0:
-                    producer.poll(0)
+                producer.poll(0)
+                if number % _SHOW_EVERY == 0:
                     progress.update(tally.sent, tally.sent_bytes)
                 if tally.first_error is not None:
                     break
