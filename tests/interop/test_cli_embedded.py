@@ -19,7 +19,7 @@ def send(broker: Broker, topic: str, value: bytes) -> None:
 
 
 def read(broker: Broker, topic: str) -> bytes:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
         message = consumer.poll(20)
