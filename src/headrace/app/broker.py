@@ -107,8 +107,8 @@ class BrokerApp:
         server = KafkaServer(services)
         bound = await server.start()
         undo.push_async_callback(server.stop, settings.shutdown_timeout_ms / 1000)
-        self._endpoint = default_endpoint(settings.listen, settings.advertise, bound.port)
-        metadata.announce(self._endpoint)
+        self._endpoint = bound
+        metadata.announce(default_endpoint(settings.listen, settings.advertise, bound.port))
 
     async def _open_logs(
         self, data_dir: DataDir, metadata: Metadata, partitions: PartitionTable, workers: ThreadPoolExecutor
