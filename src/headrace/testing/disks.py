@@ -372,9 +372,9 @@ class FaultyDisk:
         self.ask("write", path)
         self._disk.write_cache(path, data)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
         self.ask("rename", source)
-        self._disk.rename(source, target)
+        self._disk.rename(source, target, sync=sync)
 
     def unlink(self, path: Path) -> None:
         self.ask("unlink", path)
