@@ -8,7 +8,7 @@ not take off the socket. Past any bound reading pauses; the kernel's buffers and
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from inspect import iscoroutine
 from struct import Struct
 from typing import Any, Protocol, cast
@@ -22,11 +22,11 @@ from headrace.protocol.codec import (
     API_VERSIONS_KEY,
     api_name,
     peek_api,
-    read_request,
     read_request_header,
     write_response,
 )
 from headrace.protocol.framing import Frame, FrameReader
+from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 
@@ -40,13 +40,12 @@ _JOIN_BELOW_BYTES = 4096
 class Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("buffers", "deferred", "request_bytes", "size")
+    __slots__ = ("buffers", "deferred", "size")
 
-    def __init__(self, request_bytes: int) -> None:
-        self.buffers: list[Buffer] | None = None
+    def __init__(self) -> None:
+        self.buffers: Sequence[Buffer] | None = None
         self.deferred: Deferred[Answer] | None = None
         self.size = 0
-        self.request_bytes = request_bytes
 
 
 class Host(Protocol):
@@ -55,6 +54,7 @@ class Host(Protocol):
     services: Services
     budget: RequestBudget
     scratch: memoryview
+    buffers: BufferPool
     max_in_flight: int
 
     def opened(self, connection: "Connection", transport: asyncio.Transport) -> Peer | None:
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, host: Host, max_frame_bytes: int) -> None:
         self._host = host
-        self._frames = FrameReader(max_frame_bytes)
+        self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
@@ -117,12 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._host.closed(self)
         self._queue.clear()
-        budget = self._host.budget
-        budget.give_back(self._reserved_bytes)
+        self._host.budget.give_back(self._reserved_bytes)
         self._reserved_bytes = 0
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            budget.give_back(slot.request_bytes)
             if slot.deferred is not None:
                 slot.deferred.hurry()
 
@@ -206,6 +204,10 @@ class Connection(asyncio.BufferedProtocol):
             except ProtocolError as error:
                 self.close(f"sent a malformed request: {error}")
                 return
+            except Exception:
+                log.exception("a request failed in a way that nobody foresaw")
+                self.abort()
+                return
         self._regulate()
 
     def _may_handle(self) -> bool:
@@ -219,31 +221,30 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _handle(self, frame: Frame) -> None:
-        request_bytes = self._take_over_reservation(frame)
-        slot = Slot(request_bytes)
+        slot = Slot()
         self._slots.append(slot)
         key, version, correlation_id = peek_api(frame)
         found = route(key, version)
         if found is None:
             self._answer(slot, _refusal(frame, key, version, correlation_id))
             return
-        handler, flexible = found
+        handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
         assert self._peer is not None
         context = Context(header, self._peer, self._host.services)
-        result = handler(context, read_request(frame, header))
-        if isinstance(result, Raw):
-            self._answer(slot, result.buffers)
-        elif isinstance(result, Deferred):
+        result = handler(context, read(frame, header))
+        if iscoroutine(result):
+            self._is_serving_one = True
+            self._host.spawn(self._serve(slot, context, frame, result))
+            return
+        self._release(frame)
+        if isinstance(result, Deferred):
             slot.deferred = result
             result.then(lambda answer: self._late_answer(slot, context, answer))
-        elif iscoroutine(result):
-            self._is_serving_one = True
-            self._host.spawn(self._serve(slot, context, result))
         else:
             self._answer(slot, _encode(context, result))
 
-    async def _serve(self, slot: Slot, context: Context, work: Coroutine[Any, Any, Answer]) -> None:
+    async def _serve(self, slot: Slot, context: Context, frame: Frame, work: Coroutine[Any, Any, Answer]) -> None:
         try:
             answer = await work
         except Exception:
@@ -252,22 +253,20 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._is_serving_one = False
+            self._release(frame)
         self._late_answer(slot, context, answer)
 
     def _late_answer(self, slot: Slot, context: Context, answer: Answer) -> None:
         if self._transport is None:
             return
-        buffers = answer.buffers if isinstance(answer, Raw) else _encode(context, answer)
-        self._answer(slot, buffers)
+        self._answer(slot, _encode(context, answer))
         if self._queue or self._is_read_paused:
             self._pump()
 
     # -- answers
 
-    def _answer(self, slot: Slot, buffers: Any) -> None:
+    def _answer(self, slot: Slot, buffers: Sequence[Buffer]) -> None:
         """Put an answer into its place and send whatever is next in order."""
-        self._host.budget.give_back(slot.request_bytes)
-        slot.request_bytes = 0
         slot.buffers = buffers
         slots = self._slots
         if slots[0] is not slot:
@@ -324,19 +323,19 @@ class Connection(asyncio.BufferedProtocol):
             self._reserve()
             self._regulate()
 
-    def _take_over_reservation(self, frame: Frame) -> int:
-        """A large frame's memory stays reserved until its request is answered."""
-        if type(frame) is bytes:
-            return 0
-        reserved, self._reserved_bytes = self._reserved_bytes, 0
-        return reserved
+    def _release(self, frame: Frame) -> None:
+        """A request has been handled: the memory of a large one serves the next. There is one of them at a time."""
+        if isinstance(frame, memoryview):
+            self._host.budget.give_back(self._reserved_bytes)
+            self._reserved_bytes = 0
+            self._frames.release(frame)
 
 
-def _encode(context: Context, answer: Answer) -> list[Buffer]:
-    if isinstance(answer, NoAnswer):
-        return []
+def _encode(context: Context, answer: Answer) -> Sequence[Buffer]:
     if isinstance(answer, Raw):
-        return list(answer.buffers)
+        return answer.buffers
+    if isinstance(answer, NoAnswer):
+        return ()
     return [write_response(context.header, answer)]
 
 

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.protocol.codec import RequestHeader, is_flexible, response_schema
+from headrace.protocol.codec import RequestHeader, is_flexible, read_request, response_schema
+from headrace.protocol.framing import Frame
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 
@@ -68,6 +69,8 @@ class Context(NamedTuple):
 
 Result = Answer | Deferred[Answer] | Coroutine[Any, Any, Answer]
 Handler = Callable[[Context, Any], Result]
+Read = Callable[[Frame, RequestHeader], Any]
+"""Reads a request; what it returns may refer to the frame, which lives until the handler has returned or ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Api:
     min_version: int
     max_version: int
     handler: Handler
+    read: Read
     min_served: int
     """Versions below this are advertised for the sake of old clients and refused by `refuse`."""
     refuse: Callable[[bytes | memoryview, int], bytes] | None
@@ -90,6 +94,7 @@ def handles(
     min_version: int,
     max_version: int,
     *,
+    read: Read = read_request,
     min_served: int | None = None,
     refuse: Callable[[bytes | memoryview, int], bytes] | None = None,
 ) -> Callable[[Handler], Handler]:
@@ -99,7 +104,7 @@ def handles(
         if key in APIS:
             raise ValueError(f"API {key} has two handlers")
         served = min_version if min_served is None else min_served
-        APIS[key] = Api(key, min_version, max_version, handler, served, refuse)
+        APIS[key] = Api(key, min_version, max_version, handler, read, served, refuse)
         return handler
 
     return register
@@ -109,6 +114,7 @@ class Route(NamedTuple):
     """An API at one version, looked up once."""
 
     handler: Handler
+    read: Read
     flexible: bool
 
 
@@ -118,4 +124,4 @@ def route(api_key: int, api_version: int) -> Route | None:
     api = APIS.get(api_key)
     if api is None or not api.min_served <= api_version <= api.max_version:
         return None
-    return Route(api.handler, is_flexible(api_key, api_version))
+    return Route(api.handler, api.read, is_flexible(api_key, api_version))

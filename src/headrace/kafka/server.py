@@ -16,6 +16,7 @@ from headrace.kafka.dispatch import Peer
 from headrace.kafka.services import Services
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
+from headrace.runtime.buffers import BufferPool
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class KafkaServer:
         settings = services.settings
         self.services = services
         self.budget = RequestBudget(settings.queued_max_request_bytes)
+        self.buffers = BufferPool()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.max_in_flight = settings.max_inflight_requests_per_connection
         self._settings = settings

@@ -5,24 +5,28 @@ Two ways in, so that small frames cost no buffer per connection and large ones a
 - `window` gives room for the rest of a large frame, and `advance` says how much of it was filled.
 
 A length is checked before anything is allocated, and room grows with the bytes that have really come, so that a
-client that announces much and sends little costs little.
+client that announces much and sends little costs little. Room is taken from a pool; `release` gives it back when the
+frame that lies in it has been handled.
 """
 
 from struct import Struct
 
 from headrace.model.errors import ProtocolError
+from headrace.runtime.buffers import BufferPool
 
 _LENGTH = Struct(">i")
 _FIRST_ROOM_BYTES = 64 * 1024
+_GROWTH = 4
 
 Frame = bytes | memoryview
 
 
 class FrameReader:
-    __slots__ = ("_got", "_head", "_max_frame_bytes", "_room", "_size")
+    __slots__ = ("_got", "_head", "_max_frame_bytes", "_pool", "_room", "_size")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._pool = pool
         self._head = b""
         self._room: bytearray | None = None
         self._size = 0
@@ -66,10 +70,11 @@ class FrameReader:
         if room is None:
             raise ValueError("no frame is under way")
         if self._got == len(room):
-            larger = bytearray(min(self._size, 2 * len(room)))
+            larger = self._pool.take(min(self._size, _GROWTH * len(room)))
             larger[: self._got] = room
+            self._pool.give_back(room)
             self._room = room = larger
-        return memoryview(room)[self._got :]
+        return memoryview(room)[self._got : self._size]
 
     def advance(self, count: int) -> Frame | None:
         """`count` bytes were put into the window; the frame if it is whole now."""
@@ -80,7 +85,15 @@ class FrameReader:
         if room is None:
             raise ValueError("no frame is under way")
         self._room = None
-        return memoryview(room).toreadonly()
+        return memoryview(room)[: self._size].toreadonly()
+
+    def release(self, frame: Frame) -> None:
+        """Nothing refers to a frame any more: its room may serve another."""
+        if isinstance(frame, memoryview):
+            room = frame.obj
+            frame.release()
+            if isinstance(room, bytearray):
+                self._pool.give_back(room)
 
     def _checked(self, size: int) -> int:
         if size < 0 or size > self._max_frame_bytes:
@@ -93,5 +106,5 @@ class FrameReader:
     def _start_room(self, size: int, first: memoryview) -> None:
         self._size = size
         self._got = len(first)
-        self._room = bytearray(min(size, max(_FIRST_ROOM_BYTES, 2 * self._got)))
+        self._room = self._pool.take(min(size, max(_FIRST_ROOM_BYTES, 2 * self._got)))
         self._room[: self._got] = first

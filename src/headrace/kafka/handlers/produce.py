@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import partial
 from struct import Struct
 from struct import error as StructError
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -29,9 +28,9 @@ from headrace.model.errors import (
     ProtocolError,
 )
 from headrace.protocol.codec import response_header
-from headrace.protocol.fast import PRODUCE_TOPIC_IDS_FROM, ProducedPartition, TopicKey, produce_response
-from headrace.protocol.units import to_ms
-from headrace.records.batch import check_batch, read_header
+from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
+from headrace.protocol.produce_request import ProduceRequest, read_produce_request
+from headrace.records.batch import Buffer, check_batch, read_header
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
@@ -52,25 +51,23 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
     return produce_response(version, b"", _read_old_topics(frame))
 
 
-@handles(KEY, 0, 13, min_served=3, refuse=refuse_old_versions)
-def produce(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+@handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
+def produce(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
     acks = request.acks
     waiting = _Waiting(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
     problem = _problem_with_request(request)
-    by_id = ctx.header.api_version >= PRODUCE_TOPIC_IDS_FROM
     table = ctx.services.partitions
     now_ms = ctx.services.clock.wall_ms()
-    for topic in request.topic_data:
+    for topic, partitions in request.topics:
         produced: list[ProducedPartition] = []
-        topics.append((topic.topic_id if by_id else topic.name, produced))
-        for data in topic.partition_data:
-            index = data.index
+        topics.append((topic, produced))
+        for index, records in partitions:
             try:
                 if problem is not None:
                     raise problem
-                partition = table.by_id(topic.topic_id, index) if by_id else table.get(topic.name, index)
-                result = _append(partition, data.records, acks, ctx.header.api_version, now_ms)
+                partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+                result = _append(partition, records, acks, ctx.header.api_version, now_ms)
             except HeadraceError as error:
                 produced.append(_failed(index, error))
                 continue
@@ -80,14 +77,14 @@ def produce(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
             if waiting is not None:
                 waiting.watch(partition, result.last_offset + 1, produced)
     if waiting is not None and waiting.count:
-        return waiting.start(topics, to_ms(request.timeout))
+        return waiting.start(topics, request.timeout_ms)
     if acks == 0:
         _close_on_failure(topics)
         return NO_ANSWER
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
 
 
-def _problem_with_request(request: Any) -> HeadraceError | None:
+def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:
     if request.acks not in (-1, 0, 1):
         return InvalidRequiredAcks(f"acks={request.acks} is not one of -1, 0 and 1")
     if request.transactional_id is not None:
@@ -95,7 +92,7 @@ def _problem_with_request(request: Any) -> HeadraceError | None:
     return None
 
 
-def _append(partition: Partition, records: bytes | None, acks: int, version: int, now_ms: int) -> AppendResult:
+def _append(partition: Partition, records: Buffer | None, acks: int, version: int, now_ms: int) -> AppendResult:
     if not records:
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)

@@ -1,0 +1,147 @@
+"""The Produce request, read by hand: records stay where they were received, as views of the frame.
+
+    flexible from 9:  transactional id, acks, timeout, [topic name ≤12 | topic id 13  [partition, records, tags], tags],
+                      tags
+
+Every length and count is checked against the bytes that are left before it is used. A view is valid until the frame is
+released; whoever wants to keep records copies them.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.model.errors import ProtocolError
+from headrace.protocol.codec import RequestHeader
+from headrace.protocol.fast import PRODUCE_FLEXIBLE_FROM, PRODUCE_TOPIC_IDS_FROM, TopicKey
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_ACKS = Struct(">hi")
+_PARTITION = Struct(">ii")
+_UUID_SIZE = 16
+
+
+class PartitionData(NamedTuple):
+    partition: int
+    records: memoryview | None
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[TopicKey, list[PartitionData]]]
+
+
+def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> ProduceRequest:
+    """The request in `frame`, from version 3 on. Anything that does not fit is a `ProtocolError`."""
+    try:
+        return _Reader(frame, header.body_at).read(header.api_version)
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"Produce v{header.api_version}: {error}") from error
+
+
+class _Reader:
+    __slots__ = ("_at", "_end", "_view")
+
+    def __init__(self, frame: bytes | memoryview, at: int) -> None:
+        self._view = memoryview(frame)
+        self._at = at
+        self._end = len(frame)
+
+    def read(self, version: int) -> ProduceRequest:
+        if version >= PRODUCE_FLEXIBLE_FROM:
+            request = self._read_flexible(by_id=version >= PRODUCE_TOPIC_IDS_FROM)
+        else:
+            request = self._read_plain()
+        if self._at != self._end:
+            raise ProtocolError(f"Produce v{version}: {self._end - self._at} bytes left over")
+        return request
+
+    def _read_plain(self) -> ProduceRequest:
+        view = self._view
+        transactional_id = self._plain_string()
+        acks, timeout_ms = _ACKS.unpack_from(view, self._at)
+        self._at += _ACKS.size
+        topics: list[tuple[TopicKey, list[PartitionData]]] = []
+        for _ in range(self._checked_count(self._i32())):
+            name = self._plain_string()
+            if name is None:
+                raise ProtocolError("Produce: a topic has no name")
+            partitions: list[PartitionData] = []
+            for _ in range(self._checked_count(self._i32())):
+                index, size = _PARTITION.unpack_from(view, self._at)
+                self._at += _PARTITION.size
+                partitions.append(PartitionData(index, None if size == -1 else self._bytes(size)))
+            topics.append((name, partitions))
+        return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+    def _read_flexible(self, *, by_id: bool) -> ProduceRequest:
+        view = self._view
+        transactional_id = self._compact_string()
+        acks, timeout_ms = _ACKS.unpack_from(view, self._at)
+        self._at += _ACKS.size
+        topics: list[tuple[TopicKey, list[PartitionData]]] = []
+        for _ in range(self._checked_count(self._uvarint() - 1)):
+            topic: TopicKey | None = UUID(bytes=bytes(self._bytes(_UUID_SIZE))) if by_id else self._compact_string()
+            if topic is None:
+                raise ProtocolError("Produce: a topic has no name")
+            partitions: list[PartitionData] = []
+            for _ in range(self._checked_count(self._uvarint() - 1)):
+                index = self._i32()
+                size = self._uvarint() - 1
+                partitions.append(PartitionData(index, None if size == -1 else self._bytes(size)))
+                self._skip_tags()
+            topics.append((topic, partitions))
+            self._skip_tags()
+        self._skip_tags()
+        return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+    def _i32(self) -> int:
+        (value,) = _I32.unpack_from(self._view, self._at)
+        self._at += 4
+        return int(value)
+
+    def _uvarint(self) -> int:
+        view, at = self._view, self._at
+        byte = view[at]
+        value = byte & 0x7F
+        shift = 7
+        while byte >= 0x80:
+            if shift > 28:
+                raise ProtocolError("Produce: a variable-length number has more than five bytes")
+            at += 1
+            byte = view[at]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        self._at = at + 1
+        return value
+
+    def _checked_count(self, count: int) -> int:
+        """A null array is as good as an empty one; no entry is smaller than a byte."""
+        if count > self._end - self._at or count < -1:
+            raise ProtocolError(f"Produce: {count} entries do not fit {self._end - self._at} bytes")
+        return count
+
+    def _bytes(self, size: int) -> memoryview:
+        at = self._at
+        if size < 0 or size > self._end - at:
+            raise ProtocolError(f"Produce: {size} bytes do not fit the {self._end - at} that are left")
+        self._at = at + size
+        return self._view[at : at + size]
+
+    def _plain_string(self) -> str | None:
+        (size,) = _I16.unpack_from(self._view, self._at)
+        self._at += 2
+        return None if size == -1 else str(self._bytes(size), "utf-8")
+
+    def _compact_string(self) -> str | None:
+        size = self._uvarint() - 1
+        return None if size == -1 else str(self._bytes(size), "utf-8")
+
+    def _skip_tags(self) -> None:
+        for _ in range(self._checked_count(self._uvarint())):
+            self._uvarint()
+            self._bytes(self._uvarint())
