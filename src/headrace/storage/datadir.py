@@ -37,10 +37,10 @@ class DataDir:
         lock = -1
         try:
             path.mkdir(parents=True, exist_ok=True)
+            cls._refuse_foreign(path)
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             cls._lock_or_refuse(lock, path)
-            names = {entry.name for entry in path.iterdir()}
-            if META in names:
+            if (path / META).exists():
                 found_cluster, found_broker = cls._identify(path, disk.read_bytes(path / META))
                 if cluster_id is not None and cluster_id != found_cluster:
                     raise StartupError(f"{path} belongs to cluster {found_cluster}, not to {cluster_id}.")
@@ -50,11 +50,6 @@ class DataDir:
                     )
                 cluster_id = found_cluster
             else:
-                foreign = sorted(names - _NOT_FOREIGN)
-                if foreign:
-                    raise StartupError(
-                        f"{path} is not a Headrace data directory but has {foreign[0]} in it: use an empty one."
-                    )
                 cluster_id = cluster_id or topic_id_to_text(uuid4())
                 text = f"product=headrace\nformat={FORMAT}\ncluster.id={cluster_id}\nbroker.id={broker_id}\n"
                 disk.write_atomic(path / META, text.encode())
@@ -70,6 +65,14 @@ class DataDir:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    @staticmethod
+    def _refuse_foreign(path: Path) -> None:
+        """Before anything is written, the lock included: a directory of somebody else stays as it is."""
+        names = {entry.name for entry in path.iterdir()}
+        foreign = sorted(names - _NOT_FOREIGN)
+        if foreign and META not in names:
+            raise StartupError(f"{path} is not a Headrace data directory but has {foreign[0]} in it: use an empty one.")
 
     @staticmethod
     def _lock_or_refuse(lock: int, path: Path) -> None:
