@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _LENGTH = Struct(">i")
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _JOIN_BELOW_BYTES = 4096
+_SEND_AT_BYTES = 64 * 1024
 
 
 class Slot:
@@ -77,8 +78,11 @@ class Connection(asyncio.BufferedProtocol):
         "_host",
         "_is_draining",
         "_is_read_paused",
+        "_is_send_due",
         "_is_serving_one",
         "_is_write_paused",
+        "_out",
+        "_out_bytes",
         "_peer",
         "_queue",
         "_reserved_bytes",
@@ -97,6 +101,9 @@ class Connection(asyncio.BufferedProtocol):
         self._peer: Peer | None = None
         self._reserved_bytes = 0
         self._held_bytes = 0
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._is_send_due = False
         self._is_serving_one = False
         self._is_write_paused = False
         self._is_read_paused = False
@@ -161,11 +168,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is being received, handled or answered."""
-        return not (self._queue or self._slots or self._is_serving_one or self._frames.is_inside_frame)
+        return not (self._queue or self._slots or self._out or self._is_serving_one or self._frames.is_inside_frame)
 
     @property
     def has_unanswered(self) -> bool:
-        return bool(self._slots)
+        return bool(self._slots or self._out)
 
     @property
     def is_stalled(self) -> bool:
@@ -185,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             if self._peer is not None:
                 log.info("closed the connection of %s: it %s", self._peer.address, reason)
+            self._send()
             self._transport.close()
             self._queue.clear()
 
@@ -273,20 +281,31 @@ class Connection(asyncio.BufferedProtocol):
             slot.size = sum(map(len, buffers))
             self._held_bytes += slot.size
             return
-        out: list[Buffer] = []
+        out = self._out
         while slots and (ready := slots[0].buffers) is not None:
             self._held_bytes -= slots.popleft().size
             if not ready:
                 continue
             size = sum(map(len, ready))
+            self._out_bytes += size
             if size < _JOIN_BELOW_BYTES:
                 out.append(_LENGTH.pack(size) + b"".join(ready))
             else:
                 out.append(_LENGTH.pack(size))
                 out.extend(ready)
+        if self._out_bytes >= _SEND_AT_BYTES:
+            self._send()
+        elif not self._is_send_due:
+            self._is_send_due = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """Give what was answered in this turn of the loop to the transport: one system call serves many answers."""
+        self._is_send_due = False
+        out, self._out, self._out_bytes = self._out, [], 0
         if out and self._transport is not None:
             self._transport.writelines(out)
-        if self._is_draining and not slots:
+        if self._is_draining and not self._slots:
             self._host.drained()
 
     # -- backpressure
