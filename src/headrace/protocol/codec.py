@@ -19,6 +19,8 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from headrace.model.errors import ProtocolError
+from headrace.protocol.bounds import check_lengths
+from headrace.protocol.tags import without_unknown_tags
 
 Buffer = bytes | memoryview
 
@@ -122,10 +124,13 @@ def read_request(frame: Buffer, header: RequestHeader) -> Any:
 
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 sends three of them in a Metadata v13 for all topics.
     """
+    key, version, at = header.api_key, header.api_version, header.body_at
     try:
-        request, _ = _reader(header.api_key, header.api_version)(frame, header.body_at)
-    except (SerialError, ValueError, KeyError, OverflowError) as error:
-        raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version}: {error}") from error
+        if check_lengths(key, version, frame, at):
+            frame, at = without_unknown_tags(load_request_schema(key, version), frame, at), 0
+        request, _ = _reader(key, version)(frame, at)
+    except (SerialError, ValueError, KeyError, OverflowError, ProtocolError) as error:
+        raise ProtocolError(f"{api_name(key)} v{version}: {error}") from error
     return request
 
 

@@ -1,0 +1,234 @@
+"""No length in a request is believed before it was compared with the bytes that are there.
+
+kio's reader makes room for as many elements as an array claims to have: a frame of ten bytes that claims four billion
+ends the process. So every request is walked first, along its schema, without making any objects: a string, an array or
+a tagged field that does not fit its frame is a `ProtocolError`, and so are more than `MAX_ELEMENTS` elements of arrays
+in one request, which would be small on the wire and large in memory.
+
+The walk costs a microsecond or two for a request of one topic. It is made of small functions, one for each field that
+has no fixed size, put together once for each version of each API.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from struct import Struct
+from struct import error as StructError
+
+from kio.index import load_request_schema
+
+from headrace.model.errors import ProtocolError
+from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
+
+Buffer = bytes | memoryview
+
+MAX_ELEMENTS = 100_000
+
+Walk = Callable[[Buffer, int, "Walked"], int]
+"""From the position where something starts to the one behind it. Positions may run past the end: who reads there fails,
+and `check_lengths` looks at the last one."""
+
+_I32 = Struct(">i")
+_U16 = Struct(">H")
+_NULL_U16 = 0xFFFF
+
+
+class Walked:
+    """What a walk has seen so far."""
+
+    __slots__ = ("elements_left", "unknown_tags")
+
+    def __init__(self) -> None:
+        self.elements_left = MAX_ELEMENTS
+        self.unknown_tags = 0
+
+    def count(self, count: int, bytes_left: int) -> None:
+        """Each element has at least one byte."""
+        self.elements_left -= count
+        if count > bytes_left or self.elements_left < 0:
+            raise ProtocolError(f"an array claims {count} elements, with {max(bytes_left, 0)} bytes left")
+
+
+def check_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bool:
+    """Raise `ProtocolError` unless the body holds what its lengths claim; whether it has tags that we do not know."""
+    walked = Walked()
+    try:
+        end = _request_walk(api_key, api_version)(frame, body_at, walked)
+    except (IndexError, StructError):
+        raise ProtocolError("it is shorter than its fields") from None
+    if end > len(frame):
+        raise ProtocolError("it is shorter than its fields")
+    return walked.unknown_tags > 0
+
+
+@cache
+def _request_walk(api_key: int, api_version: int) -> Walk:
+    schema = load_request_schema(api_key, api_version)
+    return _entity(schema, flexible=bool(schema.__flexible__))
+
+
+def _entity(entity: type, *, flexible: bool) -> Walk:
+    """A walk over the fields of fixed size, which are only added up, and the other ones, which have a step each."""
+    fixed_size = 0
+    steps: list[tuple[int, Walk]] = []
+    for shape in layout(entity).plain:
+        if not shape.is_array and shape.primitive in FIXED_SIZES:
+            fixed_size += FIXED_SIZES[shape.primitive]
+        else:
+            steps.append((fixed_size, _field(shape, flexible=flexible)))
+            fixed_size = 0
+    if flexible:
+        tagged = {tag: _field(shape, flexible=True) for tag, shape in layout(entity).tagged.items()}
+        steps.append((fixed_size, _tags(tagged)))
+        fixed_size = 0
+
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        for fixed_before, step in steps:
+            at = step(buffer, at + fixed_before, walked)
+        return at + fixed_size
+
+    return walk
+
+
+def _fixed(size: int) -> Walk:
+    return lambda buffer, at, walked: at + size
+
+
+def _field(shape: Shape, *, flexible: bool) -> Walk:
+    if shape.is_array:
+        element_size = _fixed_element_size(shape, flexible=flexible)
+        if element_size is not None:
+            return _fixed_elements(element_size, flexible=flexible)
+        return _elements(_one(shape, flexible=flexible), flexible=flexible)
+    one = _one(shape, flexible=flexible)
+    return _nullable(one) if shape.entity is not None and shape.is_nullable else one
+
+
+def _one(shape: Shape, *, flexible: bool) -> Walk:
+    if shape.entity is not None:
+        return _entity(shape.entity, flexible=flexible)
+    if shape.primitive in FIXED_SIZES:
+        return _fixed(FIXED_SIZES[shape.primitive])
+    if flexible:
+        return _compact_bytes
+    return _short_string if shape.primitive == "string" else _long_bytes
+
+
+def _fixed_element_size(shape: Shape, *, flexible: bool) -> int | None:
+    if shape.entity is None:
+        return FIXED_SIZES.get(shape.primitive)
+    inner = layout(shape.entity).plain
+    if flexible or any(field.is_array or field.primitive not in FIXED_SIZES for field in inner):
+        return None
+    return sum(FIXED_SIZES[field.primitive] for field in inner)
+
+
+def _compact_bytes(buffer: Buffer, at: int, walked: Walked) -> int:
+    length = buffer[at]
+    at += 1
+    if length >= 0x80:
+        length, at = _long_number(buffer, at - 1)
+    return at + length - 1 if length else at
+
+
+def _short_string(buffer: Buffer, at: int, walked: Walked) -> int:
+    (length,) = _U16.unpack_from(buffer, at)
+    if length < 0x8000:
+        return at + 2 + int(length)
+    if length != _NULL_U16:
+        raise ProtocolError(f"a string has the negative length {length - 0x10000}")
+    return at + 2
+
+
+def _long_bytes(buffer: Buffer, at: int, walked: Walked) -> int:
+    (length,) = _I32.unpack_from(buffer, at)
+    if length >= 0:
+        return at + 4 + int(length)
+    if length != -1:
+        raise ProtocolError(f"a field of bytes has the negative length {length}")
+    return at + 4
+
+
+def _fixed_elements(size: int, *, flexible: bool) -> Walk:
+    read_count = _compact_count if flexible else _plain_count
+
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        count, at = read_count(buffer, at)
+        walked.count(count, len(buffer) - at)
+        return at + count * size
+
+    return walk
+
+
+def _elements(element: Walk, *, flexible: bool) -> Walk:
+    read_count = _compact_count if flexible else _plain_count
+
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        count, at = read_count(buffer, at)
+        if count == 1:
+            # The common case of the common requests: one topic, one partition.
+            return element(buffer, at, walked)
+        walked.count(count, len(buffer) - at)
+        for _ in range(count):
+            at = element(buffer, at, walked)
+        return at
+
+    return walk
+
+
+def _compact_count(buffer: Buffer, at: int) -> tuple[int, int]:
+    """How many elements an array has (none if it is null), and where they start."""
+    count = buffer[at]
+    if count >= 0x80:
+        count, at = _long_number(buffer, at)
+        return count - 1, at
+    return (count - 1 if count else 0), at + 1
+
+
+def _plain_count(buffer: Buffer, at: int) -> tuple[int, int]:
+    (count,) = _I32.unpack_from(buffer, at)
+    if count >= 0:
+        return count, at + 4
+    if count != -1:
+        raise ProtocolError(f"an array has the negative length {count}")
+    return 0, at + 4
+
+
+def _nullable(entity: Walk) -> Walk:
+    """A structure that may be null starts with a byte: negative for null."""
+    return lambda buffer, at, walked: at + 1 if buffer[at] >= 0x80 else entity(buffer, at + 1, walked)
+
+
+def _tags(known: dict[int, Walk]) -> Walk:
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        if buffer[at] == 0:
+            return at + 1
+        count, at = _number(buffer, at)
+        walked.count(count, len(buffer) - at)
+        for _ in range(count):
+            tag, at = _number(buffer, at)
+            size, at = _number(buffer, at)
+            if tag not in known:
+                walked.unknown_tags += 1
+            elif known[tag](buffer, at, walked) != at + size:
+                raise ProtocolError(f"the tagged field {tag} is not as long as it claims")
+            at += size
+        return at
+
+    return walk
+
+
+def _number(buffer: Buffer, at: int) -> tuple[int, int]:
+    value = buffer[at]
+    return (value, at + 1) if value < 0x80 else _long_number(buffer, at)
+
+
+def _long_number(buffer: Buffer, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        byte = buffer[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise ProtocolError("a variable-length number has more than five bytes")

@@ -1,0 +1,87 @@
+"""Requests with tagged fields that our schemas do not know, which the protocol says to skip.
+
+kio's reader fails on them. So that newer clients are understood, such a request is copied without the unknown tags and
+then read. The copy is the slow path of a rare case. It is made of bytes that `bounds.py` has walked: every length in
+them is right.
+"""
+
+from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
+
+Buffer = bytes | memoryview
+
+
+def without_unknown_tags(entity: type, buffer: Buffer, at: int) -> bytes:
+    """The bytes of an entity of a flexible version from `at` on, less the tagged fields that it does not know."""
+    copier = _Copier(memoryview(buffer), at)
+    copier.copy_entity(entity)
+    return bytes(copier.out)
+
+
+class _Copier:
+    def __init__(self, buffer: memoryview, at: int) -> None:
+        self.out = bytearray()
+        self._buffer = buffer
+        self._at = at
+
+    def copy_entity(self, entity: type) -> None:
+        plain, tagged = layout(entity)
+        for shape in plain:
+            self._copy(shape)
+        known: list[tuple[int, bytearray]] = []
+        for _ in range(self._number()):
+            tag, size = self._number(), self._number()
+            if tag in tagged:
+                inside = _Copier(self._buffer, self._at)
+                inside._copy(tagged[tag])
+                known.append((tag, inside.out))
+            self._at += size
+        self._put_number(len(known))
+        for tag, content in known:
+            self._put_number(tag)
+            self._put_number(len(content))
+            self.out += content
+
+    def _copy(self, shape: Shape) -> None:
+        if shape.is_array:
+            for _ in range(self._copy_number() - 1):
+                self._copy_one(shape)
+        elif shape.entity is not None and shape.is_nullable:
+            is_null = self._buffer[self._at] >= 0x80
+            self._copy_bytes(1)
+            if not is_null:
+                self._copy_one(shape)
+        else:
+            self._copy_one(shape)
+
+    def _copy_one(self, shape: Shape) -> None:
+        if shape.entity is not None:
+            self.copy_entity(shape.entity)
+        elif shape.primitive in FIXED_SIZES:
+            self._copy_bytes(FIXED_SIZES[shape.primitive])
+        else:
+            self._copy_bytes(max(0, self._copy_number() - 1))
+
+    def _copy_bytes(self, size: int) -> None:
+        self.out += self._buffer[self._at : self._at + size]
+        self._at += size
+
+    def _copy_number(self) -> int:
+        value = self._number()
+        self._put_number(value)
+        return value
+
+    def _number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._buffer[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def _put_number(self, value: int) -> None:
+        while value >= 0x80:
+            self.out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.out.append(value)
