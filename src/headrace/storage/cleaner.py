@@ -1,6 +1,6 @@
 """Retention and compaction: what makes old records go, in the background.
 
-Retention removes whole segments from the front of a log, by age (`retention.ms`) and by size (`retention.bytes`).
+Retention (`retention.py` decides) removes whole segments from the front of a log, by age and by size.
 Compaction (`compaction.py` decides, `rewrite.py` does the work) rewrites closed segments without the records that later
 ones replaced, and puts them in place (`replacement.py`). Whatever may wait for the disk happens in worker threads; the
 log itself is touched in the event loop, without waiting. Appends and reads go on all the while.
@@ -22,6 +22,7 @@ from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_
 from headrace.storage.files import is_disk_full
 from headrace.storage.log import Log
 from headrace.storage.replacement import Replacement
+from headrace.storage.retention import keep_from
 from headrace.storage.rewrite import map_keys, rewrite, view
 from headrace.storage.segment import Segment
 
@@ -30,8 +31,10 @@ _T = TypeVar("_T")
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 _NEVER = 2**63 - 1
-_BREATH_S = 0.00005
-"""Long enough for the event loop to get hold of the interpreter, short enough not to matter for compaction."""
+_STRETCH_MS = 1.0
+_BREATH_MS = 0.05
+"""How long a worker computes in one go, and rests then: long enough for the event loop to get the interpreter."""
+_LONGEST_REST_MS = 500.0
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """How work that may wait for the disk is run: in a thread, or in tests at once."""
@@ -109,6 +112,7 @@ class Cleaner:
         self._dedupe_buffer_bytes = dedupe_buffer_bytes
         self._io_max_bytes_per_s = io_max_bytes_per_s
         self._run = run
+        self._since_ms = clock.wall_ms()
         self._states: dict[Log, _State] = {}
         self._busy: set[Log] = set()
         self._wake = asyncio.Event()
@@ -134,7 +138,7 @@ class Cleaner:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a compaction is under way."""
+        """Whether anything is under way."""
         return bool(self._busy)
 
     async def _keep_applying_retention(self) -> None:
@@ -161,16 +165,20 @@ class Cleaner:
                 break
             if log.is_closed or log.failure is not None or log in self._busy:
                 continue
+            self._busy.add(log)
             try:
                 removed += await self._retain(log)
             except LogClosed:
                 continue
             except (HeadraceError, OSError) as error:
                 _log.warning("retention of %s: %s", log.directory.name, error)
+            finally:
+                self._busy.discard(log)
         return removed
 
     async def _retain(self, log: Log) -> int:
-        below: int = await self._run(lambda: self._keep_from(log))
+        now_ms = self._clock.wall_ms()
+        below: int = await self._run(lambda: keep_from(log, now_ms, opened_ms=self._since_ms))
         if below <= log.segments[0].base_offset:
             return 0
         if below >= log.end_offset:
@@ -186,36 +194,6 @@ class Cleaner:
             _log.info("retention removed %d segments of %s, which starts at offset %d now",
                       removed, log.directory.name, log.start_offset)  # fmt: skip
         return removed
-
-    def _keep_from(self, log: Log) -> int:
-        """The offset from which on a log is to be kept."""
-        if not log.settings.deletes:
-            return log.start_offset
-        return max(log.start_offset, self._expired_until(log), self._oversized_until(log))
-
-    def _expired_until(self, log: Log) -> int:
-        """The offset below which everything is older than `retention.ms`.
-
-        A segment without any timestamp counts from when its log was opened: nothing better is known of it.
-        """
-        retention_ms = log.settings.retention_ms
-        if retention_ms < 0:
-            return log.start_offset
-        oldest = self._clock.wall_ms() - retention_ms
-        for segment in log.segments:
-            newest = segment.max_timestamp
-            if segment.size and (newest if newest >= 0 else segment.created_ms) >= oldest:
-                return segment.base_offset
-        return log.end_offset
-
-    def _oversized_until(self, log: Log) -> int:
-        """The offset below which everything is too much for `retention.bytes`. The active segment always stays."""
-        excess = log.size_bytes - log.settings.retention_bytes if log.settings.retention_bytes >= 0 else 0
-        for segment in log.segments[:-1]:
-            if segment.size > excess:
-                return segment.base_offset
-            excess -= segment.size
-        return log.active.base_offset if excess >= 0 else log.start_offset
 
     # Compaction
 
@@ -242,18 +220,21 @@ class Cleaner:
         try:
             return await self._compact(log)
         except (CleaningStopped, LogClosed):
-            return None
-        except (HeadraceError, OSError) as error:
-            if log.is_closed:
-                return None
+            pass
+        except FileNotFoundError as error:
+            # Records were deleted, or the log was, while it was read. If there is more to it, the next try shows that.
+            _log.info("compaction of %s was cut short: %s", log.directory.name, error)
+        except Exception as error:
             if is_disk_full(error) or isinstance(error, DiskFull):
                 _log.warning("there is no room to compact %s now", log.directory.name)
-            else:
-                _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error)
+            elif not log.is_closed:
+                is_expected = isinstance(error, HeadraceError | OSError)
+                _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error,
+                           exc_info=None if is_expected else error)  # fmt: skip
                 self._states.setdefault(log, _State(log.start_offset)).trouble = str(error)
-            return None
         finally:
             self._busy.discard(log)
+        return None
 
     async def _urgency(self, log: Log, now_ms: int) -> float | None:
         """How much a log needs compaction; None if it does not, 2 if it must not wait any longer."""
@@ -379,7 +360,7 @@ class _Pace:
         self._clock = clock
         self._max_bytes_per_s = max_bytes_per_s
         self._should_stop = should_stop
-        self._started_ms = clock.monotonic_ms()
+        self._started_ms = self._rested_ms = clock.monotonic_ms()
         self._bytes = 0
         self._sleep = Event()
 
@@ -387,8 +368,15 @@ class _Pace:
         if self._should_stop():
             raise CleaningStopped
         self._bytes += size_bytes
-        ahead_s = self._bytes / self._max_bytes_per_s - (self._clock.monotonic_ms() - self._started_ms) / 1000
-        self._sleep.wait(min(max(ahead_s, _BREATH_S), 1.0))
+        now_ms = self._clock.monotonic_ms()
+        ahead_ms = 1000 * self._bytes / self._max_bytes_per_s - (now_ms - self._started_ms)
+        if ahead_ms > _STRETCH_MS:
+            self._sleep.wait(min(ahead_ms, _LONGEST_REST_MS) / 1000)
+        elif now_ms - self._rested_ms >= _STRETCH_MS:
+            self._sleep.wait(_BREATH_MS / 1000)
+        else:
+            return
+        self._rested_ms = self._clock.monotonic_ms()
 
 
 def _dirty_range(log: Log, first_dirty: int, now_ms: int) -> CleanRange:

@@ -24,7 +24,7 @@ from headrace.records.reader import decompressed, spans
 _DIGEST_BYTES = 20
 _ENTRY_BYTES = 240
 """What one key costs in an `OffsetMap`: a slot of the dict at its emptiest, the key or its digest, and an integer."""
-_RECORDS_PER_PAUSE = 256
+_RECORDS_PER_PAUSE = 64
 _MAX_SEGMENT_OFFSETS = 2**31 - 1
 """Indexes tell offsets by their distance to the first, in four bytes."""
 
@@ -88,7 +88,7 @@ class Compactor:
     now_ms: int
     delete_retention_ms: int
     pause: Callable[[], None]
-    """Called every few hundred records, so that a busy pass lets other threads run."""
+    """Called every few dozen records, so that a busy pass lets other threads run."""
     records_read: int = 0
     records_kept: int = 0
     next_horizon_ms: int | None = None

@@ -316,25 +316,32 @@ def test_a_full_disk_only_puts_compaction_off() -> None:
     assert len(bench.records()) == 10
 
 
-def test_records_deleted_meanwhile_do_not_come_back() -> None:
+@pytest.mark.parametrize("step", range(12))
+def test_records_deleted_meanwhile_do_not_come_back(step: int) -> None:
     bench = Bench()
     for number in range(60):
         bench.put((f"key-{number}", "v" * 30))
     bench.roll()
+    steps = 0
 
     async def run(work: Callable[[], Any]) -> Any:
-        result = work()
-        if any(name.endswith(".swap") for name in names(bench)) and bench.log.start_offset < 60:
-            bench.log.advance_start(60)
-        return result
+        nonlocal steps
+        if steps == step:
+            bench.log.advance_start(55)
+        steps += 1
+        return work()
 
     bench.cleaner = Cleaner(lambda: [bench.log], clock=bench.clock, run=run)
-    bench.log.settings = replace(COMPACT, segment_bytes=100_000)
     bench.compact()
-    assert bench.records() == []
+    assert [record.offset for record in bench.records()] == list(range(55, 60))
+    assert (bench.log.start_offset, bench.log.end_offset) == (55, 60)
+    bench.cleaner = bench.make_cleaner()
+    bench.put((f"key-{step}", "again"))
+    bench.roll()
+    assert bench.compact() is not None
     bench.reopen()
-    assert bench.records() == []
-    assert bench.log.end_offset == 60
+    assert bench.records()[-1].key == f"key-{step}".encode()
+    assert {record.offset for record in bench.records() if record.offset >= 55} == set(range(55, 61))
 
 
 def test_a_checkpoint_of_another_history_is_not_believed() -> None:
@@ -379,6 +386,7 @@ def test_retention_by_time() -> None:
 def test_a_lone_active_segment_past_retention_goes_too() -> None:
     bench = Bench(replace(DELETE, retention_ms=DAY))
     bench.put(("a", "1"))
+    bench.flush()
     bench.clock.advance(DAY + 1)
     assert bench.retain() == 1
     assert (bench.log.start_offset, bench.log.end_offset, bench.records()) == (1, 1, [])
@@ -392,6 +400,7 @@ def test_retention_by_size() -> None:
     bench = Bench(DELETE)
     for number in range(60):
         bench.put(("key", f"{number:050}"))
+    bench.flush()
     sizes = [segment.size for segment in bench.log.segments]
     assert bench.retain() == 0
     bench.log.settings = replace(DELETE, retention_bytes=sum(sizes[2:]))
@@ -403,6 +412,43 @@ def test_retention_by_size() -> None:
     assert bench.retain() == len(sizes) - 3
     assert len(bench.log.segments) == 1
     assert bench.records() != []
+
+
+def test_records_that_come_in_while_retention_looks_are_not_taken_for_old() -> None:
+    bench = Bench(replace(DELETE, retention_ms=DAY))
+    bench.put(("a", "1"))
+    bench.flush()
+    bench.clock.advance(DAY + 1)
+
+    async def run(work: Callable[[], Any]) -> Any:
+        result = work()
+        bench.put(("fresh", "2"))
+        return result
+
+    bench.cleaner = Cleaner(lambda: [bench.log], clock=bench.clock, run=run)
+    bench.retain()
+    assert (1, "fresh", "2") in bench.items()
+
+
+def test_records_that_wait_for_their_acknowledgement_stay() -> None:
+    bench = Bench(replace(DELETE, retention_ms=DAY))
+    bench.put(("a", "1"), timestamp=0)
+    assert bench.retain() == 0
+    bench.flush()
+    assert bench.retain() == 1
+
+
+def test_segments_without_any_timestamp_count_from_when_they_were_opened() -> None:
+    bench = Bench(replace(DELETE, retention_ms=DAY))
+    bench.put(("a", "1"), timestamp=-1)
+    bench.roll()
+    bench.clock.advance(DAY // 2)
+    bench.reopen()
+    assert bench.retain() == 0
+    bench.clock.advance(DAY // 2 + 1)
+    assert bench.retain() == 0
+    bench.clock.advance(DAY)
+    assert bench.retain() == 1
 
 
 def test_no_retention_without_end() -> None:

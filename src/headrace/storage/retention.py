@@ -1,0 +1,32 @@
+"""What retention decides: from which offset on a log is to be kept."""
+
+from headrace.storage.log import Log
+
+
+def keep_from(log: Log, now_ms: int, *, opened_ms: int) -> int:
+    """The offset below which everything may go: too old, too much, or below the start offset already.
+
+    Safe in a worker thread while the log grows: what comes in meanwhile is above it. Nothing is above it either that
+    waits to be acknowledged. `opened_ms` stands for the age of segments of which none is known.
+    """
+    # Asked for before any segment is looked at: a record that is appended after that look must not be taken for old.
+    end_offset = log.flushed_offset if log.settings.flushes_before_ack else log.end_offset
+    segments = log.segments
+    if not log.settings.deletes:
+        return log.start_offset
+    old = too_much = log.start_offset
+    if log.settings.retention_ms >= 0:
+        oldest = now_ms - log.settings.retention_ms
+        for segment in segments:
+            newest = segment.max_timestamp
+            if segment.size and (newest if newest >= 0 else segment.created_ms or opened_ms) >= oldest:
+                break
+            old = min(segment.next_offset, end_offset) if segment is not segments[-1] else end_offset
+    if log.settings.retention_bytes >= 0:
+        excess = log.size_bytes - log.settings.retention_bytes
+        for segment in segments[:-1]:
+            if segment.size > excess:
+                break
+            excess -= segment.size
+            too_much = segment.next_offset
+    return min(max(log.start_offset, old, too_much), end_offset)
