@@ -53,7 +53,6 @@ class BrokerSettings:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
     # The process
     log_level: str = "info"
     shutdown_timeout_ms: int = 30_000
@@ -134,7 +133,6 @@ _OWN_ROWS = (
     _row("log.retention.check.interval.ms", Kind.LONG, "How often retention looks for segments to delete.", 1),
     _row("producer.id.expiration.ms", Kind.INT,
          "Forget the sequence numbers of an idempotent producer that was silent for this long.", 1),
-    _row("producer.id.expiration.check.interval.ms", Kind.INT, "How often silent producers are looked for.", 1),
     _row("log.level", Kind.STRING, "How much is logged.", choices=("debug", "info", "warning", "error")),
     _row("shutdown.timeout.ms", Kind.INT,
          "On SIGTERM, requests under way get this long to finish. Everything acknowledged is on disk either way.", 0),

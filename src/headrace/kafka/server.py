@@ -102,7 +102,7 @@ class KafkaServer:
 
     def opened(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         address, port = _address(transport.get_extra_info("peername"))
-        settings = self._settings
+        settings = self.services.settings
         if len(self._connections) >= settings.max_connections:
             log.warning("refused a connection from %s: max.connections=%d are open", address, settings.max_connections)
             return None

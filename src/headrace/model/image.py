@@ -4,10 +4,10 @@ Who builds it: `cluster/` from the metadata store. Who reads it: every handler, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,6 @@ class PartitionState:
     isr: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
     partition_epoch: int = 0
-
-    @property
-    def has_leader(self) -> bool:
-        return self.leader != NO_LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +86,6 @@ class ClusterImage:
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
 
-    @property
-    def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics.values())
-
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
-
-    def with_topic(self, topic: TopicImage, revision: int) -> "ClusterImage":
-        names = dict(self.topic_names)
-        if (old := self.topics.get(topic.name)) is not None:
-            names.pop(old.topic_id, None)
-        names[topic.topic_id] = topic.name
-        return replace(self, topics={**self.topics, topic.name: topic}, topic_names=names, revision=revision)
-
-    def without_topic(self, name: TopicName, revision: int) -> "ClusterImage":
-        topics = dict(self.topics)
-        gone = topics.pop(name)
-        names = dict(self.topic_names)
-        names.pop(gone.topic_id, None)
-        return replace(self, topics=topics, topic_names=names, revision=revision)
