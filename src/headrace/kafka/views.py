@@ -12,7 +12,7 @@ from headrace.cluster.topics import check_name
 from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
-from headrace.model.ids import BrokerId
+from headrace.model.ids import NO_LEADER
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 
 
@@ -30,7 +30,7 @@ def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> 
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
         "partition_index": index,
-        "leader_id": state.leader if has_leader else BrokerId(-1),
+        "leader_id": state.leader if has_leader else NO_LEADER,
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,6 @@ class TopicImage:
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
-
-    def partition(self, index: PartitionIndex) -> PartitionState | None:
-        return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__queue_state", "__share_group_state"})
