@@ -7,6 +7,7 @@ and end in a batch that is still being written, and a segment that is deleted or
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
+from time import sleep
 from typing import NamedTuple
 
 from headrace.model.errors import CorruptBatch, RecordError
@@ -18,6 +19,8 @@ from headrace.storage.files import LOG, OFFSET_INDEX, TIME_INDEX, parse_offset
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 
 _MAX_DEPTH = 2
+_LOOKS_AT_THE_END = 5
+_LOOK_AGAIN_S = 0.05
 
 
 class LogFolder(NamedTuple):
@@ -91,11 +94,11 @@ def segments_from(log: LogFolder, offset: int) -> tuple[Path, ...]:
     return log.segments[first:]
 
 
-def stored_batches(disk: Disk, segment: Path) -> Iterator[StoredBatch]:
+def stored_batches(disk: Disk, segment: Path, position: int = 0) -> Iterator[StoredBatch]:
     """Every whole batch of a segment, as `read_batches` gives them."""
     file = disk.open_read_only(segment)
     try:
-        yield from read_batches(file)
+        yield from read_batches(file, position)
     finally:
         file.close()
 
@@ -112,14 +115,33 @@ def verify_log(
     for index, segment in enumerate(log.segments):
         is_last = log.is_whole and index == len(log.segments) - 1
         base = base_offset(segment)
+        try:
+            problems, segment_end = _check_segment(disk, segment, is_last=is_last, decode=decode, progress=progress)
+        except FileNotFoundError:
+            # Removed meanwhile, or compacted together with the one before it.
+            continue
         if log.is_whole and base < next_offset:
             yield Problem(segment, None, f"starts at offset {base}, the segment before goes on to {next_offset - 1}")
-        check = _SegmentCheck(disk, segment, base, is_last=is_last, decode=decode, progress=progress)
-        try:
-            yield from check.run()
-        except FileNotFoundError:
-            continue
-        next_offset = max(next_offset, check.next_offset)
+        yield from problems
+        next_offset = max(next_offset, segment_end)
+
+
+def _check_segment(
+    disk: Disk, segment: Path, *, is_last: bool, decode: bool, progress: Callable[[int], None]
+) -> tuple[list[Problem], int]:
+    """The problems of a segment and the offset after its last. Where compaction replaced it meanwhile, look again."""
+    while True:
+        before = _identity(segment)
+        check = _SegmentCheck(disk, segment, base_offset(segment), is_last=is_last, decode=decode, progress=progress)
+        problems = list(check.run())
+        if not problems or _identity(segment) == before:
+            return problems, check.next_offset
+
+
+def _identity(segment: Path) -> tuple[int, ...]:
+    """Changes when a file of a segment is replaced, and not when it grows."""
+    paths = (segment, segment.with_suffix(OFFSET_INDEX), segment.with_suffix(TIME_INDEX))
+    return tuple(path.stat().st_ino if path.exists() else 0 for path in paths)
 
 
 class _SegmentCheck:
@@ -142,20 +164,28 @@ class _SegmentCheck:
         newest: dict[int, int] = {relative: -1 for _, relative in times}
         newest_timestamp = -1
         end = 0
+        looks_left = _LOOKS_AT_THE_END if self._is_last else 1
         try:
-            for position, header, data in stored_batches(self._disk, self._segment):
-                yield from self._check(position, header, data)
-                end = position + header.size
-                self._progress(header.size)
-                newest_timestamp = max(newest_timestamp, header.max_timestamp)
-                if position in last_offsets:
-                    last_offsets[position] = header.last_offset
-                if (relative := header.last_offset - self._base) in newest:
-                    newest[relative] = newest_timestamp
+            while looks_left:
+                for position, header, data in stored_batches(self._disk, self._segment, end):
+                    yield from self._check(position, header, data)
+                    end = position + header.size
+                    self._progress(header.size)
+                    newest_timestamp = max(newest_timestamp, header.max_timestamp)
+                    if position in last_offsets:
+                        last_offsets[position] = header.last_offset
+                    if (relative := header.last_offset - self._base) in newest:
+                        newest[relative] = newest_timestamp
+                if self._segment.stat().st_size == end:
+                    break
+                # A broker may be in the middle of writing just there: that takes it less than this.
+                looks_left -= 1
+                if looks_left:
+                    sleep(_LOOK_AGAIN_S)
         except CorruptBatch as error:
             yield Problem(self._segment, end, f"{error}; what follows cannot be read")
             return
-        if (size := self._segment.stat().st_size) > end:
+        if (size := self._segment.stat().st_size) > end and not looks_left:
             yield self._cut_off(size, end)
             return
         yield from self._check_offset_index(offsets, last_offsets)
@@ -179,7 +209,7 @@ class _SegmentCheck:
     def _cut_off(self, size: int, end: int) -> Problem:
         what = f"the last {size - end} bytes are not a whole batch"
         if self._is_last:
-            what += "; a broker that is writing just now finishes it, one that was killed cuts it off when it starts"
+            what += "; a broker that was killed leaves that, and cuts it off when it starts again"
         return Problem(self._segment, end, what)
 
     def _entries(self, suffix: str, entry: Struct) -> list[tuple[int, int]]:

@@ -17,10 +17,16 @@ from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 NOW = 1_700_000_000_000
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "headrace", "log", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1", "COLUMNS": "160"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    with start(*arguments) as process:
+        stdout, stderr = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def record(number: int) -> Record:
@@ -195,7 +201,18 @@ def test_verify_finds_bytes_that_are_no_batch(data_dir: Path) -> None:
 def test_verify_finds_a_torn_end(data_dir: Path) -> None:
     path = data_dir / "orders-0" / f"{10:020d}.log"
     os.truncate(path, path.stat().st_size - 5)
-    assert "bytes are not a whole batch; a broker that is writing" in verify(data_dir)
+    assert "bytes are not a whole batch; a broker that was killed leaves that" in verify(data_dir)
+
+
+def test_verify_is_not_fooled_by_a_log_that_grows(data_dir: Path) -> None:
+    path = data_dir / "orders-1" / f"{0:020d}.log"
+    more = b"".join(batches(2, 2000))
+    with path.open("ab", buffering=0) as file, start("verify", data_dir) as process:
+        position = 0
+        while process.poll() is None:
+            position += file.write(more[position : position + 77]) if position < len(more) else 0
+        file.write(more[position:])
+    assert process.returncode == 0
 
 
 def test_verify_finds_offsets_out_of_order(data_dir: Path) -> None:
