@@ -1,0 +1,84 @@
+"""What the README and the quickstart tell a newcomer to type does what they say."""
+
+import fnmatch
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.testing.process import BrokerProcess
+
+ROOT = Path(__file__).parents[2]
+SHELL = f'headrace() {{ "{sys.executable}" -m headrace "$@"; }}\n'
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as running:
+        yield running
+
+
+def shell(command: str, broker: BrokerProcess) -> list[str]:
+    """The lines that a command prints, on stdout and stderr."""
+    result = subprocess.run(
+        ["bash", "-c", SHELL + command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        env={**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap},
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout.splitlines()
+
+
+def sections(page: str) -> dict[str, str]:
+    _, *rest = re.split(r"^## (.+)$", (ROOT / page).read_text(), flags=re.MULTILINE)
+    return dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def test_the_tour_of_the_readme(broker):
+    blocks = re.findall(r"(?:^    \S.*\n)+", sections("README.md")["Five minutes"], flags=re.MULTILINE)
+    told = [[line[4:] for line in block.splitlines()] for block in blocks]
+    tried = 0
+    for lines in told:
+        for at, line in enumerate(lines):
+            if not line.startswith("$ ") or line.startswith(("$ . ", "$ headrace bench", "$ headrace doctor")):
+                continue
+            following = lines[at + 1 :]
+            end = next((n for n, later in enumerate(following) if later.startswith("$ ")), len(following))
+            printed = shell(line[2:], broker)
+            for expected in following[:end]:
+                pattern = expected.replace("[", "[[]").replace("…", "*")
+                assert fnmatch.filter(printed, pattern), (line, expected, printed)
+            tried += 1
+    assert tried >= 4
+
+
+def test_the_shell_of_the_quickstart(broker):
+    parts = sections("docs/quickstart.md")
+    for name in ("Topics", "Messages"):
+        for block in re.findall(r"(?:^    \S.*\n)+", parts[name], flags=re.MULTILINE):
+            command = "\n".join(line[4:] for line in block.splitlines())
+            if command != "headrace consume orders --format json":  # that one waits for Ctrl-C
+                printed = shell(command, broker)
+    assert printed[-1].startswith("Sent 1 message ")
+
+
+def test_the_python_of_the_quickstart(broker):
+    shell("headrace topic create orders --partitions 3", broker)
+    (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["From Python"], flags=re.DOTALL)
+    result = subprocess.run(
+        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "b'dave' b'water'" in result.stdout
