@@ -45,8 +45,8 @@ bench: install ## Measure against the physical limit and against other brokers (
 interop: install packages ## Run every client library against a real broker process (needs npm for KafkaJS)
 	$(BIN)/python -m pytest tests/interop $(ARGS)
 
-faults: install ## Kill, tear and fill the disk, with the long sweeps
-	$(BIN)/python -m pytest tests/faults tests/property $(ARGS)
+faults: install ## Kill, tear and fill the disk at every step, with many more examples than in make test
+	$(BIN)/python -m pytest tests/property $(wildcard tests/faults) --hypothesis-profile=long $(ARGS)
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md

@@ -1,8 +1,14 @@
 """Fixtures for all tests. Those of `headrace.testing.plugin` are there also where the package is not installed."""
 
 import pytest
+from hypothesis import settings
 
 from headrace.testing import plugin
+
+# A slow machine is no failure. `make faults` takes the long profile.
+settings.register_profile("usual", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=2_000)
+settings.load_profile("usual")
 
 
 def pytest_configure(config: pytest.Config) -> None:
