@@ -5,17 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
 
-
-class Running(Protocol):
-    @property
-    def bootstrap(self) -> str: ...
-
+from headrace.testing.process import BrokerProcess
 
 Result = subprocess.CompletedProcess[bytes]
 Run = Callable[..., Result]
@@ -23,8 +18,14 @@ Run = Callable[..., Result]
 HEADRACE = [sys.executable, "-m", "headrace"]
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
 @pytest.fixture
-def run(broker: Running) -> Run:
+def run(broker: BrokerProcess) -> Run:
     def command(*arguments: str, stdin: bytes = b"", fails: bool = False) -> Result:
         environment = {**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap}
         result = subprocess.run(
