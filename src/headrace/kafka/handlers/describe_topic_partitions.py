@@ -69,7 +69,13 @@ def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
 
 def _partition(schema: Any, image: ClusterImage, name: str, index: int) -> Any:
     state = image.topics[TopicName(name)].partitions[index]
-    return make(schema.DescribeTopicPartitionsResponsePartition, **views.partition_fields(image, index, state))
+    # Java's client takes null for these two as a fault: without tracking of eligible leaders they are empty.
+    return make(
+        schema.DescribeTopicPartitionsResponsePartition,
+        **views.partition_fields(image, index, state),
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+    )
 
 
 def _failed(schema: Any, name: str, error: ErrorCode) -> Any:
