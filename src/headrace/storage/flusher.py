@@ -65,6 +65,12 @@ class Flusher:
         elif settings.flush_ms < _NEVER_MS and log not in self._timers:
             self._timers[log] = self._loop.call_later(settings.flush_ms / 1000, self._on_timer, log)
 
+    async def settled(self) -> None:
+        """Return when nothing that was asked for is under way or about to begin."""
+        while self._running or self._launching:
+            self._idle.clear()
+            await self._idle.wait()
+
     async def stop(self) -> None:
         """Wait for what is under way, then end the threads. What was asked for and not begun is left to `Log.close`."""
         self._stopping = True
@@ -73,9 +79,7 @@ class Flusher:
         self._timers.clear()
         self._wanted.clear()
         self._again.clear()
-        while self._running:
-            self._idle.clear()
-            await self._idle.wait()
+        await self.settled()
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:
@@ -91,6 +95,8 @@ class Flusher:
         wanted, self._wanted = self._wanted, {}
         for log in wanted:
             self._begin(log)
+        if not self._running:
+            self._idle.set()
 
     def _begin(self, log: Log) -> None:
         if self._stopping:

@@ -86,6 +86,11 @@ class SparseIndex:
             return Entry(keys[i], values[i])
         return self._floor_in_file(key)
 
+    def floor_of_value(self, value: int) -> Entry | None:
+        """The last entry whose value is not above `value`."""
+        i = bisect_right(range(len(self)), value, key=lambda i: self._entry_at(i).value) - 1
+        return self._entry_at(i) if i >= 0 else None
+
     def last(self) -> Entry | None:
         keys, values = self._keys, self._values
         if keys:

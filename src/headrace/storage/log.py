@@ -350,7 +350,13 @@ class Log(LogStructure):
 
     def _flush_all(self) -> None:
         end, newest = self.end_offset, self._snapshots[-1] if self._snapshots else -1
-        if newest != end or self.flushed_offset != end or self._unsynced or self.epochs.changed:
+        nothing_to_tell = not self.size_bytes and not self._snapshots
+        if (
+            (newest != end and not nothing_to_tell)
+            or self.flushed_offset != end
+            or self._unsynced
+            or self.epochs.changed
+        ):
             self._new_snapshots.append((end, self.producers.to_snapshot(end)))
             if self._active.size:
                 self._active.store_indexes()

@@ -172,13 +172,15 @@ class Loader:
                 if base is not None and base not in known:
                     self._disk.unlink(self._directory / name)
         for i, base in enumerate(bases):
-            index_bytes = names.get(offset_name(base, OFFSET_INDEX), -1)
-            time_bytes = names.get(offset_name(base, TIME_INDEX), -1)
+            size = names[offset_name(base, LOG)]
+            # What stands in the indexes of an empty file is left from before it was emptied.
+            index_bytes = names.get(offset_name(base, OFFSET_INDEX), -1) if size else 0
+            time_bytes = names.get(offset_name(base, TIME_INDEX), -1) if size else 0
             segment = Segment(
                 self._directory,
                 base,
                 self._files,
-                size=names[offset_name(base, LOG)],
+                size=size,
                 next_offset=bases[i + 1] if i + 1 < len(bases) else None,
                 offset_entries=max(0, index_bytes) // OFFSET_ENTRY.size,
                 time_entries=max(0, time_bytes) // TIME_ENTRY.size,
@@ -223,6 +225,8 @@ class Loader:
         if segment.base_offset in self._without_index:
             return False
         entry = segment.offsets.last()
+        if segment.times.last() is None and any(h.max_timestamp >= 0 for _, h in islice(segment.headers(), 1)):
+            return False
         if entry is not None:
             return 0 <= entry.value < segment.size and 0 <= entry.key < segment.next_offset - segment.base_offset
         # Only a batch that starts past the first interval gets an entry.

@@ -227,6 +227,14 @@ class Segment:
         entry = self.offsets.floor(offset - self.base_offset)
         return entry.value if entry else 0
 
+    def end_before(self, position: int) -> int:
+        """Where the last batch ends that lies before a position, at which a batch starts or the segment ends."""
+        entry = self.offsets.floor_of_value(position - 1)
+        end_offset = self.base_offset
+        for _, header in walk_headers(self.reader(), entry.value if entry else 0, position):
+            end_offset = header.next_offset
+        return end_offset
+
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return walk_headers(self.reader(), position, self.size)
 
@@ -312,9 +320,9 @@ class Segment:
         if file is None:
             return
         for position, header in walk_headers(file, self.size, end):
-            if entry is not None and header.last_offset != self.base_offset + entry.key:
-                raise CorruptBatch(f"{self.offsets.path} does not match its log")
             if entry is not None:
+                if header.last_offset != self.base_offset + entry.key or header.max_timestamp > self.max_timestamp:
+                    raise CorruptBatch(f"an index does not match its log {self.path}")
                 # The indexed batch itself: its time is in the time index already.
                 entry = None
                 self.unindexed_bytes = header.size

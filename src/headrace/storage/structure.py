@@ -182,7 +182,7 @@ class LogStructure:
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, durably. Where it lies inside a batch, the whole batch goes.
 
-        `end_offset` is then `offset`, or the base offset of the batch that was cut out.
+        `end_offset` is then where the last batch that is left ends: `offset`, or less.
         """
         self._check_writable()
         if offset >= self.end_offset:
@@ -191,23 +191,22 @@ class LogStructure:
             self.truncate_fully_and_start_at(offset)
             return
         found = self._locate(offset)
-        new_end = min(offset, found[2].base_offset) if found else offset
-        kept = [segment for segment in self.segments if segment.base_offset <= new_end]
+        kept = [segment for segment in self.segments if segment.base_offset <= offset]
+        cut_at = found[1] if found is not None and found[0] is kept[-1] else kept[-1].size
+        new_end = kept[-1].end_before(cut_at)
         try:
             self._lower_end(new_end)
             self._remove_last(self.segments[len(kept) :])
             last = kept[-1]
-            last.next_offset = new_end
             self._set_segments(kept)
-            if found is not None and found[0] is last:
+            if cut_at < last.size:
                 writer = last.writer or last.open_writer()
-                writer.truncate(found[1])
+                writer.truncate(cut_at)
                 writer.sync_data()
-                last.size = found[1]
+                last.size = cut_at
                 last.offsets.keep_below(key=new_end - last.base_offset)
                 last.times.keep_below(value=new_end - last.base_offset)
             last.load_tail(self._interval_bytes)
-            last.next_offset = new_end
         except OSError as error:
             self.fail(error)
             raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
@@ -222,6 +221,7 @@ class LogStructure:
         self._check_writable()
         try:
             self._lower_end(min(offset, self.start_offset))
+            self._remove_snapshots_past(-1)
             self.end_offset = self.flushed_offset = self.start_offset = offset
             old = self.segments
             if old[0].base_offset == offset:
@@ -256,8 +256,11 @@ class LogStructure:
             self.flushed_offset = new_end
             if self._persist is not None:
                 self._persist(self)
-        self._new_snapshots = [(at, data) for at, data in self._new_snapshots if at <= new_end]
-        for at in [at for at in self._snapshots if at > new_end]:
+        self._remove_snapshots_past(new_end)
+
+    def _remove_snapshots_past(self, offset: int) -> None:
+        self._new_snapshots = [(at, data) for at, data in self._new_snapshots if at <= offset]
+        for at in [at for at in self._snapshots if at > offset]:
             self._disk.unlink(self.directory / offset_name(at, SNAPSHOT))
             self._snapshots.remove(at)
         self._disk.sync_dir(self.directory)

@@ -1,6 +1,6 @@
 """The sweep: a broker is stopped at each step it takes on disk, and the next one must find every acknowledged record.
 
-Steps are writes, syncs, creations, renames, truncations and removals of appends, rolls, flushes, checkpoints, truncations
+Steps are writes, syncs, creations, renames, truncations and removals of appends, rolls, flushes, checkpoints, truncates
 and deletions of records. At each, the process is killed (everything written is there), or the power goes (only what was
 synced is there, or that and a random part of the rest).
 """

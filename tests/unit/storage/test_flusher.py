@@ -1,0 +1,221 @@
+import asyncio
+import errno
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.model.errors import StorageFailed
+from headrace.storage.flusher import Flusher
+from headrace.storage.log import Log
+from headrace.testing.disks import ModelDisk
+from headrace.testing.logs import SMALL, LogBench
+
+
+class Gate:
+    """A hook that holds every sync of a log file until it is opened."""
+
+    def __init__(self, expected: int = 1) -> None:
+        self.open = threading.Event()
+        self.syncs = 0
+        self.began = threading.Event()
+        self.all_began = threading.Event()
+        self._expected = expected
+
+    def __call__(self, what: str, path: Path) -> None:
+        if what == "sync" and path.name.endswith(".log"):
+            self.syncs += 1
+            self.began.set()
+            if self.syncs == self._expected:
+                self.all_began.set()
+            self.open.wait(10)
+
+
+async def flushed_to(log: Log, offset: int) -> None:
+    """Return when the log is flushed up to an offset."""
+    moved, before = asyncio.Event(), log.on_flushed
+
+    def note(log: Log) -> None:
+        moved.set()
+        if before is not None:
+            before(log)
+
+    log.on_flushed = note
+    async with asyncio.timeout(10):
+        while log.flushed_offset < offset:
+            moved.clear()
+            await moved.wait()
+
+
+async def begun(gate: Gate) -> None:
+    assert await asyncio.to_thread(gate.began.wait, 10)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await test()
+
+    asyncio.run(main())
+
+
+def test_one_sync_serves_everything_that_came_while_the_last_one_ran() -> None:
+    async def test() -> None:
+        disk, gate = ModelDisk(), Gate()
+        bench = LogBench(disk)
+        flushed: list[int] = []
+        bench.log.on_flushed = lambda log: flushed.append(log.flushed_offset)
+        flusher = Flusher()
+        disk.hook = gate
+        for _ in range(3):
+            bench.append(b"x")
+            flusher.appended(bench.log)
+        await begun(gate)
+        for _ in range(5):
+            bench.append(b"x")
+            flusher.appended(bench.log)
+        assert flushed == []
+        gate.open.set()
+        await flushed_to(bench.log, 8)
+        assert flushed == [3, 8]
+        assert gate.syncs == 2
+        await flusher.stop()
+
+    run(test)
+
+
+def test_logs_are_synced_side_by_side() -> None:
+    async def test() -> None:
+        gate = Gate(expected=3)
+        benches = [LogBench(ModelDisk()) for _ in range(3)]
+        flusher = Flusher(threads=3)
+        for bench in benches:
+            bench.disk.hook = gate  # type: ignore[attr-defined]
+            bench.append(b"x")
+            flusher.appended(bench.log)
+        assert await asyncio.to_thread(gate.all_began.wait, 10)
+        gate.open.set()
+        await asyncio.gather(*(flushed_to(bench.log, 1) for bench in benches))
+        await flusher.stop()
+
+    run(test)
+
+
+def test_a_failed_sync_ends_writing_and_is_told() -> None:
+    async def test() -> None:
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        told: asyncio.Future[tuple[Log, BaseException]] = asyncio.get_running_loop().create_future()
+        flusher = Flusher(on_failed=lambda log, error: told.set_result((log, error)))
+
+        def hook(what: str, path: Path) -> None:
+            if what == "sync" and path.name.endswith(".log"):
+                raise OSError(errno.EIO, "played")
+
+        disk.hook = hook
+        bench.append(b"x")
+        flusher.appended(bench.log)
+        log, error = await asyncio.wait_for(told, 10)
+        assert log is bench.log
+        assert isinstance(error, StorageFailed)
+        assert bench.log.flushed_offset == 0
+        with pytest.raises(StorageFailed):
+            bench.append(b"y")
+        await flusher.stop()
+
+    run(test)
+
+
+def test_no_room_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.storage.flusher._RETRY_WHEN_FULL_S", 0.01)
+
+    async def test() -> None:
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        flusher = Flusher()
+        tries: list[Path] = []
+
+        def hook(what: str, path: Path) -> None:
+            if what == "write" and "epoch" in path.name:
+                tries.append(path)
+                if len(tries) < 3:
+                    raise OSError(errno.ENOSPC, "played")
+
+        disk.hook = hook
+        bench.append(b"x", epoch=1)
+        flusher.appended(bench.log)
+        await flushed_to(bench.log, 1)
+        assert len(tries) == 3
+        await flusher.stop()
+
+    run(test)
+
+
+def test_under_policy_os_it_waits_for_messages_time_or_a_closed_segment() -> None:
+    async def test() -> None:
+        disk = ModelDisk()
+        bench = LogBench(disk, settings=replace(SMALL, flush_policy="os", flush_messages=3))
+        steps = len(disk.steps)
+        flusher = Flusher()
+        for _ in range(2):
+            bench.append(b"x")
+            flusher.appended(bench.log)
+        await flusher.settled()
+        assert {what for what, _ in disk.steps[steps:]} == {"write"}
+        bench.append(b"x")
+        flusher.appended(bench.log)
+        await flushed_to(bench.log, 3)
+
+        bench.log.settings = replace(SMALL, flush_policy="os", flush_ms=20)
+        bench.append(b"x")
+        flusher.appended(bench.log)
+        assert bench.log.flushed_offset == 3
+        await flushed_to(bench.log, 4)
+
+        bench.log.settings = replace(SMALL, flush_policy="os")
+        bench.append(b"x")
+        bench.log.roll()
+        bench.append(b"x")
+        flusher.appended(bench.log)
+        await flushed_to(bench.log, 6)
+        await flusher.stop()
+
+    run(test)
+
+
+def test_stopping_waits_for_what_is_under_way() -> None:
+    async def test() -> None:
+        disk, gate = ModelDisk(), Gate()
+        bench = LogBench(disk)
+        flusher = Flusher()
+        disk.hook = gate
+        bench.append(b"x")
+        flusher.appended(bench.log)
+        await begun(gate)
+        stopping = asyncio.create_task(flusher.stop())
+        await asyncio.sleep(0)
+        gate.open.set()
+        await stopping
+        assert bench.log.flushed_offset == 1
+
+    run(test)
+
+
+def test_a_log_deleted_during_its_sync_is_no_failure() -> None:
+    async def test() -> None:
+        disk, gate = ModelDisk(), Gate()
+        bench = LogBench(disk)
+        told: list[Log] = []
+        flusher = Flusher(on_failed=lambda log, error: told.append(log))
+        disk.hook = gate
+        bench.append(b"x", epoch=1)
+        flusher.appended(bench.log)
+        await begun(gate)
+        disk.hook = None
+        bench.log.delete()
+        gate.open.set()
+        await flusher.stop()
+        assert not told
+
+    run(test)
