@@ -6,7 +6,8 @@ ones replaced, and puts them in place (`replacement.py`). Whatever may wait for 
 log itself is touched in the event loop, without waiting. Appends and reads go on all the while.
 
 How far a log is clean is kept in its folder in `cleaner-offset-checkpoint`, with the leader epoch of the last clean
-offset. A checkpoint that is lost, damaged or about another history only means that cleaning starts from the front.
+offset and the time at which the next tombstones may go. A checkpoint that is lost, damaged or about another history
+only means that cleaning starts from the front.
 """
 
 import asyncio
@@ -60,9 +61,10 @@ class _State:
 
     __slots__ = ("first_dirty", "next_horizon_ms", "trouble")
 
-    def __init__(self, first_dirty: int) -> None:
+    def __init__(self, first_dirty: int, next_horizon_ms: int | None = None) -> None:
         self.first_dirty = first_dirty
-        self.next_horizon_ms: int | None = None
+        self.next_horizon_ms = next_horizon_ms
+        """When the next tombstones may go; None if there are none."""
         self.trouble: str | None = None
         """Why this log is left alone until it is opened again."""
 
@@ -277,9 +279,9 @@ class Cleaner:
             del left[:done]
         if log.is_closed:
             raise CleaningStopped
-        await self._run(lambda: self._write_checkpoint(log, offsets.end_offset))
         state.first_dirty = offsets.end_offset
         state.next_horizon_ms = compactor.next_horizon_ms
+        await self._run(lambda: _write_checkpoint(log, state))
         result = Cleaned(
             first_dirty, offsets.end_offset, bytes_before, bytes_after, compactor.records_read, compactor.records_kept
         )
@@ -334,23 +336,28 @@ class Cleaner:
     async def _state(self, log: Log) -> _State:
         state = self._states.get(log)
         if state is None:
-            first_dirty: int = await self._run(lambda: self._read_checkpoint(log))
-            state = self._states.setdefault(log, _State(first_dirty))
+            loaded: _State = await self._run(lambda: _read_checkpoint(log))
+            state = self._states.setdefault(log, loaded)
         state.first_dirty = min(max(state.first_dirty, log.start_offset), log.end_offset)
         return state
 
-    def _read_checkpoint(self, log: Log) -> int:
-        try:
-            version, offset, epoch = log.files.disk.read_bytes(log.directory / CHECKPOINT).split()
-            if int(version) == 0 and log.epochs.epoch_of(int(offset) - 1) == int(epoch):
-                return int(offset)
-        except (FileNotFoundError, ValueError):
-            pass
-        return log.start_offset
 
-    def _write_checkpoint(self, log: Log, offset: int) -> None:
-        text = f"0\n{offset} {log.epochs.epoch_of(offset - 1)}\n"
-        log.files.disk.write_atomic(log.directory / CHECKPOINT, text.encode())
+def _read_checkpoint(log: Log) -> _State:
+    try:
+        version, *fields = log.files.disk.read_bytes(log.directory / CHECKPOINT).split()
+        offset, epoch, horizon_ms = map(int, fields)
+        if version == b"0" and log.epochs.epoch_of(offset - 1) == epoch:
+            return _State(offset, None if horizon_ms < 0 else horizon_ms)
+    except (FileNotFoundError, ValueError):
+        pass
+    return _State(log.start_offset)
+
+
+def _write_checkpoint(log: Log, state: _State) -> None:
+    offset = state.first_dirty
+    horizon_ms = -1 if state.next_horizon_ms is None else state.next_horizon_ms
+    text = f"0\n{offset} {log.epochs.epoch_of(offset - 1)} {horizon_ms}\n"
+    log.files.disk.write_atomic(log.directory / CHECKPOINT, text.encode())
 
 
 class _Pace:

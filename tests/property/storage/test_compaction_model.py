@@ -1,4 +1,4 @@
-"""Compaction against a plain list of everything that was ever written, through stops at every step of it.
+"""Compaction and retention against a plain list of everything that was ever written, through stops at every step.
 
 What must hold at all times: a reader from the start sees only records that were written, where they were written, and
 ends up with the same last value for every key as the list; a tombstone stays as long as it is promised to; and below
@@ -6,6 +6,7 @@ the clean offset each key is there once at most.
 """
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -35,7 +36,12 @@ SETTINGS = TopicSettings(
     index_interval_bytes=100,
     min_cleanable_dirty_ratio=0.0,
     delete_retention_ms=RETENTION_MS,
+    file_delete_delay_ms=0,
 )
+
+
+KEEP_MS = 5000
+BOTH = replace(SETTINGS, cleanup_policy=("compact", "delete"), retention_ms=KEEP_MS)
 
 
 class Written(NamedTuple):
@@ -46,7 +52,8 @@ class Written(NamedTuple):
 class World:
     """A log on a disk in memory, its cleaner, and the list that it is measured against."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: TopicSettings = SETTINGS) -> None:
+        self.settings = settings
         self.clock = ManualClock()
         self.disk = ModelDisk()
         self.disk.make_dir(FOLDER)
@@ -57,7 +64,7 @@ class World:
 
     def open(self, *, recovery_point: int) -> None:
         self.log = Log.open(
-            FOLDER, SETTINGS, disk=self.disk, clock=self.clock, clean=False, recovery_point=recovery_point,
+            FOLDER, self.settings, disk=self.disk, clock=self.clock, clean=False, recovery_point=recovery_point,
             producer_expiry_ms=10**9,
         )  # fmt: skip
         self.cleaner = Cleaner(lambda: [self.log], clock=self.clock, run=inline, dedupe_buffer_bytes=240 * 20)
@@ -85,13 +92,23 @@ class World:
             self.clean_until = done.clean_until
         return done
 
+    def retain(self) -> None:
+        """Apply retention, and see that only what is old went."""
+        before = self.log.start_offset
+        drive(self.cleaner.apply_retention())
+        self.log.purge_deleted()
+        gone = [entry for entry in self.written if before <= entry.record.offset < self.log.start_offset]
+        assert all(entry.at_ms < self.clock.wall_ms() - KEEP_MS for entry in gone)
+
     def stop_and_open(self, disk: ModelDisk) -> None:
         """Go on with what a stop left of the disk."""
         flushed = self.log.flushed_offset
         self.disk = disk
         self.open(recovery_point=flushed)
         assert self.log.end_offset >= flushed
-        self.written = [written for written in self.written if written.record.offset < self.log.end_offset]
+        # Nobody was promised what was not flushed. Of that, also something in the middle may be gone.
+        there = {record.offset for record in self.read()}
+        self.written = [e for e in self.written if e.record.offset < flushed or e.record.offset in there]
         self.sequence = 0
         for producer_id, entry in self.log.producers.items():
             assert producer_id == 7
@@ -108,14 +125,15 @@ class World:
 
     def check(self) -> None:
         read = self.read()
-        written = {entry.record.offset: entry for entry in self.written}
+        kept = [entry for entry in self.written if entry.record.offset >= self.log.start_offset]
+        written = {entry.record.offset: entry for entry in kept}
         offsets = [record.offset for record in read]
         assert offsets == sorted(set(offsets))
         for record in read:
             assert record == written[record.offset].record
-        assert last_values(read) == last_values(entry.record for entry in self.written)
+        assert last_values(read) == last_values(entry.record for entry in kept)
         there = set(offsets)
-        latest = {entry.record.key: entry for entry in self.written}
+        latest = {entry.record.key: entry for entry in kept}
         for entry in latest.values():
             if entry.record.value is None and self.clock.wall_ms() < entry.at_ms + RETENTION_MS:
                 assert entry.record.offset in there
@@ -134,9 +152,10 @@ class World:
         while self.compact() is not None:
             self.check()
         assert self.clean_until == self.log.end_offset
-        assert {record.key: record.value for record in self.read()} == last_values(e.record for e in self.written)
+        kept = (entry.record for entry in self.written if entry.record.offset >= self.log.start_offset)
+        assert {record.key: record.value for record in self.read()} == last_values(kept)
         names = self.disk.files(FOLDER)
-        assert not [name for name in names if name.endswith((CLEANED, SWAP, DELETED, ".tmp", ".corrupt"))]
+        assert not [name for name in names if name.endswith((CLEANED, SWAP, DELETED, ".tmp"))]
         assert sum(name.endswith(".log") for name in names) == len(self.log.segments)
 
 
@@ -156,9 +175,9 @@ items = st.lists(st.tuples(keys, values), min_size=1, max_size=6)
 
 
 class CompactionMachine(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
-        self.world = World()
+    @initialize(settings=st.sampled_from([SETTINGS, BOTH]))
+    def begin(self, settings: TopicSettings) -> None:
+        self.world = World(settings)
 
     @rule(items=items, codec=st.sampled_from(list(Codec)), idempotent=st.booleans())
     def put(self, items: list[tuple[str, str | None]], codec: Codec, idempotent: bool) -> None:
@@ -172,7 +191,11 @@ class CompactionMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.world.flush()
 
-    @rule(ms=st.sampled_from([1, RETENTION_MS // 2, RETENTION_MS]))
+    @rule()
+    def retain(self) -> None:
+        self.world.retain()
+
+    @rule(ms=st.sampled_from([1, RETENTION_MS // 2, RETENTION_MS, KEEP_MS]))
     def wait(self, ms: int) -> None:
         self.world.clock.advance(ms)
 

@@ -182,11 +182,10 @@ def test_tombstones_are_remembered_when_the_log_is_opened_again() -> None:
     bench.roll()
     bench.compact()
     bench.reopen()
+    assert bench.compact() is None
     bench.clock.advance(DAY)
-    bench.put(("more", "z"))
-    bench.roll()
-    bench.compact()
-    assert bench.items() == [(2, "more", "z")]
+    assert bench.compact() is not None
+    assert bench.items() == []
 
 
 def test_dirty_ratio() -> None:
@@ -349,7 +348,7 @@ def test_a_checkpoint_of_another_history_is_not_believed() -> None:
     bench.put(("key", "1"), ("key", "2"))
     bench.roll()
     bench.compact()
-    assert bench.disk.read_bytes(FOLDER / CHECKPOINT) == b"0\n2 0\n"
+    assert bench.disk.read_bytes(FOLDER / CHECKPOINT) == b"0\n2 0 -1\n"
     bench.log.truncate_to(0)
     batch = build_batch([Record(0, 0, b"key", b"3"), Record(0, 0, b"key", b"4"), Record(0, 0, b"key", b"5")])
     bench.log.append(batch, check_batch(batch), 1)
