@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.sqlite"
 _SWEEP_EVERY_S = 0.1
+_THREAD_SWITCH_S = 0.0005
+"""How long a worker thread may keep the event loop from running: Python's own 5 ms would be seen by clients."""
 _SESSION_ID_MAX = 2**31 - 1
 
 
@@ -161,6 +164,7 @@ class BrokerApp:
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called when clients can connect."""
+    sys.setswitchinterval(_THREAD_SWITCH_S)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
