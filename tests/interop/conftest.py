@@ -1,0 +1,69 @@
+"""Fixtures for tests against a real broker process: one shared by the session, or one of a test's own."""
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interop import subject, wire
+from interop.subject import Subject
+
+_names = (f"{uuid.uuid4().hex[:6]}-{number}" for number in itertools.count(1))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Warnings are errors in our tests; these are kafka-python's own.
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """A running broker. Tests share it, so they use topics of their own and leave it running."""
+    shared = subject.make(tmp_path_factory.mktemp("broker"))
+    shared.start()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Callable[..., Subject]]:
+    """Start a broker of the test's own, with these settings; the test may stop, kill and restart it."""
+    if not subject.CAN_CONTROL:
+        pytest.skip("needs a broker of its own, and the broker under test is not our process")
+    made: list[Subject] = []
+
+    def start(**settings: str) -> Subject:
+        one = subject.make(tmp_path / f"broker-{len(made)}", {name.replace("_", "."): value for name, value in settings.items()})
+        made.append(one)
+        one.start()
+        return one
+
+    yield start
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def connection(broker: Subject) -> Iterator[wire.Connection]:
+    with wire.Connection(broker.bootstrap) as one:
+        yield one
+
+
+@pytest.fixture
+def new_topic(broker: Subject, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Make a topic with a name of its own; settings by Kafka's names with `_` for `.`."""
+
+    def make(partitions: int = 1, **settings: str) -> str:
+        name = f"{request.node.originalname.removeprefix('test_')}-{next(_names)}"
+        wire.create_topic(broker.bootstrap, name, partitions, {key.replace("_", "."): value for key, value in settings.items()})
+        return name
+
+    return make
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    """A topic with one partition."""
+    return new_topic()

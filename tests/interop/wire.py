@@ -1,0 +1,295 @@
+"""A Kafka client that does exactly what it is told: any API, any version, any bytes, one plain socket.
+
+Bodies are given as nested dicts. Fields that a version does not have are left out and those that are missing get a
+neutral value, so that one dict serves all versions of an API.
+"""
+
+import dataclasses
+import itertools
+import socket
+import struct
+import time
+import types
+import typing
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple, Self
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+FIND_COORDINATOR, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 10, 18, 19, 20, 21
+INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 22, 23
+DESCRIBE_CONFIGS, ALTER_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 35, 37, 44
+DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
+
+Error = ErrorCode
+_correlation_ids = itertools.count(1)
+
+
+class Closed(Exception):
+    """The broker closed the connection."""
+
+
+class Pending(NamedTuple):
+    key: int
+    version: int
+    correlation_id: int
+
+
+@cache
+def _hints(entity: type) -> dict[str, Any]:
+    return typing.get_type_hints(entity)
+
+
+def _without_none(hint: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return hint
+
+
+def _nullable(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
+
+
+def _neutral(hint: Any) -> Any:
+    """A value that is fine where a caller says nothing: null where allowed, else zero or empty."""
+    if _nullable(hint):
+        return None
+    if typing.get_origin(hint) is tuple:
+        return ()
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), {})
+    if issubclass(hint, timedelta):
+        return timedelta()
+    if issubclass(hint, datetime):
+        return datetime.fromtimestamp(0, UTC)
+    if issubclass(hint, uuid.UUID):
+        return uuid.UUID(int=0)
+    if issubclass(hint, ErrorCode):
+        return ErrorCode.none
+    for kind in (bool, int, float, str, bytes):
+        if issubclass(hint, kind):
+            return kind()
+    raise TypeError(f"no neutral value for {hint}")
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    hint = _without_none(hint)
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        return tuple(_convert(inner, item) for item in value)
+    if isinstance(value, Mapping):
+        return build(hint, value)
+    if isinstance(hint, type) and issubclass(hint, timedelta) and isinstance(value, int):
+        return timedelta(milliseconds=value)
+    return value
+
+
+def build(entity: Any, values: Mapping[str, Any]) -> Any:
+    """An entity of kio from nested dicts."""
+    hints = _hints(entity)
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(entity):
+        if field.name in values:
+            given[field.name] = _convert(hints[field.name], values[field.name])
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            given[field.name] = _neutral(hints[field.name])
+    return entity(**given)
+
+
+@cache
+def _writer(entity: type) -> Any:
+    return entity_writer(entity)
+
+
+@cache
+def _reader(key: int, version: int) -> Any:
+    return entity_reader(load_response_schema(key, version))
+
+
+def encode(key: int, version: int, body: Mapping[str, Any], *, correlation_id: int, client_id: str = "wire") -> bytes:
+    """A request, from API key to the end of the body, without the length in front."""
+    schema = load_request_schema(key, version)
+    buffer = BytesIO()
+    header = schema.__header_schema__
+    fields = {
+        "request_api_key": key, "request_api_version": version, "correlation_id": correlation_id, "client_id": client_id,
+    }  # fmt: skip
+    _writer(header)(buffer, build(header, fields))
+    _writer(schema)(buffer, build(schema, body))
+    return buffer.getvalue()
+
+
+def decode(pending: Pending, frame: bytes) -> Any:
+    """The answer to a request; every byte of it must be accounted for."""
+    (correlation_id,) = struct.unpack_from(">i", frame)
+    assert correlation_id == pending.correlation_id, f"answer {correlation_id} to request {pending.correlation_id}"
+    at = 4
+    if pending.key != API_VERSIONS and load_response_schema(pending.key, pending.version).__flexible__:
+        assert frame[at] == 0, "tagged fields in a response header"
+        at += 1
+    response, size = _reader(pending.key, pending.version)(frame, at)
+    assert at + size == len(frame), f"{len(frame) - at - size} bytes left over"
+    return response
+
+
+class Connection:
+    """One TCP connection to a broker."""
+
+    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Close with RST, as a crashed client's kernel does."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def set_timeout(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+
+    def send_bytes(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed from error
+
+    def send_frame(self, frame: bytes) -> None:
+        self.send_bytes(struct.pack(">i", len(frame)) + frame)
+
+    def send(self, key: int, version: int, body: Mapping[str, Any] | None = None, **fields: Any) -> Pending:
+        pending = Pending(key, version, next(_correlation_ids))
+        self.send_frame(encode(key, version, {**(body or {}), **fields}, correlation_id=pending.correlation_id))
+        return pending
+
+    def receive(self, pending: Pending) -> Any:
+        return decode(pending, self.receive_frame())
+
+    def call(self, key: int, version: int, body: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+        return self.receive(self.send(key, version, body, **fields))
+
+    def receive_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self._receive_exactly(4))
+        assert size >= 0
+        return self._receive_exactly(size)
+
+    def _receive_exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                part = self._socket.recv(min(size - len(data), 1 << 20))
+            except ConnectionResetError as error:
+                raise Closed from error
+            if not part:
+                raise Closed(f"{len(data)} of {size} bytes came")
+            data += part
+        return bytes(data)
+
+    def is_silent(self, seconds: float) -> bool:
+        """Whether the broker sends nothing, and keeps the connection open, for that long."""
+        before = self._socket.gettimeout()
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+            return False
+        except TimeoutError:
+            return True
+        except ConnectionResetError:
+            return False
+        finally:
+            self._socket.settimeout(before)
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Whether the broker closes the connection within that time; anything it sends before is dropped."""
+        end = time.monotonic() + seconds
+        with suppress(TimeoutError):
+            while (left := end - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                try:
+                    if not self._socket.recv(1 << 16):
+                        return True
+                except ConnectionResetError:
+                    return True
+        return False
+
+
+def advertised(bootstrap: str) -> dict[int, tuple[int, int]]:
+    """API key -> lowest and highest version, as the broker says."""
+    with Connection(bootstrap) as connection:
+        answer = connection.call(API_VERSIONS, 3, client_software_name="wire", client_software_version="1")
+    assert answer.error_code == Error.none
+    return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> uuid.UUID:
+    """Create a topic, wait until the broker leads all of its partitions, and return its id."""
+    configs = [{"name": key, "value": value} for key, value in (settings or {}).items()]
+    topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": configs}
+    with Connection(bootstrap) as connection:
+        answer = connection.call(CREATE_TOPICS, 7, topics=[topic], timeout=15_000)
+        assert answer.topics[0].error_code == Error.none, answer.topics[0]
+        return wait_topic(connection, name, partitions)
+
+
+def wait_topic(connection: Connection, name: str, partitions: int, timeout_s: float = 15) -> uuid.UUID:
+    end = time.monotonic() + timeout_s
+    while True:
+        (found,) = connection.call(METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False).topics
+        ready = [one for one in found.partitions if one.error_code == Error.none]
+        if found.error_code == Error.none and len(ready) == partitions:
+            return found.topic_id
+        assert time.monotonic() < end, f"{name} is not ready: {found}"
+        time.sleep(0.02)
+
+
+def produce_body(topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, topic_id: uuid.UUID | None = None) -> dict[str, Any]:
+    data = [{"index": partition, "records": records}]
+    return {"acks": acks, "timeout": 10_000, "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": data}]}
+
+
+def produce(connection: Connection, topic: str, records: bytes | None, *, version: int = 9, partition: int = 0, acks: int = -1) -> Any:
+    """Produce to one partition; its part of the answer."""
+    answer = connection.call(PRODUCE, version, produce_body(topic, records, partition=partition, acks=acks))
+    return answer.responses[0].partition_responses[0]
+
+
+def fetch_body(topic: str | uuid.UUID, offset: int = 0, *, partition: int = 0, partition_max_bytes: int = 1 << 20, **fields: Any) -> dict[str, Any]:
+    which = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
+    one = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
+    body: dict[str, Any] = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 26, "topics": [{**which, "partitions": [one]}]}
+    return body | fields
+
+
+def fetch(connection: Connection, topic: str | uuid.UUID, offset: int = 0, *, version: int | None = None, **fields: Any) -> Any:
+    """Fetch one partition without a session; its part of the answer."""
+    version = version if version is not None else (12 if isinstance(topic, str) else 13)
+    answer = connection.call(FETCH, version, fetch_body(topic, offset, **fields))
+    return answer.responses[0].partitions[0]
+
+
+def offset_at(connection: Connection, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: Any) -> Any:
+    """ListOffsets for one partition; its part of the answer."""
+    from kio.static.primitive import i64
+
+    one = {"partition_index": partition, "timestamp": i64(timestamp), **fields}
+    body = {"replica_id": -1, "topics": [{"name": topic, "partitions": [one]}]}
+    return connection.call(LIST_OFFSETS, version, body).topics[0].partitions[0]
