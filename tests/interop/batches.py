@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 import cramjam
+import lz4.frame
 from crc32c import crc32c
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
@@ -72,7 +73,9 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(data))
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(data))
+        # Java consumers refuse linked blocks, which cramjam makes.
+        compressed: bytes = lz4.frame.compress(data, block_linked=False)
+        return compressed
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data))
     return data

@@ -52,7 +52,8 @@ class Confluent:
         self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
     ) -> None:
         errors: list[Any] = []
-        producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "acks": acks, "linger.ms": 20})
+        settings = {"compression.type": codec, "acks": acks, "linger.ms": 20, "message.max.bytes": 8 << 20}
+        producer = Producer({"bootstrap.servers": bootstrap, **settings})
         for record in records:
             producer.produce(
                 topic,
