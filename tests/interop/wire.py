@@ -251,12 +251,13 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, settings: Mappi
 
 
 def wait_topic(connection: Connection, name: str, partitions: int, timeout_s: float = 15) -> uuid.UUID:
+    """Wait until all partitions of a topic answer; its id. Apache Kafka may list a partition before it serves it."""
     end = time.monotonic() + timeout_s
     while True:
         (found,) = connection.call(METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False).topics
-        ready = [one for one in found.partitions if one.error_code == Error.none]
-        if found.error_code == Error.none and len(ready) == partitions:
-            return found.topic_id
+        if found.error_code == Error.none and len(found.partitions) == partitions:
+            if all(offset_at(connection, name, -1, partition=at).error_code == Error.none for at in range(partitions)):
+                return found.topic_id
         assert time.monotonic() < end, f"{name} is not ready: {found}"
         time.sleep(0.02)
 

@@ -1,0 +1,191 @@
+"""Every advertised API answers at every advertised version, and asking for another version is not fatal."""
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+
+from interop import batches, subject, wire
+from interop.subject import Subject
+
+Error = wire.Error
+
+EXPECTED = {
+    wire.PRODUCE: (0, 13), wire.FETCH: (4, 18), wire.LIST_OFFSETS: (1, 11), wire.METADATA: (0, 13),
+    wire.FIND_COORDINATOR: (0, 6), wire.API_VERSIONS: (0, 4), wire.CREATE_TOPICS: (2, 7), wire.DELETE_TOPICS: (1, 6),
+    wire.DELETE_RECORDS: (0, 2), wire.INIT_PRODUCER_ID: (0, 5), wire.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    wire.DESCRIBE_CONFIGS: (1, 4), wire.ALTER_CONFIGS: (0, 2), wire.DESCRIBE_LOG_DIRS: (1, 5),
+    wire.CREATE_PARTITIONS: (0, 3), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_CLUSTER: (0, 2),
+    wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+}  # fmt: skip
+"""What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these."""
+
+OLDEST_PRODUCE = 3
+"""Older versions are advertised for the sake of old librdkafka only, and have no schema any more."""
+
+
+def test_the_versions_advertised_are_those_of_a_recent_kafka(broker: Subject) -> None:
+    found = wire.advertised(broker.bootstrap)
+    if not subject.IS_HEADRACE:
+        assert EXPECTED.keys() <= found.keys()
+        return
+    assert {key: found.get(key) for key in EXPECTED} == EXPECTED
+
+
+def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str, Any]]:
+    """A request that succeeds, for each API."""
+    resource = {"resource_type": 2, "resource_name": topic}
+    fresh = f"versions-{uuid.uuid4().hex[:8]}"
+    by_partition = [{"name": topic, "topic": topic, "partitions": [{"partition": 0, "partition_index": 0}]}]
+    return {
+        wire.PRODUCE: wire.produce_body(topic, batches.batch([b"v"]), topic_id=topic_id),
+        wire.FETCH: wire.fetch_body(topic if version < 13 else topic_id),
+        wire.LIST_OFFSETS: {"replica_id": -1, "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
+        wire.METADATA: {"topics": [{"name": topic}]},
+        wire.FIND_COORDINATOR: {"key": "some-group", "key_type": 0, "coordinator_keys": ["some-group"]},
+        wire.API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1.0"},
+        wire.CREATE_TOPICS: {"topics": [{"name": fresh, "num_partitions": 1, "replication_factor": 1}], "timeout": 10_000},
+        wire.DELETE_TOPICS: {"topic_names": [fresh], "topics": [{"name": fresh}], "timeout": 10_000},
+        wire.DELETE_RECORDS: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout": 10_000},
+        wire.INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+        wire.OFFSET_FOR_LEADER_EPOCH: {"topics": by_partition, "replica_id": -1},
+        wire.DESCRIBE_CONFIGS: {"resources": [{**resource, "configuration_keys": None}], "include_synonyms": True, "include_documentation": True},
+        wire.ALTER_CONFIGS: {"resources": [{**resource, "configs": [{"name": "retention.ms", "value": "700000000"}]}]},
+        wire.DESCRIBE_LOG_DIRS: {"topics": [{"topic": topic, "partitions": [0]}]},
+        wire.CREATE_PARTITIONS: {"topics": [{"name": topic, "count": 2}], "timeout": 10_000, "validate_only": True},
+        wire.INCREMENTAL_ALTER_CONFIGS: {
+            "resources": [{**resource, "configs": [{"name": "retention.ms", "config_operation": 0, "value": "700000000"}]}],
+        },
+        wire.DESCRIBE_CLUSTER: {"endpoint_type": 1},
+        wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "response_partition_limit": 100},
+    }  # fmt: skip
+
+
+def errors_in(entity: Any) -> Iterator[Error]:
+    """Every error code anywhere in a response."""
+    if isinstance(entity, tuple):
+        for item in entity:
+            yield from errors_in(item)
+    elif hasattr(entity, "__dataclass_fields__"):
+        for name in entity.__dataclass_fields__:
+            value = getattr(entity, name)
+            if isinstance(value, Error):
+                yield value
+            else:
+                yield from errors_in(value)
+
+
+@pytest.mark.parametrize("key", EXPECTED, ids=lambda key: load_response_schema(key, EXPECTED[key][1]).__name__)
+def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) -> None:
+    low, high = wire.advertised(broker.bootstrap)[key]
+    with wire.Connection(broker.bootstrap) as connection:
+        topic_id = wire.wait_topic(connection, topic, 1)
+        for version in range(max(low, OLDEST_PRODUCE) if key == wire.PRODUCE else low, high + 1):
+            body = bodies(topic, topic_id, version)[key]
+            if key == wire.DELETE_TOPICS:
+                wire.create_topic(broker.bootstrap, body["topics"][0]["name"])
+            answer = connection.call(key, version, body)
+            if key != wire.FIND_COORDINATOR:
+                assert set(errors_in(answer)) <= {Error.none}, f"version {version}: {answer}"
+
+
+def test_nothing_else_is_advertised_that_does_not_answer(broker: Subject) -> None:
+    if not subject.IS_HEADRACE:
+        pytest.skip("Apache Kafka advertises APIs that this test has no request for")
+    assert wire.advertised(broker.bootstrap).keys() == EXPECTED.keys()
+
+
+def test_findcoordinator_says_what_is_there(connection: wire.Connection) -> None:
+    answer = connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
+    assert [one.key for one in answer.coordinators] == ["a", "b"]
+    if subject.IS_HEADRACE:
+        assert {one.error_code for one in answer.coordinators} == {Error.coordinator_not_available}
+
+
+# Versions and APIs that are not there
+
+
+def request(key: int, version: int, correlation_id: int, body: bytes = b"") -> bytes:
+    return struct.pack(">hhih", key, version, correlation_id, 4) + b"wire" + body
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_an_unknown_version_of_api_versions_is_answered_in_version_zero(version: int, connection: wire.Connection) -> None:
+    connection.send_frame(request(wire.API_VERSIONS, version, 4711, b"\x00\x05wire\x021\x00"))
+    frame = connection.receive_frame()
+    correlation_id, error, count = struct.unpack_from(">ihi", frame)
+    assert (correlation_id, error) == (4711, Error.unsupported_version)
+    assert len(frame) == 10 + 6 * count
+    ranges = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", frame[10:])}
+    assert ranges[wire.API_VERSIONS] == (0, 4)
+    # The connection goes on: the client asks again with a version that both know.
+    assert connection.call(wire.API_VERSIONS, 0).error_code == Error.none
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("no spaces", "1"), ("-dash-first", "1"), ("ok", "1/2"), ("ok", ""), ("naïve", "1")]
+)
+def test_a_software_name_that_is_none_is_refused(name: str, version: str, connection: wire.Connection) -> None:
+    answer = connection.call(wire.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
+    assert answer.error_code == Error.invalid_request
+    assert connection.call(wire.API_VERSIONS, 3, client_software_name="ok", client_software_version="1.0").error_code == Error.none
+
+
+@pytest.mark.parametrize(("key", "version"), [(wire.METADATA, 99), (wire.FETCH, 3), (wire.FETCH, 99), (999, 0), (-1, 0), (wire.PRODUCE, 99)])
+def test_an_unknown_api_or_version_closes_only_that_connection(
+    key: int, version: int, broker: Subject, connection: wire.Connection
+) -> None:
+    with wire.Connection(broker.bootstrap) as rude:
+        rude.send_frame(request(key, version, 1, bytes(40)))
+        assert rude.wait_closed(10)
+    assert connection.call(wire.METADATA, 9, topics=[]).brokers
+
+
+# Order
+
+
+def test_answers_come_in_the_order_of_the_requests(connection: wire.Connection, topic: str) -> None:
+    waiting = connection.send(wire.FETCH, 12, wire.fetch_body(topic, max_wait=700, min_bytes=1))
+    later = [connection.send(wire.METADATA, 9, topics=[{"name": topic}]) for _ in range(3)]
+    assert connection.receive(waiting).error_code == Error.none
+    for pending in later:
+        assert connection.receive(pending).topics[0].name == topic
+
+
+def test_many_requests_in_flight(connection: wire.Connection, topic: str) -> None:
+    sent = []
+    for number in range(40):
+        sent.append(connection.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"%d" % number]))))
+        sent.append(connection.send(wire.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [{"timestamp": -2}]}], replica_id=-1))
+        sent.append(connection.send(wire.FETCH, 12, wire.fetch_body(topic)))
+    answers = [connection.receive(pending) for pending in sent]
+    offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers[::3]]
+    assert offsets == list(range(40))
+    assert all(answer.topics[0].partitions[0].offset == 0 for answer in answers[1::3])
+    for number, answer in enumerate(answers[2::3]):
+        seen = batches.values(answer.responses[0].partitions[0].records)
+        assert seen[: number + 1] == [b"%d" % at for at in range(number + 1)]
+
+
+def test_requests_may_arrive_byte_by_byte(connection: wire.Connection, topic: str) -> None:
+    frame = wire.encode(wire.METADATA, 9, {"topics": [{"name": topic}]}, correlation_id=77)
+    for byte in struct.pack(">i", len(frame)) + frame:
+        connection.send_bytes(bytes([byte]))
+    assert connection.receive(wire.Pending(wire.METADATA, 9, 77)).topics[0].error_code == Error.none
+
+
+def test_many_connections_at_once(broker: Subject, topic: str, new_topic: Callable[..., str]) -> None:
+    connections = [wire.Connection(broker.bootstrap) for _ in range(100)]
+    try:
+        pending = [one.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"v"]))) for one in connections]
+        offsets = [
+            one.receive(sent).responses[0].partition_responses[0].base_offset
+            for one, sent in zip(connections, pending, strict=True)
+        ]
+        assert sorted(offsets) == list(range(100))
+    finally:
+        for one in connections:
+            one.close()
