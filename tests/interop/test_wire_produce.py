@@ -1,6 +1,7 @@
 """Produce to the letter: idempotent sequences, batches that no honest client sends, acks, old versions."""
 
 import struct
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -20,8 +21,14 @@ class Producer:
     def __init__(self, connection: wire.Connection, topic: str) -> None:
         self.connection = connection
         self.topic = topic
-        answer = connection.call(wire.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
-        assert answer.error_code == Error.none
+        end = time.monotonic() + 15
+        while True:
+            answer = connection.call(wire.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
+            if answer.error_code == Error.none:
+                break
+            assert answer.error_code == Error.coordinator_load_in_progress
+            assert time.monotonic() < end
+            time.sleep(0.05)
         self.id = answer.producer_id
         self.epoch = answer.producer_epoch
 

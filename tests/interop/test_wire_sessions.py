@@ -163,17 +163,17 @@ def test_an_incremental_fetch_waits_for_data(broker: Subject, session: Session) 
 
 
 def test_when_all_slots_are_taken_a_fetch_works_without_a_session(own_broker: Callable[..., Subject]) -> None:
-    broker = own_broker(max_incremental_fetch_session_cache_slots="2")
+    broker = own_broker(max_incremental_fetch_session_cache_slots="16")
     wire.create_topic(broker.bootstrap, "slots")
     with wire.Connection(broker.bootstrap) as connection:
         produce(connection, "slots", b"v")
-        sessions = []
-        for _ in range(4):
+        started = []
+        for _ in range(60):
             one = Session(connection, "slots", 1)
             assert told(one.start(0)) == {0: [b"v"]}
-            sessions.append(one.id)
-        assert len([one for one in sessions if one]) == 2
-        one = Session(connection, "slots", 1)
-        one.fetch(session=(sessions[0], FINAL))
-        one.start(0)
-        assert one.id > 0
+            started.append(one.id)
+        taken = [number for number in started if number]
+        assert 0 < len(taken) <= 16
+        for number in taken:
+            one.fetch(session=(number, FINAL))
+        assert one.start(0).session_id > 0
