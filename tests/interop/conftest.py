@@ -2,7 +2,8 @@
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,41 @@ from interop.subject import Subject
 
 _names = (f"{uuid.uuid4().hex[:6]}-{number}" for number in itertools.count(1))
 
+RUNNING: list[Subject] = []
+
+
+@contextmanager
+def running(one: Subject) -> Iterator[None]:
+    RUNNING.append(one)
+    try:
+        one.start()
+        yield
+    finally:
+        RUNNING.remove(one)
+        one.close()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # Warnings are errors in our tests; these are kafka-python's own.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows the last lines of the log of every broker that the test used."""
+    report = yield
+    if report.failed:
+        for one in RUNNING:
+            report.sections.append((f"log of {one.bootstrap}", "\n".join(one.stderr.splitlines()[-40:])))
+    return report
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     """A running broker. Tests share it, so they use topics of their own and leave it running."""
     shared = subject.make(tmp_path_factory.mktemp("broker"))
-    shared.start()
-    yield shared
-    shared.close()
+    with running(shared):
+        yield shared
 
 
 @pytest.fixture
@@ -36,13 +59,12 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., Subject]]:
 
     def start(**settings: str) -> Subject:
         one = subject.make(tmp_path / f"broker-{len(made)}", {name.replace("_", "."): value for name, value in settings.items()})
+        stack.enter_context(running(one))
         made.append(one)
-        one.start()
         return one
 
-    yield start
-    for one in made:
-        one.close()
+    with ExitStack() as stack:
+        yield start
 
 
 @pytest.fixture

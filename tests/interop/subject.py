@@ -91,7 +91,7 @@ class External:
 
     @property
     def stderr(self) -> str:
-        pytest.skip("the broker under test is not our process")
+        return "(the broker under test is not our process: look at its own log)"
 
     def start(self) -> None:
         wait_answering(self.bootstrap)

@@ -165,9 +165,10 @@ def test_many_requests_in_flight(connection: wire.Connection, topic: str) -> Non
     offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers[::3]]
     assert offsets == list(range(40))
     assert all(answer.topics[0].partitions[0].offset == 0 for answer in answers[1::3])
-    for number, answer in enumerate(answers[2::3]):
+    # A fetch sent before the produce in front of it was answered may or may not see its record, but never a gap.
+    for answer in answers[2::3]:
         seen = batches.values(answer.responses[0].partitions[0].records)
-        assert seen[: number + 1] == [b"%d" % at for at in range(number + 1)]
+        assert seen == [b"%d" % at for at in range(len(seen))]
 
 
 def test_requests_may_arrive_byte_by_byte(connection: wire.Connection, topic: str) -> None:
@@ -189,3 +190,9 @@ def test_many_connections_at_once(broker: Subject, topic: str, new_topic: Callab
     finally:
         for one in connections:
             one.close()
+
+
+def test_bytes_behind_a_request_are_ignored(connection: wire.Connection) -> None:
+    # What librdkafka 2.16 sends to list all topics: null as four bytes where one belongs.
+    connection.send_frame(struct.pack(">hhih", wire.METADATA, 13, 88, 7) + b"rdkafka\x00" + bytes([0, 0, 0, 0, 1, 0, 0]))
+    assert connection.receive(wire.Pending(wire.METADATA, 13, 88)).brokers
