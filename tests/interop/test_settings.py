@@ -84,7 +84,8 @@ def test_clients_see_log_append_time(broker: Subject, new_topic: Callable[..., s
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         sent = producer.send(topic, b"v", timestamp_ms=before - HOUR_MS).get(20)
     assert before <= sent.timestamp <= batches.now_ms()
-    with closing(Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})) as consumer:
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         message = consumer.poll(20)
         assert message is not None
