@@ -124,7 +124,10 @@ def batch(
     base = now_ms() if timestamp_ms is None else timestamp_ms
     times = [base if record.timestamp_ms < 0 else record.timestamp_ms for record in whole] or [base]
     if payload is None:
-        encoded = (encode_record(record, at, when - times[0]) for at, (record, when) in enumerate(zip(whole, times, strict=False)))
+        encoded = (
+            encode_record(record, at, when - times[0])
+            for at, (record, when) in enumerate(zip(whole, times, strict=False))
+        )
         payload = compress(codec, b"".join(encoded))
     count = len(whole) if count is None else count
     delta = len(whole) - 1 if last_offset_delta is None else last_offset_delta
@@ -161,7 +164,9 @@ def _parse(data: bytes) -> Iterator[Batch]:
     at = 0
     while len(data) - at >= HEADER_BYTES:
         fields = _HEADER.unpack_from(data, at)
-        base_offset, length, epoch, magic, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = fields
+        base_offset, length, epoch, magic, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = (
+            fields
+        )
         size = length + 12
         if size > len(data) - at:
             return

@@ -18,10 +18,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
+
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
-from interop.batches import Record
+from .batches import Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
@@ -34,12 +35,21 @@ class Client(Protocol):
     sets_timestamps: bool
 
     def write(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        partition: int = 0,
     ) -> None:
         """Send all and return when every one is acknowledged, or sent where `acks` is 0."""
         ...
 
-    def read(self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0) -> list[Record]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0
+    ) -> list[Record]:
         """`count` records from `offset`."""
         ...
 
@@ -49,7 +59,14 @@ class Confluent:
     sets_timestamps = True
 
     def write(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        partition: int = 0,
     ) -> None:
         errors: list[Any] = []
         settings = {"compression.type": codec, "acks": acks, "linger.ms": 20, "message.max.bytes": 8 << 20}
@@ -67,7 +84,9 @@ class Confluent:
         assert producer.flush(READ_TIMEOUT_S) == 0
         assert not errors, errors
 
-    def read(self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0) -> list[Record]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0
+    ) -> list[Record]:
         settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
         found: list[Record] = []
         with closing(Consumer(settings)) as consumer:
@@ -86,7 +105,14 @@ class KafkaPython:
     sets_timestamps = True
 
     def write(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        partition: int = 0,
     ) -> None:
         settings: dict[str, Any] = {"acks": "all" if acks == "all" else int(acks), "linger_ms": 20}
         if acks != "all":
@@ -109,9 +135,15 @@ class KafkaPython:
             for future in futures:
                 future.get(READ_TIMEOUT_S)
 
-    def read(self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0) -> list[Record]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0
+    ) -> list[Record]:
         where = PythonPartition(topic, partition)
-        settings: dict[str, Any] = {"consumer_timeout_ms": int(READ_TIMEOUT_S * 1000), "group_id": None, "max_partition_fetch_bytes": 8 << 20}
+        settings: dict[str, Any] = {
+            "consumer_timeout_ms": int(READ_TIMEOUT_S * 1000),
+            "group_id": None,
+            "max_partition_fetch_bytes": 8 << 20,
+        }
         found: list[Record] = []
         with closing(KafkaConsumer(bootstrap_servers=bootstrap, **settings)) as consumer:
             consumer.assign([where])
@@ -134,11 +166,20 @@ class AioKafka:
     sets_timestamps = True
 
     def write(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        partition: int = 0,
     ) -> None:
         asyncio.run(self._write(bootstrap, topic, records, codec, acks, partition))
 
-    async def _write(self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, acks: str, partition: int) -> None:
+    async def _write(
+        self, bootstrap: str, topic: str, records: Sequence[Record], codec: str, acks: str, partition: int
+    ) -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             acks="all" if acks == "all" else int(acks),
@@ -163,7 +204,9 @@ class AioKafka:
         finally:
             await producer.stop()
 
-    def read(self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0) -> list[Record]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0
+    ) -> list[Record]:
         return asyncio.run(self._read(bootstrap, topic, count, offset, partition))
 
     async def _read(self, bootstrap: str, topic: str, count: int, offset: int, partition: int) -> list[Record]:
@@ -181,7 +224,9 @@ class AioKafka:
             found = []
             while len(found) < count:
                 message = await asyncio.wait_for(consumer.getone(), READ_TIMEOUT_S)
-                found.append(Record(message.value, message.key, tuple(message.headers), message.timestamp, message.offset))
+                found.append(
+                    Record(message.value, message.key, tuple(message.headers), message.timestamp, message.offset)
+                )
             return found
         finally:
             await consumer.stop()
@@ -192,7 +237,14 @@ class Kcat:
     sets_timestamps = False
 
     def write(
-        self, bootstrap: str, topic: str, records: Sequence[Record], *, codec: str = "none", acks: str = "all", partition: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        partition: int = 0,
     ) -> None:
         for record in records:
             self._write_one(bootstrap, topic, record, codec, acks, partition)
@@ -216,7 +268,9 @@ class Kcat:
                 line = record.key + b"|\n"
             subprocess.run(command, check=True, timeout=READ_TIMEOUT_S, capture_output=True, input=line)
 
-    def read(self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0) -> list[Record]:
+    def read(
+        self, bootstrap: str, topic: str, count: int, *, offset: int = EARLIEST, partition: int = 0
+    ) -> list[Record]:
         start = {EARLIEST: "beginning", LATEST: "end"}.get(offset, str(offset))
         # Lengths come before the bytes, so that keys and values may hold anything.
         layout = r"%o %T %K %S [%h]\n%k%s"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from interop import subject, wire
-from interop.subject import Subject
+from . import subject, wire
+from .subject import Subject
 
 _names = (f"{uuid.uuid4().hex[:6]}-{number}" for number in itertools.count(1))
 
@@ -27,13 +27,10 @@ def running(one: Subject) -> Iterator[None]:
         one.close()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    # Warnings are errors in our tests; these are kafka-python's own.
-    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure shows the last lines of the log of every broker that the test used."""
     report = yield
     if report.failed:
@@ -58,7 +55,9 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., Subject]]:
     made: list[Subject] = []
 
     def start(**settings: str) -> Subject:
-        one = subject.make(tmp_path / f"broker-{len(made)}", {name.replace("_", "."): value for name, value in settings.items()})
+        one = subject.make(
+            tmp_path / f"broker-{len(made)}", {name.replace("_", "."): value for name, value in settings.items()}
+        )
         stack.enter_context(running(one))
         made.append(one)
         return one
@@ -79,7 +78,9 @@ def new_topic(broker: Subject, request: pytest.FixtureRequest) -> Callable[..., 
 
     def make(partitions: int = 1, **settings: str) -> str:
         name = f"{request.node.originalname.removeprefix('test_')}-{next(_names)}"
-        wire.create_topic(broker.bootstrap, name, partitions, {key.replace("_", "."): value for key, value in settings.items()})
+        wire.create_topic(
+            broker.bootstrap, name, partitions, {key.replace("_", "."): value for key, value in settings.items()}
+        )
         return name
 
     return make

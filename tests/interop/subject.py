@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pytest
 
-from interop import wire
+from . import wire
 
 EXTERNAL = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
 KAFKA_LIBS = os.environ.get("HEADRACE_TEST_KAFKA_LIBS")

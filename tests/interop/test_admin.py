@@ -28,17 +28,18 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka import TopicPartition as PythonPartition
 from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType as PythonResourceType
 from kafka.admin import NewPartitions as PythonPartitions
 from kafka.admin import NewTopic as PythonTopic
 from kafka.errors import TopicAlreadyExistsError
 
-from interop import batches, clients, wire
-from interop.batches import Record
-from interop.subject import Subject
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+
+from . import batches, clients, wire
+from .batches import Record
+from .subject import Subject
 
 
 def fresh_name() -> str:
@@ -136,7 +137,9 @@ def test_validate_only_creates_nothing(admin: AdminClient) -> None:
     assert name not in admin.list_topics(timeout=10).topics
 
 
-def test_partitions_can_be_added_but_not_taken_away(admin: AdminClient, broker: Subject, new_topic: Callable[..., str]) -> None:
+def test_partitions_can_be_added_but_not_taken_away(
+    admin: AdminClient, broker: Subject, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(partitions=2)
     clients.Confluent().write(broker.bootstrap, topic, [Record(b"before")], partition=1)
     one(admin.create_partitions([NewPartitions(topic, 5)]))
@@ -210,7 +213,12 @@ def test_a_full_change_resets_the_other_settings(admin: AdminClient, new_topic: 
 
 
 def test_a_bad_setting_is_refused_and_nothing_changes(admin: AdminClient, topic: str) -> None:
-    for name, value in [("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "burn"), ("segment.bytes", "-1")]:
+    for name, value in [
+        ("retention.ms", "soon"),
+        ("no.such.setting", "1"),
+        ("cleanup.policy", "burn"),
+        ("segment.bytes", "-1"),
+    ]:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         assert code_of(admin.incremental_alter_configs([resource])) == KafkaError.INVALID_CONFIG, name
@@ -270,7 +278,9 @@ def test_kafka_python_admin(python_admin: KafkaAdminClient, broker: Subject) -> 
 
     def retention() -> str:
         wanted = PythonResource(PythonResourceType.TOPIC, name)
-        value: str = python_admin.describe_configs([wanted], config_filter="all")["topic"][name]["retention.ms"]["value"]
+        value: str = python_admin.describe_configs([wanted], config_filter="all")["topic"][name]["retention.ms"][
+            "value"
+        ]
         return value
 
     eventually(lambda: retention() == "5000000", "retention.ms is set")
@@ -331,7 +341,9 @@ def test_aiokafka_admin(broker: Subject) -> None:
 @clients.NO_KCAT
 def test_kcat_lists_topics_with_their_partitions(broker: Subject, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=3)
-    done = subprocess.run(["kcat", "-L", "-b", broker.bootstrap, "-t", topic], check=True, capture_output=True, timeout=20)
+    done = subprocess.run(
+        ["kcat", "-L", "-b", broker.bootstrap, "-t", topic], check=True, capture_output=True, timeout=20
+    )
     assert f'topic "{topic}" with 3 partitions'.encode() in done.stdout
 
 

@@ -5,10 +5,11 @@ from contextlib import closing
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
+
 from kafka import KafkaProducer
 
-from interop import batches, wire
-from interop.subject import Subject
+from . import batches, wire
+from .subject import Subject
 
 COUNT = 3000
 
@@ -66,7 +67,10 @@ def test_aiokafka(broker: Subject, topic: str) -> None:
 
 
 def test_every_producer_gets_an_id_of_its_own(connection: wire.Connection) -> None:
-    answers = [connection.call(wire.INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=-1, producer_epoch=-1) for _ in range(50)]
+    answers = [
+        connection.call(wire.INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=-1, producer_epoch=-1)
+        for _ in range(50)
+    ]
     assert {answer.error_code for answer in answers} == {wire.Error.none}
     assert {answer.producer_epoch for answer in answers} == {0}
     assert len({answer.producer_id for answer in answers}) == 50

@@ -9,13 +9,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
-from interop import batches, clients, wire
-from interop.batches import Record
-from interop.clients import Client
-from interop.subject import Subject
+from . import batches, clients, wire
+from .batches import Record
+from .clients import Client
+from .subject import Subject
 
 FIRST_MS = batches.now_ms() - 600_000
 COUNT = 20
@@ -40,7 +41,14 @@ def test_seek_by_offset(reader: Client, offset: int, broker: Subject, timeline: 
 
 
 # A time before the log is its start, one between two records is the later one, one past the end is nothing.
-TIMES = [(0, 0), (FIRST_MS, 0), (FIRST_MS + 7000, 7), (FIRST_MS + 7001, 8), (FIRST_MS + 19_000, 19), (FIRST_MS + 19_001, None)]
+TIMES = [
+    (0, 0),
+    (FIRST_MS, 0),
+    (FIRST_MS + 7000, 7),
+    (FIRST_MS + 7001, 8),
+    (FIRST_MS + 19_000, 19),
+    (FIRST_MS + 19_001, None),
+]
 
 
 def test_confluent_finds_offsets_by_time(broker: Subject, timeline: str) -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from interop import batches, clients, wire
-from interop.batches import Record
-from interop.clients import Client
-from interop.subject import Subject
+from . import batches, clients, wire
+from .batches import Record
+from .clients import Client
+from .subject import Subject
 
 NEAR = batches.now_ms() - 60_000
 
@@ -69,7 +69,9 @@ def test_null_header_values_arrive_as_null(broker: Subject, topic: str) -> None:
 def test_many_partitions_keep_their_own_order(writer: Client, broker: Subject, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=12)
     for partition in range(12):
-        writer.write(broker.bootstrap, topic, [Record(f"{partition}/{at}".encode()) for at in range(3)], partition=partition)
+        writer.write(
+            broker.bootstrap, topic, [Record(f"{partition}/{at}".encode()) for at in range(3)], partition=partition
+        )
     for partition in (0, 5, 11):
         for reader in clients.installed():
             found = reader.read(broker.bootstrap, topic, 3, partition=partition)

@@ -7,12 +7,13 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from kafka import KafkaProducer
 from kafka.errors import InvalidRecordError
 
-from interop import batches, subject, wire
-from interop.batches import Record
-from interop.subject import Subject
+from kafka import KafkaProducer
+
+from . import batches, subject, wire
+from .batches import Record
+from .subject import Subject
 
 Error = wire.Error
 HOUR_MS = 3_600_000
@@ -137,7 +138,9 @@ def test_a_compacted_topic_refuses_records_without_a_key(
 ) -> None:
     topic = new_topic(cleanup_policy="compact")
     assert wire.produce(connection, topic, batches.batch([Record(b"v", b"k")], codec=codec)).error_code == Error.none
-    refused = wire.produce(connection, topic, batches.batch([Record(b"v", b"k"), Record(b"v"), Record(b"w")], codec=codec))
+    refused = wire.produce(
+        connection, topic, batches.batch([Record(b"v", b"k"), Record(b"v"), Record(b"w")], codec=codec)
+    )
     assert refused.error_code == Error.invalid_record
     assert refused.base_offset == -1
     assert [error.batch_index for error in refused.record_errors] == [1, 2]
@@ -146,9 +149,8 @@ def test_a_compacted_topic_refuses_records_without_a_key(
 
 def test_clients_are_told_about_the_missing_key(broker: Subject, new_topic: Callable[..., str]) -> None:
     topic = new_topic(cleanup_policy="compact")
-    with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-        with pytest.raises(InvalidRecordError):
-            producer.send(topic, b"no key").get(20)
+    with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer, pytest.raises(InvalidRecordError):
+        producer.send(topic, b"no key").get(20)
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         assert producer.send(topic, b"v", b"k").get(20).offset == 0
     outcomes: list[int | None] = []
@@ -180,7 +182,12 @@ def read_all(connection: wire.Connection, topic: str) -> list[Record]:
 def test_compaction_keeps_the_last_value_of_each_key(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(log_cleaner_backoff_ms="100")
     topic = "compacted"
-    settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "0"}
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "200",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "0",
+    }
     wire.create_topic(broker.bootstrap, topic, 1, settings)
     with wire.Connection(broker.bootstrap) as connection:
         for turn in range(4):
@@ -208,7 +215,10 @@ def test_compaction_keeps_the_last_value_of_each_key(own_broker: Callable[..., S
 # Retention
 
 
-@pytest.mark.parametrize("settings", [{"retention.ms": "1000", "segment.ms": "200"}, {"retention.bytes": "2000000", "segment.bytes": "1048576"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"retention.ms": "1000", "segment.ms": "200"}, {"retention.bytes": "2000000", "segment.bytes": "1048576"}],
+)
 def test_old_segments_go(settings: dict[str, str], own_broker: Callable[..., Subject]) -> None:
     quick = {"log_retention_check_interval_ms": "100"}
     if not subject.IS_HEADRACE:

@@ -11,13 +11,14 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge
 from confluent_kafka import KafkaError, Producer
-from kafka import KafkaProducer
 from kafka.errors import MessageSizeTooLargeError as PythonTooLarge
 
-from interop import batches, clients, wire
-from interop.batches import Record
-from interop.clients import Client
-from interop.subject import Subject
+from kafka import KafkaProducer
+
+from . import batches, clients, wire
+from .batches import Record
+from .clients import Client
+from .subject import Subject
 
 DEFAULT_MAX_BYTES = 1_048_588
 LIMIT = 20_000

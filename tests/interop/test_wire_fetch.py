@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from interop import batches, wire
-from interop.subject import Subject
+from . import batches, wire
+from .subject import Subject
 
 Error = wire.Error
 
@@ -91,10 +91,17 @@ def test_an_error_is_told_at_once(connection: wire.Connection, topic: str) -> No
         assert wire.fetch(connection, topic, 1, max_wait=10_000, min_bytes=1).error_code == Error.offset_out_of_range
 
 
-def test_data_in_any_partition_ends_the_wait(broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_data_in_any_partition_ends_the_wait(
+    broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(partitions=3)
     partitions = [{"partition": at, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for at in range(3)]
-    body = {"max_wait": 10_000, "min_bytes": 1, "max_bytes": 1 << 20, "topics": [{"topic": topic, "partitions": partitions}]}
+    body = {
+        "max_wait": 10_000,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "topics": [{"topic": topic, "partitions": partitions}],
+    }
     with takes(0.3, 5), after(0.3, lambda: produce(broker, topic, b"v", partition=2)):
         answer = connection.call(wire.FETCH, 12, body)
     found = {one.partition_index: batches.values(one.records) for one in answer.responses[0].partitions}
@@ -134,7 +141,9 @@ def test_a_fetch_in_the_middle_of_a_batch_returns_the_whole_batch(connection: wi
 
 
 @pytest.mark.parametrize("limit", ["partition_max_bytes", "max_bytes"])
-def test_the_first_batch_comes_whole_even_if_it_is_too_large(limit: str, connection: wire.Connection, three: str) -> None:
+def test_the_first_batch_comes_whole_even_if_it_is_too_large(
+    limit: str, connection: wire.Connection, three: str
+) -> None:
     for size in (1, 100, 3999):
         found = batches.parse(wire.fetch(connection, three, 0, **{limit: size}).records)
         assert [one.base_offset for one in found] == [0]
@@ -148,7 +157,9 @@ def test_partition_max_bytes_limits_what_comes(connection: wire.Connection, thre
     assert [one.base_offset for one in batches.parse(found)] == [0, 4]
 
 
-def test_max_bytes_is_shared_by_the_partitions(broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_max_bytes_is_shared_by_the_partitions(
+    broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(partitions=2)
     for partition in (0, 1):
         produce(broker, topic, b"x" * 5000, partition=partition)
@@ -168,7 +179,9 @@ def test_partition_max_bytes_zero_returns_the_first_batch_only_if_it_is_the_firs
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-def test_both_isolation_levels_read_plain_records(isolation_level: int, connection: wire.Connection, three: str) -> None:
+def test_both_isolation_levels_read_plain_records(
+    isolation_level: int, connection: wire.Connection, three: str
+) -> None:
     found = wire.fetch(connection, three, isolation_level=isolation_level)
     assert len(batches.values(found.records)) == 12
     assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (12, 12, 0)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from interop import batches, wire
-from interop.batches import Record
-from interop.subject import Subject
+from . import batches, wire
+from .batches import Record
+from .subject import Subject
 
 Error = wire.Error
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -16,7 +16,7 @@ FIRST_MS = batches.now_ms() - 500_000
 
 @pytest.fixture
 def log(connection: wire.Connection, topic: str) -> str:
-    """Offsets 0–2 at +0, +5 and +1 s in one batch, 3–5 at +2, +3 and +4 s in the next."""
+    """Offsets 0 to 2 at +0, +5 and +1 s in one batch, 3 to 5 at +2, +3 and +4 s in the next."""
     for seconds in ((0, 5, 1), (2, 3, 4)):
         some = [Record(b"v", timestamp_ms=FIRST_MS + second * 1000) for second in seconds]
         assert wire.produce(connection, topic, batches.batch(some)).error_code == Error.none
@@ -84,9 +84,13 @@ def test_list_offsets_compares_leader_epochs(connection: wire.Connection, log: s
     assert later.error_code == Error.unknown_leader_epoch
 
 
-def end_of_epoch(connection: wire.Connection, topic: str, epoch: int, current: int = -1, partition: int = 0) -> tuple[Error, int, int]:
+def end_of_epoch(
+    connection: wire.Connection, topic: str, epoch: int, current: int = -1, partition: int = 0
+) -> tuple[Error, int, int]:
     one = {"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}
-    answer = connection.call(wire.OFFSET_FOR_LEADER_EPOCH, 3, replica_id=-1, topics=[{"topic": topic, "partitions": [one]}])
+    answer = connection.call(
+        wire.OFFSET_FOR_LEADER_EPOCH, 3, replica_id=-1, topics=[{"topic": topic, "partitions": [one]}]
+    )
     found = answer.topics[0].partitions[0]
     return found.error_code, found.leader_epoch, found.end_offset
 
@@ -155,7 +159,9 @@ def test_a_bad_name_is_not_created(name: str, connection: wire.Connection) -> No
     assert found.error_code == Error.invalid_topic_exception
 
 
-def test_describe_topic_partitions_page_by_page(broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_describe_topic_partitions_page_by_page(
+    broker: Subject, connection: wire.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(partitions=5)
     wire.wait_topic(connection, topic, 5)
     seen: list[int] = []

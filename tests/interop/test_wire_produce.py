@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from interop import batches, subject, wire
-from interop.batches import Record
-from interop.subject import Subject
+from . import batches, subject, wire
+from .batches import Record
+from .subject import Subject
 
 Error = wire.Error
 
@@ -85,7 +85,10 @@ def test_a_gap_is_refused(producer: Producer) -> None:
 def test_part_of_a_batch_is_not_a_duplicate(producer: Producer) -> None:
     assert outcome(producer.send(0, 4)) == (Error.none, 0)
     for sequence, count in ((0, 2), (2, 2), (2, 4)):
-        assert producer.send(sequence, count).error_code in (Error.out_of_order_sequence_number, Error.duplicate_sequence_number)
+        assert producer.send(sequence, count).error_code in (
+            Error.out_of_order_sequence_number,
+            Error.duplicate_sequence_number,
+        )
     assert len(producer.stored()) == 4
 
 
@@ -280,7 +283,9 @@ def test_a_bad_partition_does_not_spoil_the_others(connection: wire.Connection, 
         {"index": 1, "records": batches.batch([b"bad"], crc=1)},
         {"index": 7, "records": batches.batch([b"nowhere"])},
     ]
-    answer = connection.call(wire.PRODUCE, 9, acks=-1, timeout=10_000, topic_data=[{"name": topic, "partition_data": data}])
+    answer = connection.call(
+        wire.PRODUCE, 9, acks=-1, timeout=10_000, topic_data=[{"name": topic, "partition_data": data}]
+    )
     found = {one.index: outcome(one) for one in answer.responses[0].partition_responses}
     assert found == {0: (Error.none, 0), 1: (Error.corrupt_message, -1), 7: (Error.unknown_topic_or_partition, -1)}
 

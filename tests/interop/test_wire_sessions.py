@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from interop import batches, wire
-from interop.subject import Subject
+from . import batches, wire
+from .subject import Subject
 
 Error = wire.Error
 FINAL, INITIAL = -1, 0
@@ -24,11 +24,15 @@ class Session:
         self.epoch = 0
         self.offsets: dict[int, int] = {}
 
-    def fetch(self, *wanted: int, forget: tuple[int, ...] = (), session: tuple[int, int] | None = None, **fields: Any) -> Any:
+    def fetch(
+        self, *wanted: int, forget: tuple[int, ...] = (), session: tuple[int, int] | None = None, **fields: Any
+    ) -> Any:
         for partition in wanted:
             self.offsets.setdefault(partition, 0)
         session_id, epoch = session if session is not None else (self.id, self.epoch)
-        partitions = [{"partition": at, "fetch_offset": self.offsets[at], "partition_max_bytes": 1 << 20} for at in wanted]
+        partitions = [
+            {"partition": at, "fetch_offset": self.offsets[at], "partition_max_bytes": 1 << 20} for at in wanted
+        ]
         body = {
             "session_id": session_id,
             "session_epoch": epoch,
@@ -155,7 +159,13 @@ def test_an_incremental_fetch_waits_for_data(broker: Subject, session: Session) 
     session.start(0, 1)
     with wire.Connection(broker.bootstrap) as other:
         pending = session.connection.send(
-            wire.FETCH, 15, session_id=session.id, session_epoch=session.epoch, max_wait=20_000, min_bytes=1, max_bytes=1 << 20
+            wire.FETCH,
+            15,
+            session_id=session.id,
+            session_epoch=session.epoch,
+            max_wait=20_000,
+            min_bytes=1,
+            max_bytes=1 << 20,
         )
         assert session.connection.is_silent(0.3)
         produce(other, session.topic, b"now", 1)

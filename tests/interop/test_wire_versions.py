@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kio.index import load_response_schema
 
-from interop import batches, subject, wire
-from interop.subject import Subject
+from . import batches, subject, wire
+from .subject import Subject
 
 Error = wire.Error
 
@@ -38,30 +38,30 @@ def test_the_versions_advertised_are_those_of_a_recent_kafka(broker: Subject) ->
 def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str, Any]]:
     """A request that succeeds, for each API."""
     resource = {"resource_type": 2, "resource_name": topic}
-    fresh = f"versions-{uuid.uuid4().hex[:8]}"
-    by_partition = [{"name": topic, "topic": topic, "partitions": [{"partition": 0, "partition_index": 0}]}]
+    retention = {"name": "retention.ms", "value": "700000000"}
+    fresh = {"name": f"versions-{uuid.uuid4().hex[:8]}", "num_partitions": 1, "replication_factor": 1}
+    place = {"partition": 0, "partition_index": 0, "timestamp": -1, "offset": 0}
+    in_place = {"topics": [{"name": topic, "topic": topic, "partitions": [place]}], "replica_id": -1, "timeout": 10_000}
     return {
         wire.PRODUCE: wire.produce_body(topic, batches.batch([b"v"]), topic_id=topic_id),
         wire.FETCH: wire.fetch_body(topic if version < 13 else topic_id),
-        wire.LIST_OFFSETS: {"replica_id": -1, "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
+        wire.LIST_OFFSETS: in_place,
         wire.METADATA: {"topics": [{"name": topic}]},
         wire.FIND_COORDINATOR: {"key": "some-group", "key_type": 0, "coordinator_keys": ["some-group"]},
         wire.API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1.0"},
-        wire.CREATE_TOPICS: {"topics": [{"name": fresh, "num_partitions": 1, "replication_factor": 1}], "timeout": 10_000},
-        wire.DELETE_TOPICS: {"topic_names": [fresh], "topics": [{"name": fresh}], "timeout": 10_000},
-        wire.DELETE_RECORDS: {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout": 10_000},
+        wire.CREATE_TOPICS: {"topics": [fresh], "timeout": 10_000},
+        wire.DELETE_TOPICS: {"topic_names": [fresh["name"]], "topics": [fresh], "timeout": 10_000},
+        wire.DELETE_RECORDS: in_place,
         wire.INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
-        wire.OFFSET_FOR_LEADER_EPOCH: {"topics": by_partition, "replica_id": -1},
-        wire.DESCRIBE_CONFIGS: {"resources": [{**resource, "configuration_keys": None}], "include_synonyms": True, "include_documentation": True},
-        wire.ALTER_CONFIGS: {"resources": [{**resource, "configs": [{"name": "retention.ms", "value": "700000000"}]}]},
+        wire.OFFSET_FOR_LEADER_EPOCH: in_place,
+        wire.DESCRIBE_CONFIGS: {"resources": [resource], "include_synonyms": True, "include_documentation": True},
+        wire.ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
         wire.DESCRIBE_LOG_DIRS: {"topics": [{"topic": topic, "partitions": [0]}]},
         wire.CREATE_PARTITIONS: {"topics": [{"name": topic, "count": 2}], "timeout": 10_000, "validate_only": True},
-        wire.INCREMENTAL_ALTER_CONFIGS: {
-            "resources": [{**resource, "configs": [{"name": "retention.ms", "config_operation": 0, "value": "700000000"}]}],
-        },
+        wire.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
         wire.DESCRIBE_CLUSTER: {"endpoint_type": 1},
         wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "response_partition_limit": 100},
-    }  # fmt: skip
+    }
 
 
 def errors_in(entity: Any) -> Iterator[Error]:
@@ -113,7 +113,9 @@ def request(key: int, version: int, correlation_id: int, body: bytes = b"") -> b
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_of_api_versions_is_answered_in_version_zero(version: int, connection: wire.Connection) -> None:
+def test_an_unknown_version_of_api_versions_is_answered_in_version_zero(
+    version: int, connection: wire.Connection
+) -> None:
     connection.send_frame(request(wire.API_VERSIONS, version, 4711, b"\x00\x05wire\x021\x00"))
     frame = connection.receive_frame()
     correlation_id, error, count = struct.unpack_from(">ihi", frame)
@@ -126,15 +128,21 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_zero(version:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("", "1"), ("no spaces", "1"), ("-dash-first", "1"), ("ok", "1/2"), ("ok", ""), ("naïve", "1")]
+    ("name", "version"),
+    [("", "1"), ("no spaces", "1"), ("-dash-first", "1"), ("ok", "1/2"), ("ok", ""), ("naïve", "1")],
 )
 def test_a_software_name_that_is_none_is_refused(name: str, version: str, connection: wire.Connection) -> None:
     answer = connection.call(wire.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
     assert answer.error_code == Error.invalid_request
-    assert connection.call(wire.API_VERSIONS, 3, client_software_name="ok", client_software_version="1.0").error_code == Error.none
+    assert (
+        connection.call(wire.API_VERSIONS, 3, client_software_name="ok", client_software_version="1.0").error_code
+        == Error.none
+    )
 
 
-@pytest.mark.parametrize(("key", "version"), [(wire.METADATA, 99), (wire.FETCH, 3), (wire.FETCH, 99), (999, 0), (-1, 0), (wire.PRODUCE, 99)])
+@pytest.mark.parametrize(
+    ("key", "version"), [(wire.METADATA, 99), (wire.FETCH, 3), (wire.FETCH, 99), (999, 0), (-1, 0), (wire.PRODUCE, 99)]
+)
 def test_an_unknown_api_or_version_closes_only_that_connection(
     key: int, version: int, broker: Subject, connection: wire.Connection
 ) -> None:
@@ -159,7 +167,11 @@ def test_many_requests_in_flight(connection: wire.Connection, topic: str) -> Non
     sent = []
     for number in range(40):
         sent.append(connection.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"%d" % number]))))
-        sent.append(connection.send(wire.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [{"timestamp": -2}]}], replica_id=-1))
+        sent.append(
+            connection.send(
+                wire.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [{"timestamp": -2}]}], replica_id=-1
+            )
+        )
         sent.append(connection.send(wire.FETCH, 12, wire.fetch_body(topic)))
     answers = [connection.receive(pending) for pending in sent]
     offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers[::3]]
@@ -194,5 +206,7 @@ def test_many_connections_at_once(broker: Subject, topic: str, new_topic: Callab
 
 def test_bytes_behind_a_request_are_ignored(connection: wire.Connection) -> None:
     # What librdkafka 2.16 sends to list all topics: null as four bytes where one belongs.
-    connection.send_frame(struct.pack(">hhih", wire.METADATA, 13, 88, 7) + b"rdkafka\x00" + bytes([0, 0, 0, 0, 1, 0, 0]))
+    connection.send_frame(
+        struct.pack(">hhih", wire.METADATA, 13, 88, 7) + b"rdkafka\x00" + bytes([0, 0, 0, 0, 1, 0, 0])
+    )
     assert connection.receive(wire.Pending(wire.METADATA, 13, 88)).brokers

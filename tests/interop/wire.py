@@ -122,8 +122,11 @@ def encode(key: int, version: int, body: Mapping[str, Any], *, correlation_id: i
     buffer = BytesIO()
     header = schema.__header_schema__
     fields = {
-        "request_api_key": key, "request_api_version": version, "correlation_id": correlation_id, "client_id": client_id,
-    }  # fmt: skip
+        "request_api_key": key,
+        "request_api_version": version,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
     _writer(header)(buffer, build(header, fields))
     _writer(schema)(buffer, build(schema, body))
     return buffer.getvalue()
@@ -240,7 +243,9 @@ def advertised(bootstrap: str) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> uuid.UUID:
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> uuid.UUID:
     """Create a topic, wait until the broker leads all of its partitions, and return its id."""
     configs = [{"name": key, "value": value} for key, value in (settings or {}).items()]
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": configs}
@@ -255,39 +260,63 @@ def wait_topic(connection: Connection, name: str, partitions: int, timeout_s: fl
     end = time.monotonic() + timeout_s
     while True:
         (found,) = connection.call(METADATA, 12, topics=[{"name": name}], allow_auto_topic_creation=False).topics
-        if found.error_code == Error.none and len(found.partitions) == partitions:
-            if all(offset_at(connection, name, -1, partition=at).error_code == Error.none for at in range(partitions)):
-                return found.topic_id
+        listed = found.error_code == Error.none and len(found.partitions) == partitions
+        if listed and all(_is_served(connection, name, at) for at in range(partitions)):
+            return found.topic_id
         assert time.monotonic() < end, f"{name} is not ready: {found}"
         time.sleep(0.02)
 
 
-def produce_body(topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, topic_id: uuid.UUID | None = None) -> dict[str, Any]:
+def _is_served(connection: Connection, topic: str, partition: int) -> bool:
+    code: Error = offset_at(connection, topic, -1, partition=partition).error_code
+    return code == Error.none
+
+
+def produce_body(
+    topic: str, records: bytes | None, *, partition: int = 0, acks: int = -1, topic_id: uuid.UUID | None = None
+) -> dict[str, Any]:
     data = [{"index": partition, "records": records}]
-    return {"acks": acks, "timeout": 10_000, "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": data}]}
+    return {
+        "acks": acks,
+        "timeout": 10_000,
+        "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": data}],
+    }
 
 
-def produce(connection: Connection, topic: str, records: bytes | None, *, version: int = 9, partition: int = 0, acks: int = -1) -> Any:
+def produce(
+    connection: Connection, topic: str, records: bytes | None, *, version: int = 9, partition: int = 0, acks: int = -1
+) -> Any:
     """Produce to one partition; its part of the answer."""
     answer = connection.call(PRODUCE, version, produce_body(topic, records, partition=partition, acks=acks))
     return answer.responses[0].partition_responses[0]
 
 
-def fetch_body(topic: str | uuid.UUID, offset: int = 0, *, partition: int = 0, partition_max_bytes: int = 1 << 20, **fields: Any) -> dict[str, Any]:
+def fetch_body(
+    topic: str | uuid.UUID, offset: int = 0, *, partition: int = 0, partition_max_bytes: int = 1 << 20, **fields: Any
+) -> dict[str, Any]:
     which = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
     one = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": partition_max_bytes}
-    body: dict[str, Any] = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 26, "topics": [{**which, "partitions": [one]}]}
+    body: dict[str, Any] = {
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1 << 26,
+        "topics": [{**which, "partitions": [one]}],
+    }
     return body | fields
 
 
-def fetch(connection: Connection, topic: str | uuid.UUID, offset: int = 0, *, version: int | None = None, **fields: Any) -> Any:
+def fetch(
+    connection: Connection, topic: str | uuid.UUID, offset: int = 0, *, version: int | None = None, **fields: Any
+) -> Any:
     """Fetch one partition without a session; its part of the answer."""
     version = version if version is not None else (12 if isinstance(topic, str) else 13)
     answer = connection.call(FETCH, version, fetch_body(topic, offset, **fields))
     return answer.responses[0].partitions[0]
 
 
-def offset_at(connection: Connection, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: Any) -> Any:
+def offset_at(
+    connection: Connection, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: Any
+) -> Any:
     """ListOffsets for one partition; its part of the answer."""
     from kio.static.primitive import i64
 

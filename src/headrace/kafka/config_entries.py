@@ -33,6 +33,12 @@ class Source(IntEnum):
     DEFAULT = 5
 
 
+_ADVERTISED_LISTENERS = Setting("advertised.listeners", Kind.LIST, (), "Where clients connect: see advertise.")
+_LISTENERS = Setting("listeners", Kind.LIST, (), "Where the broker listens: see kafka.listen.")
+_LOG_DIRS = Setting("log.dirs", Kind.STRING, "", "Where the broker stores its data: see data.dir.")
+"""Kafka's names for what has other names here. Tools look for them in the description of a broker."""
+
+
 class Synonym(NamedTuple):
     """One place where a value is set, and under which name."""
 
@@ -75,6 +81,13 @@ def broker_entries(metadata: Metadata) -> Iterator[Entry]:
     """Every setting of this broker."""
     for row in BROKER_SETTINGS.values():
         yield Entry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
+    endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, metadata.boot_settings.listen
+    for row, value in (
+        (_ADVERTISED_LISTENERS, f"PLAINTEXT://{endpoint.host}:{endpoint.port}"),
+        (_LISTENERS, f"PLAINTEXT://{listen.host}:{listen.port}"),
+        (_LOG_DIRS, metadata.boot_settings.data_dir),
+    ):
+        yield Entry(row, True, (Synonym(row.name, value, Source.STARTUP),))
 
 
 def all_brokers_entries(metadata: Metadata) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-6: an id for an idempotent producer.
+"""InitProducerId (22), versions 0-5: an id for an idempotent producer.
 
 - Without a transactional id each request gets a new id with epoch 0, also one that names its current id and epoch
   (v3 and later), as in Kafka: the state of an idempotent producer lives in the partitions alone.
@@ -21,7 +21,7 @@ KEY = 22
 NO_PRODUCER_EPOCH = -1
 
 
-@handles(KEY, 0, 6)
+@handles(KEY, 0, 5)
 async def init_producer_id(ctx: Context, request: Any) -> Answer:
     error, producer_id, epoch = _check(request), NO_PRODUCER, NO_PRODUCER_EPOCH
     if error is ErrorCode.none:
