@@ -156,12 +156,7 @@ class Lab:
             yield name
             return
         port = self.system(variant.system).port
-        wanted = NewTopic(name, partitions, 1, config=dict(variant.settings))
-        try:
-            admin = _admin(port)
-            admin.create_topics([wanted], operation_timeout=60, request_timeout=60)[name].result()
-        except KafkaException as reason:
-            raise MeasurementFailed(f"topic {name} could not be created: {reason}") from None
+        _create(port, NewTopic(name, partitions, 1, config=dict(variant.settings)))
         await_served(port, name, partitions)
         try:
             yield name
@@ -224,7 +219,16 @@ class Lab:
 
 
 def _admin(port: int) -> AdminClient:
-    return AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 3})
+    return AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+
+
+def _create(port: int, wanted: NewTopic) -> None:
+    """The client lives no longer than this: one that outlives its broker would try to reach it all the time."""
+    admin = _admin(port)
+    try:
+        admin.create_topics([wanted], operation_timeout=60, request_timeout=60)[wanted.topic].result()
+    except KafkaException as reason:
+        raise MeasurementFailed(f"topic {wanted.topic} could not be created: {reason}") from None
 
 
 def await_served(port: int, topic: str, partitions: int) -> None:
