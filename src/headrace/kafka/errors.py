@@ -49,6 +49,9 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidSettings: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
     # The cluster
+    errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
+    errors.CoordinatorNotAvailable: ErrorCode.coordinator_not_available,
+    errors.NotCoordinator: ErrorCode.not_coordinator,
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,
     # Fetch sessions

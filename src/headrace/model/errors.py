@@ -37,6 +37,10 @@ HeadraceError
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
 ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
 ├── InvalidTransaction        a transactional request that no transaction stands behind
+├── CoordinatorError
+│   ├── CoordinatorLoading    the coordinator's state is being read: try again
+│   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: try again
+│   └── NotCoordinator        another broker, or another partition, is responsible
 └── StoreConflict             a compare-and-set lost against another writer
 """
 
@@ -156,6 +160,18 @@ class InvalidRequiredAcks(HeadraceError): ...
 
 
 class InvalidTransaction(HeadraceError): ...
+
+
+class CoordinatorError(HeadraceError): ...
+
+
+class CoordinatorLoading(CoordinatorError): ...
+
+
+class CoordinatorNotAvailable(CoordinatorError): ...
+
+
+class NotCoordinator(CoordinatorError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -55,6 +55,9 @@ class Partition:
         self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
         log.on_flushed = self._flushed
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
     @property
     def settings(self) -> TopicSettings:
         return self.log.settings

@@ -1,6 +1,6 @@
 """The partitions this broker hosts, found by topic name or by topic id."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from headrace.model.errors import UnknownPartition, UnknownTopic, UnknownTopicId
@@ -10,6 +10,8 @@ from headrace.replication.partition import Partition
 
 class PartitionTable:
     def __init__(self) -> None:
+        self.on_added: list[Callable[[Partition], None]] = []
+        self.on_removed: list[Callable[[Partition], None]] = []
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
 
@@ -41,6 +43,8 @@ class PartitionTable:
     def add(self, partition: Partition) -> None:
         self._by_name.setdefault(partition.topic, {})[partition.index] = partition
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
+        for listener in self.on_added:
+            listener(partition)
 
     def failed(self, error: BaseException) -> None:
         """The data directory takes no more writes: nobody waits in vain."""
@@ -52,4 +56,6 @@ class PartitionTable:
         gone = tuple(self._by_name.pop(topic, {}).values())
         for partition in gone:
             self._by_id.pop(partition.topic_id, None)
+            for listener in self.on_removed:
+                listener(partition)
         return gone

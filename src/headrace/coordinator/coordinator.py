@@ -1,0 +1,148 @@
+"""All shards of one internal topic on this broker: which key belongs to which, loading them, letting go of them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from headrace.cluster.metadata import Metadata
+from headrace.coordinator.loading import load
+from headrace.coordinator.machine import Machine
+from headrace.coordinator.shard import Shard, State
+from headrace.coordinator.timers import TimerLoop
+from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, TopicExists
+from headrace.model.ids import TopicName
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import Clock
+
+M = TypeVar("M", bound=Machine)
+
+log = logging.getLogger(__name__)
+
+_INT32 = 0xFFFF_FFFF
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java, by which Kafka's tools find the partition of a group or transactional id."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(data), 2):
+        value = (31 * value + (data[at] << 8 | data[at + 1])) & _INT32
+    return value - (1 << 32) if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, count: int) -> int:
+    """As Kafka does it: the absolute value of the hash, where that of the smallest number is 0."""
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % count
+
+
+class Coordinator(Generic[M]):
+    def __init__(
+        self,
+        topic: TopicName,
+        *,
+        partition_count: int,
+        topic_settings: Mapping[str, str],
+        make_machine: Callable[[Partition], M],
+        metadata: Metadata,
+        partitions: PartitionTable,
+        clock: Clock,
+        workers: Executor,
+        on_loaded: Callable[[Shard[M]], None] = lambda _: None,
+    ) -> None:
+        """`on_loaded` is called with each shard that becomes active, to arm the deadlines of what was loaded."""
+        self.topic = topic
+        self.timers = TimerLoop(clock)
+        self._partition_count = partition_count
+        self._topic_settings = topic_settings
+        self._make_machine = make_machine
+        self._metadata = metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._workers = workers
+        self._on_loaded = on_loaded
+        self._shards: dict[int, Shard[M]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life
+
+    def start(self) -> None:
+        """Load what is hosted already, and follow what comes and goes."""
+        for partition in self._partitions.of_topic(self.topic):
+            self._added(partition)
+        self._partitions.on_added.append(self._added)
+        self._partitions.on_removed.append(self._removed)
+
+    async def stop(self) -> None:
+        self.timers.clear()
+        for shard in self._shards.values():
+            shard.state = State.CLOSED
+        for task in tuple(self._tasks):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    # -- finding
+
+    async def ensure_topic(self) -> None:
+        """Create the internal topic if this is the first time that anybody needs it."""
+        if self.topic not in self._metadata.image.topics:
+            with suppress(TopicExists):
+                await self._metadata.create_topic(
+                    self.topic, partitions=self._partition_count, settings=self._topic_settings
+                )
+
+    def index_for(self, key: str) -> int:
+        """The partition of the internal topic that is responsible for a key."""
+        topic = self._metadata.image.topics.get(self.topic)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"the topic {self.topic} does not exist yet")
+        return partition_for(key, len(topic.partitions))
+
+    def shard(self, key: str) -> Shard[M]:
+        """The shard for a key, if this broker has it: `NotCoordinator` otherwise."""
+        shard = self._shards.get(self.index_for(key))
+        if shard is None:
+            raise NotCoordinator(f"this broker does not coordinate {key}")
+        return shard
+
+    def shards(self) -> Iterator[Shard[M]]:
+        return iter(tuple(self._shards.values()))
+
+    # -- loading
+
+    def _added(self, partition: Partition) -> None:
+        if partition.topic == self.topic:
+            shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._load)
+            self._shards[partition.index] = shard
+            self._load(shard)
+
+    def _removed(self, partition: Partition) -> None:
+        if partition.topic == self.topic:
+            shard = self._shards.pop(partition.index, None)
+            if shard is not None:
+                shard.state = State.CLOSED
+
+    def _load(self, shard: Shard[M]) -> None:
+        task = asyncio.get_running_loop().create_task(self._load_now(shard))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load_now(self, shard: Shard[M]) -> None:
+        shard.machine = machine = self._make_machine(shard.partition)
+        try:
+            count = await load(shard.partition, machine, self._workers)
+        except Exception:
+            log.exception("the coordinator on %s cannot be loaded; it stays unavailable", shard.partition)
+            return
+        if shard.state is not State.LOADING:
+            return
+        machine.loaded(self._clock.monotonic_ms())
+        shard.state = State.ACTIVE
+        self._on_loaded(shard)
+        if count:
+            log.info("loaded %d records of %s", count, shard.partition)

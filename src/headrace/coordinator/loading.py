@@ -1,0 +1,79 @@
+"""Reading an internal partition back into a machine.
+
+The blocking part (reading, decompressing, cutting into records) runs in a worker thread, a slice of the log at a time;
+the replay runs in the event loop, which owns the machine, and lets others have their turn in between.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.coordinator.machine import Entry, Machine
+from headrace.records.batch import iter_headers
+from headrace.records.reader import iter_records
+from headrace.replication.partition import Partition
+
+_SLICE_BYTES = 1024 * 1024
+_REPLAYS_PER_TURN = 2_000
+_CONTROL_KEY = Struct(">hh")
+_COMMIT = 1
+
+
+class Ended(NamedTuple):
+    """A transaction marker."""
+
+    producer_id: int
+    committed: bool
+
+
+class Written(NamedTuple):
+    entry: Entry
+    producer_id: int
+
+
+Step = Ended | Written
+
+
+async def load(partition: Partition, machine: Machine, workers: Executor) -> int:
+    """Replay everything committed; returns the number of records. The machine starts empty."""
+    loop = asyncio.get_running_loop()
+    offset = partition.log.start_offset
+    count = 0
+    while offset < partition.high_watermark:
+        cut = partition.slice(offset, _SLICE_BYTES, committed=False, at_least_one=True)
+        if cut is None:
+            break
+        steps, offset = await loop.run_in_executor(workers, _read, cut.file.read, cut.position, cut.length, offset)
+        for at, step in enumerate(steps, 1):
+            if isinstance(step, Ended):
+                machine.replay_end(step.producer_id, committed=step.committed)
+            else:
+                machine.replay(step.entry, step.producer_id)
+            if at % _REPLAYS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        count += len(steps)
+    return count
+
+
+def _read(read: Callable[[int, int], bytes], position: int, length: int, offset: int) -> tuple[list[Step], int]:
+    """The steps in a slice from `offset` on, and the offset behind its last whole batch."""
+    data = memoryview(read(position, length))
+    steps: list[Step] = []
+    for at, header in iter_headers(data):
+        batch = data[at : at + header.size]
+        if header.next_offset <= offset:
+            continue
+        if header.is_control:
+            for record in iter_records(batch, header):
+                if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
+                    _, kind = _CONTROL_KEY.unpack_from(record.key)
+                    steps.append(Ended(header.producer_id, kind == _COMMIT))
+        else:
+            producer_id = header.producer_id if header.is_transactional else -1
+            for record in iter_records(batch, header):
+                if record.offset >= offset and record.key is not None:
+                    steps.append(Written(Entry(record.key, record.value), producer_id))
+        offset = header.next_offset
+    return steps, offset

@@ -1,0 +1,159 @@
+"""A machine that counts, on a real log: answers come when committed, and a restart finds the same state."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from headrace.config.topic import TopicSettings
+from headrace.coordinator.coordinator import java_hash, partition_for
+from headrace.coordinator.loading import load
+from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.shard import Shard, State
+from headrace.coordinator.timers import Timers
+from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, InvalidRecord, StorageFailed
+from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.replication.partition import Partition
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.disk import OsDisk
+from headrace.storage.flusher import Flusher
+from headrace.storage.log import Log
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.totals: dict[bytes, int] = {}
+
+    def replay(self, entry: Entry, producer_id: int) -> None:
+        if entry.value is None:
+            self.totals.pop(entry.key, None)
+        else:
+            self.totals[entry.key] = int(entry.value)
+
+    def replay_end(self, producer_id: int, *, committed: bool) -> None: ...
+
+    def loaded(self, now_ms: float) -> None: ...
+
+    def add(self, key: bytes, amount: int) -> Outcome[int]:
+        if amount < 0:
+            raise InvalidRecord("only up")
+        total = self.totals.get(key, 0) + amount
+        return Outcome([Entry(key, str(total).encode())], total)
+
+
+@asynccontextmanager
+async def hosted(folder: Path) -> AsyncIterator[tuple[Partition, Flusher]]:
+    disk = OsDisk()
+    disk.make_dir(folder)
+    log = Log.open(
+        folder, TopicSettings(), disk=disk, clock=SystemClock(), clean=False, recovery_point=0, producer_expiry_ms=1000
+    )
+    flusher = Flusher(threads=1)
+    yield (
+        Partition(
+            TopicName("__t"), PartitionIndex(0), TopicId(UUID(int=7)), log, LeaderEpoch(0), appended=flusher.appended
+        ),
+        flusher,
+    )
+    await flusher.stop()
+    if log.failure is None:
+        log.close()
+
+
+def active(partition: Partition, reloads: list[object] | None = None) -> Shard[Counts]:
+    shard = Shard(partition, Counts(), SystemClock(), reload=(reloads if reloads is not None else []).append)
+    shard.state = State.ACTIVE
+    return shard
+
+
+async def value_of(deferred: object) -> object:
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    deferred.then(future.set_result)  # type: ignore[attr-defined]
+    return (await asyncio.wait_for(future, 10)).get()  # type: ignore[attr-defined]
+
+
+def test_answers_come_when_committed_and_survive_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = active(partition)
+            results = [shard.run(lambda _: shard.machine.add(b"a", 2)) for _ in range(50)]
+            assert not any(result.done for result in results), "nothing is on disk yet"
+            assert [await value_of(result) for result in results] == list(range(2, 101, 2))
+            assert partition.log.flushed_offset == 50
+            assert await value_of(shard.run(lambda _: Outcome([Entry(b"b", b"9"), Entry(b"b", None)], "x"))) == "x"
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            machine = Counts()
+            with ThreadPoolExecutor(1) as workers:
+                assert await load(partition, machine, workers) == 52
+            assert machine.totals == {b"a": 100}
+
+    asyncio.run(run())
+
+
+def test_a_turn_of_the_loop_is_one_batch(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = active(partition)
+            results = [shard.run(lambda _: shard.machine.add(b"a", 1)) for _ in range(20)]
+            await value_of(results[-1])
+            assert len(list(partition.log.active.headers())) == 1
+
+    asyncio.run(run())
+
+
+def test_refusals_write_nothing(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = active(partition)
+            with pytest.raises(InvalidRecord):
+                await value_of(shard.run(lambda _: shard.machine.add(b"a", -1)))
+            shard.state = State.LOADING
+            with pytest.raises(CoordinatorLoading):
+                await value_of(shard.run(lambda _: shard.machine.add(b"a", 1)))
+            assert partition.log.end_offset == 0
+
+    asyncio.run(run())
+
+
+def test_a_failed_disk_is_told_and_the_shard_loads_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, flusher):
+            reloads: list[object] = []
+            shard = active(partition, reloads)
+            result = shard.run(lambda _: shard.machine.add(b"a", 1))
+            await flusher.stop()
+            partition.log.fail(OSError("gone"))
+            await asyncio.sleep(0)
+            partition.failed(StorageFailed("gone"))
+            with pytest.raises(CoordinatorNotAvailable):
+                await value_of(result)
+            assert shard.state is State.LOADING
+            assert reloads == [shard]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("text", "value"), [("", 0), ("a", 97), ("group", 98629247), ("polygenelubricants", -(2**31))])
+def test_hashes_as_java_does(text: str, value: int) -> None:
+    assert java_hash(text) == value
+    assert 0 <= partition_for(text, 50) < 50
+
+
+def test_timers_fire_in_order_and_forget_what_was_moved() -> None:
+    timers, fired = Timers(), []
+    for key, deadline in (("b", 20), ("a", 10), ("c", 30)):
+        timers.set(key, deadline, lambda key=key: fired.append(key))
+    timers.set("a", 25, lambda: fired.append("moved"))
+    timers.cancel("c")
+    assert timers.next_deadline_ms() == 20
+    assert timers.fire_due(26) == 2
+    assert fired == ["b", "moved"]
+    assert timers.next_deadline_ms() is None
+    for _ in range(5000):
+        timers.set("x", 1, lambda: None)
+    assert len(timers) == 1
+    assert len(timers._heap) < 3000
