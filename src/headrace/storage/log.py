@@ -20,15 +20,13 @@ from headrace.records.batch import LOG_APPEND_TIME, LOG_OVERHEAD, STAMP_SIZE, Ba
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk, DiskFile
 from headrace.storage.files import EPOCHS, SNAPSHOT, FilePool, offset_name, storage_error
-from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.recovery import Loader
 from headrace.storage.segment import Segment
-from headrace.storage.structure import LogStructure
+from headrace.storage.structure import MAX_OFFSET_DELTA, LogStructure
 from headrace.storage.ticket import FlushTicket
 from headrace.storage.times import Dated, first_from, newest
 
 _STAMP = Struct(">qii")
-_MAX_OFFSET_DELTA = 2**31 - 1
 _REMEMBERED_STARTS = 8192
 _TRIES = 5
 
@@ -108,12 +106,12 @@ class Log(LogStructure):
         last_offset = base_offset + last_delta
         size = length + LOG_OVERHEAD
         segment = self._active
-        if segment.size + size > self._segment_bytes or self._must_roll(segment, timestamp, last_offset):
-            if size > self._segment_bytes:
-                raise RecordTooLarge(f"a batch of {size} bytes is larger than segment.bytes={self._segment_bytes}")
-            if segment.size:
-                self.roll()
-                segment = self._active
+        if (
+            segment.size + size > self._segment_bytes
+            or not 0 <= timestamp <= self._roll_after_ms
+            or last_offset > self._roll_after_offset
+        ):
+            segment = self._make_room(size, timestamp, last_offset)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
         position = segment.size
@@ -126,10 +124,13 @@ class Log(LogStructure):
         self.end_offset = last_offset + 1
         if segment.first_timestamp is None:
             segment.first_timestamp = timestamp
+            self._update_limits()
         if timestamp > segment.max_timestamp:
             segment.note_timestamp(timestamp, last_offset)
         if segment.unindexed_bytes > self._interval_bytes:
             segment.add_to_indexes(last_offset, position)
+            if segment.next_index_bytes > self._settings.segment_index_bytes:
+                self._update_limits()
         segment.unindexed_bytes += size
         if is_idempotent:
             self.producers.record(
@@ -160,9 +161,9 @@ class Log(LogStructure):
                 )
             segment = self._active
             full = segment.size + header.size > self._segment_bytes
-            if segment.size and (full or self._must_roll(segment, header.max_timestamp, header.last_offset)):
+            if segment.size and (full or self._is_due(segment, header.max_timestamp, header.last_offset)):
                 self.roll(header.base_offset)
-            elif not segment.size and header.last_offset - segment.base_offset > _MAX_OFFSET_DELTA:
+            elif not segment.size and header.last_offset - segment.base_offset > MAX_OFFSET_DELTA:
                 self.truncate_fully_and_start_at(header.base_offset)
             segment = self._active
             if header.leader_epoch != self.epochs.latest:
@@ -174,6 +175,7 @@ class Log(LogStructure):
             except OSError as error:
                 self._undo_append(segment, error)
             segment.note_batch(start, header, self._interval_bytes)
+            self._update_limits()
             self.end_offset = header.next_offset
             self.producers.replay(header, now_ms)
             self._starts[header.base_offset] = start
@@ -182,22 +184,15 @@ class Log(LogStructure):
             self._starts = dict(islice(self._starts.items(), len(self._starts) - _REMEMBERED_STARTS // 2, None))
         return self.end_offset
 
-    def _must_roll(self, segment: Segment, timestamp: int, last_offset: int) -> bool:
-        """Whether a batch belongs into a new segment for another reason than size, as Kafka decides it."""
-        if not segment.size:
-            return False
-        first = segment.first_timestamp
-        if timestamp >= 0 and first is not None and first >= 0:
-            age_ms = timestamp - first
-        else:
-            age_ms = self._clock.wall_ms() - segment.created_ms
-        index_bytes = self._settings.segment_index_bytes
-        return (
-            age_ms > self._roll_age_ms
-            or last_offset - segment.base_offset > _MAX_OFFSET_DELTA
-            or segment.offsets.size_bytes + OFFSET_ENTRY.size > index_bytes
-            or segment.times.size_bytes + TIME_ENTRY.size > index_bytes
-        )
+    def _make_room(self, size: int, timestamp: int, last_offset: int) -> Segment:
+        """The segment for a batch that may not fit the active one, rolled if it does not."""
+        if size > self._segment_bytes:
+            raise RecordTooLarge(f"a batch of {size} bytes is larger than segment.bytes={self._segment_bytes}")
+        segment = self._active
+        full = segment.size + size > self._segment_bytes
+        if segment.size and (full or self._is_due(segment, timestamp, last_offset)):
+            self.roll()
+        return self._active
 
     def _undo_append(self, segment: Segment, error: OSError) -> NoReturn:
         """Cut off what a failed write left in the file, and say what happened. Where that fails too, the log fails."""

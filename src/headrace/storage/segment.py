@@ -169,7 +169,6 @@ class Segment:
             files.forget(index.path)
         if not segment.rebuild_indexes(interval_bytes):
             raise DiskFull(f"the indexes of {cleaned} cannot be stored")
-        segment.sync_indexes()
         return segment
 
     def take_names(self, directory: Path) -> None:
@@ -259,6 +258,11 @@ class Segment:
         self.unindexed_bytes = 0
         self.add_newest_time()
 
+    @property
+    def next_index_bytes(self) -> int:
+        """How large the larger of the indexes is with one more entry."""
+        return max(self.offsets.size_bytes + OFFSET_ENTRY.size, self.times.size_bytes + TIME_ENTRY.size)
+
     def add_newest_time(self) -> None:
         """Put the newest timestamp so far into the time index, unless it is there."""
         newest = self.max_timestamp
@@ -291,14 +295,17 @@ class Segment:
         self.unindexed_bytes = 0
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> bool:
-        """Make both indexes from the log file; False if they cannot be stored. Blocking; slow for a large segment."""
+        """Make both indexes from the log file and sync them; False if they cannot be stored. Blocking, and slow."""
         end, next_offset = self.size, self.next_offset
         self.start_indexing()
         for position, header in walk_headers(self.reader(), 0, end):
             self.note_batch(position, header, interval_bytes)
         self.size, self.next_offset = end, max(next_offset, self.next_offset)
         self.add_newest_time()
-        return self.store_indexes()
+        if not self.store_indexes():
+            return False
+        self.sync_indexes()
+        return True
 
     def load_tail(self, interval_bytes: int) -> None:
         """Find out what the active segment's fields are, from its indexes and the batches behind their last entry."""

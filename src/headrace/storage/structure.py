@@ -24,6 +24,9 @@ from headrace.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
 
+MAX_OFFSET_DELTA = 2**31 - 1
+_NEVER = 2**63 - 1
+
 
 class LogStructure:
     """See the module. The attributes are read by others, and written only by the log itself."""
@@ -82,13 +85,27 @@ class LogStructure:
         self._settings = settings
         self._segment_bytes = settings.segment_bytes
         self._interval_bytes = settings.index_interval_bytes
-        self._update_roll_age()
+        self._update_limits()
 
-    def _update_roll_age(self) -> None:
+    def _update_limits(self) -> None:
+        """Put into plain numbers when the active segment must be rolled, for `append` to compare with."""
+        settings, segment = self._settings, self._active
         # The same share of the jitter each time for a segment, different between partitions.
-        jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
-        share = crc32(str(self._active.path).encode()) / 2**32
-        self._roll_age_ms = self._settings.segment_ms - int(jitter_ms * share)
+        jitter_ms = min(settings.segment_jitter_ms, settings.segment_ms)
+        self._roll_age_ms = settings.segment_ms - int(jitter_ms * crc32(str(segment.path).encode()) / 2**32)
+        first = segment.first_timestamp
+        self._roll_after_ms = _NEVER if first is None else first + self._roll_age_ms if first >= 0 else -1
+        is_full = segment.next_index_bytes > settings.segment_index_bytes
+        self._roll_after_offset = -1 if is_full else segment.base_offset + MAX_OFFSET_DELTA
+
+    def _is_due(self, segment: Segment, timestamp: int, last_offset: int) -> bool:
+        """Whether a batch belongs into a new segment for another reason than size, as Kafka decides it."""
+        first = segment.first_timestamp
+        if timestamp >= 0 and first is not None and first >= 0:
+            age_ms = timestamp - first
+        else:
+            age_ms = self._clock.wall_ms() - segment.created_ms
+        return age_ms > self._roll_age_ms or last_offset > self._roll_after_offset
 
     @property
     def size_bytes(self) -> int:
@@ -146,7 +163,7 @@ class LogStructure:
         if self.segments[-1] is not self._active:
             self._active = self.segments[-1]
             self._starts = {}
-            self._update_roll_age()
+            self._update_limits()
 
     # Rolling
 
@@ -211,6 +228,7 @@ class LogStructure:
             self.fail(error)
             raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
         self._starts = {}
+        self._update_limits()
         self.epochs.truncate_from(new_end)
         self.producers, self._snapshots = restore_producers(
             self._disk, self.directory, self._snapshots, new_end, self.segments, self._clock.wall_ms()
@@ -244,6 +262,7 @@ class LogStructure:
             self.fail(error)
             raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
         self._starts = {}
+        self._update_limits()
         self.epochs.clear()
         self.producers.clear()
 
@@ -251,9 +270,9 @@ class LogStructure:
         """Before bytes go: no checkpoint and no snapshot may claim any more that they are there."""
         self._generation += 1
         self.end_offset = new_end
-        self.start_offset = min(self.start_offset, new_end)
-        if self.flushed_offset > new_end:
-            self.flushed_offset = new_end
+        if self.flushed_offset > new_end or self.start_offset > new_end:
+            self.flushed_offset = min(self.flushed_offset, new_end)
+            self.start_offset = min(self.start_offset, new_end)
             if self._persist is not None:
                 self._persist(self)
         self._remove_snapshots_past(new_end)
