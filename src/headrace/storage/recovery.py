@@ -261,7 +261,8 @@ class Loader:
     # With checking
 
     def _recover(self, names: dict[str, int], recovery_point: int) -> None:
-        first = max((i for i, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
+        # A recovery point at a segment's very start may be older than the roll, and than the indexes before it.
+        first = max((i for i, s in enumerate(self._segments) if s.base_offset < recovery_point), default=0)
         self._trust(self._segments[:first])
         if self._segments:
             self._load_caches(names, self._segments[first].base_offset, first)
