@@ -94,7 +94,11 @@ class Flusher:
         self._launching = False
         wanted, self._wanted = self._wanted, {}
         for log in wanted:
-            self._begin(log)
+            if log in self._running:
+                # Begun since, by the end of the sync before: two at once would write the same files.
+                self._again.add(log)
+            else:
+                self._begin(log)
         if not self._running:
             self._idle.set()
 

@@ -10,6 +10,7 @@ import pytest
 from headrace.model.errors import StorageFailed
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
+from headrace.storage.ticket import FlushTicket
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench
 
@@ -217,5 +218,50 @@ def test_a_log_deleted_during_its_sync_is_no_failure() -> None:
         gate.open.set()
         await flusher.stop()
         assert not told
+
+    run(test)
+
+
+def test_an_append_made_by_whom_a_flush_wakes_starts_no_second_sync_beside_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two at once would write the same snapshot under the same temporary name, and the slower one would fail."""
+    under_way: list[FlushTicket] = []
+    most: list[int] = []
+    begin, complete = Log.begin_flush, Log.complete_flush
+
+    def begin_flush(log: Log) -> FlushTicket | None:
+        ticket = begin(log)
+        if ticket is not None:
+            under_way.append(ticket)
+            most.append(len(under_way))
+        return ticket
+
+    def complete_flush(log: Log, ticket: FlushTicket) -> None:
+        under_way.remove(ticket)
+        complete(log, ticket)
+
+    monkeypatch.setattr(Log, "begin_flush", begin_flush)
+    monkeypatch.setattr(Log, "complete_flush", complete_flush)
+
+    async def test() -> None:
+        disk, gate = ModelDisk(), Gate()
+        bench = LogBench(disk)
+        flusher = Flusher()
+
+        def append() -> None:
+            bench.append(b"x")
+            flusher.appended(bench.log)
+
+        disk.hook = gate
+        append()
+        await begun(gate)
+        append()
+        bench.log.on_flushed = lambda log: append() if log.end_offset < 3 else None
+        gate.open.set()
+        await flushed_to(bench.log, 3)
+        await flusher.settled()
+        assert max(most) == 1
+        await flusher.stop()
 
     run(test)
