@@ -21,6 +21,7 @@ TEMPORARY = ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_HANDLE = (errno.EMFILE, errno.ENFILE)
 
 
 def offset_name(offset: int, suffix: str) -> str:
@@ -39,7 +40,9 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def storage_error(error: OSError, what: str) -> DiskFull | StorageFailed:
-    """The domain error for an error of the disk while doing `what`."""
+    """The domain error for an error of the disk while doing `what`: `DiskFull` for what passes by itself."""
+    if error.errno in _NO_HANDLE:
+        return DiskFull(f"{what} is not possible now: too many files are open, raise the limit (ulimit -n)")
     if is_disk_full(error):
         return DiskFull(f"the disk is full: {what} is not possible until there is room again")
     return StorageFailed(f"{what} failed: {error}")
@@ -68,11 +71,21 @@ class FilePool:
         with self._lock:
             file = self._open.pop(path, None)
             if file is None:
-                file = self._disk.open_read_only(path)
+                file = self._open_file(path)
                 if len(self._open) >= self._capacity:
                     del self._open[next(iter(self._open))]
             self._open[path] = file
             return file
+
+    def _open_file(self, path: Path) -> DiskFile:
+        try:
+            return self._disk.open_read_only(path)
+        except OSError as error:
+            if error.errno not in _NO_HANDLE or not self._open:
+                raise
+            # Others need more handles than was thought: ours can be had again.
+            self._open.clear()
+            return self._disk.open_read_only(path)
 
     def forget(self, path: Path) -> None:
         """The file was renamed, removed or replaced: whoever asks again gets a new handle."""

@@ -213,8 +213,11 @@ class Log(LogStructure):
         """Where the bytes from the batch with `offset` on are: at most `max_bytes`, all of one segment.
 
         No batch that starts at or after `below` is part of it. The first batch is whole, even past `max_bytes`, with
-        `at_least_one`; without it, None if it does not fit. None if there is nothing to read. `OffsetOutOfRange`.
+        `at_least_one`; without it, None if it does not fit. None if there is nothing to read. Raises
+        `OffsetOutOfRange`, `LogClosed`, `StorageFailed`.
         """
+        if self._closed:
+            self._refuse()
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} of {self.directory.name} is not within {self.start_offset} and {self.end_offset}"
@@ -223,27 +226,30 @@ class Log(LogStructure):
             below = self.end_offset
         if offset >= below:
             return None
-        position = self._starts.get(offset)
-        if position is not None:
-            segment, first = self._active, offset
-            size = 0
-        else:
-            found = self._locate(offset)
-            if found is None:
-                return None
-            segment, position, header = found
-            first, size = header.base_offset, header.size
-            if first >= below:
-                return None
-        end = self._end_of(segment, below)
-        length = end - position
-        if length > max_bytes:
-            if not size:
-                size = next(segment.headers(position))[1].size
-            length = max(size, max_bytes)
-            if size > max_bytes and not at_least_one:
-                return None
-        return Slice(segment.reader(), position, length, first)
+        try:
+            position = self._starts.get(offset)
+            if position is not None:
+                segment, first = self._active, offset
+                size = 0
+            else:
+                found = self._locate(offset)
+                if found is None:
+                    return None
+                segment, position, header = found
+                first, size = header.base_offset, header.size
+                if first >= below:
+                    return None
+            end = self._end_of(segment, below)
+            length = end - position
+            if length > max_bytes:
+                if not size:
+                    size = next(segment.headers(position))[1].size
+                length = max(size, max_bytes)
+                if size > max_bytes and not at_least_one:
+                    return None
+            return Slice(segment.reader(), position, length, first)
+        except OSError as error:
+            raise storage_error(error, f"reading {self.directory.name}") from error
 
     def _end_of(self, segment: Segment, below: int) -> int:
         """The position in a segment where batches that start at or after `below` start."""

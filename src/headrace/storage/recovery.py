@@ -12,8 +12,7 @@ What is done about bytes that are no valid batches:
   as compaction leaves them too: consumers step over it, and no offset is given out twice. If the damage reaches the
   end, the log goes on in a new segment at the recovery point. An error in the broker's log names file, bytes, offsets.
 
-Files with these endings are steps of a change that was interrupted, and are finished or undone here:
-`.tmp .cleaned .repairing .deleted` are removed; `.repaired` and `<base>-<next>.swap` replace what they stand for.
+Changes that were interrupted are finished or undone first: see `leftovers.py`.
 """
 
 import logging
@@ -27,23 +26,20 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.epochs import Epochs, EpochsDamaged
 from headrace.storage.files import (
-    CLEANED,
     CORRUPT,
-    DELETED,
     EPOCHS,
     LOG,
     OFFSET_INDEX,
     REPAIRED,
     REPAIRING,
     SNAPSHOT,
-    SWAP,
-    TEMPORARY,
     TIME_INDEX,
     FilePool,
     offset_name,
     parse_offset,
 )
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from headrace.storage.leftovers import finish_interrupted_changes, put_repaired
 from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.storage.scan import Damage, Found, find_batch, scan
 from headrace.storage.segment import Segment
@@ -80,7 +76,7 @@ class Loader:
         self._snapshots: list[int] = []
 
     def load(self, *, clean: bool, recovery_point: int, start_offset: int | None, producer_expiry_ms: int) -> Loaded:
-        names = self._finish_interrupted_changes()
+        names = finish_interrupted_changes(self._disk, self._directory)
         self._find_segments(names, start_offset or 0)
         if clean:
             clean = self._trust_all()
@@ -124,39 +120,6 @@ class Loader:
         self._segments.append(segment)
 
     # Files
-
-    def _finish_interrupted_changes(self) -> dict[str, int]:
-        names = self._disk.files(self._directory)
-        changed = False
-        for name in names:
-            path = self._directory / name
-            if name.endswith((TEMPORARY, CLEANED, REPAIRING, DELETED)):
-                self._disk.unlink(path)
-            elif name.endswith(LOG + REPAIRED):
-                self._put_repaired(path)
-            elif name.endswith(SWAP):
-                finish_swap(self._disk, path, names)
-            else:
-                continue
-            changed = True
-        if not changed:
-            return names
-        self._disk.sync_dir(self._directory)
-        return self._disk.files(self._directory)
-
-    def _put_repaired(self, repaired: Path) -> None:
-        damaged = repaired.with_name(repaired.name.removesuffix(REPAIRED))
-        names = self._disk.files(self._directory)
-        if damaged.name in names:
-            kept = damaged.name + CORRUPT
-            number = 1
-            while kept in names:
-                number += 1
-                kept = f"{damaged.name}{CORRUPT}{number}"
-            self._disk.rename(damaged, damaged.with_name(kept))
-        for suffix in (OFFSET_INDEX, TIME_INDEX):
-            self._disk.unlink(damaged.with_suffix(suffix))
-        self._disk.rename(repaired, damaged)
 
     def _find_segments(self, names: dict[str, int], start_offset: int) -> None:
         bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
@@ -355,7 +318,7 @@ class Loader:
         repaired = segment.path.with_name(segment.path.name + REPAIRED)
         segment.forget_files()
         self._disk.rename(repairing, repaired)
-        self._put_repaired(repaired)
+        put_repaired(self._disk, repaired)
         segment.start_indexing()
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, Found):
@@ -393,19 +356,3 @@ def restore_producers(
             if replay_from <= header.base_offset < limit:
                 producers.replay(header, now_ms)
     return producers, left
-
-
-def finish_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:
-    """Put a compacted file `<base>-<next>.swap` in the place of the segments from `base` up to `next`.
-
-    May be interrupted and called again: the file keeps its name until everything it replaces is gone.
-    """
-    base, upto = (int(part) for part in swap.name.removesuffix(SWAP).split("-"))
-    for name in names:
-        replaced = parse_offset(name, LOG)
-        if replaced is None or not base <= replaced < upto:
-            continue
-        for suffix in (OFFSET_INDEX, TIME_INDEX, LOG):
-            disk.unlink(swap.with_name(offset_name(replaced, suffix)))
-    disk.sync_dir(swap.parent)
-    disk.rename(swap, swap.with_name(offset_name(base, LOG)))

@@ -1,11 +1,13 @@
 """Bytes of log files are changed while the broker is down: what was not hit stays, what was hit never shows."""
 
+from random import Random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.records.batch import iter_headers
-from headrace.testing.disks import ModelDisk
+from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
 from headrace.testing.logs import LogBench
 
 SIZES = [30, 300, 10, 200, 80, 80, 80, 400, 5, 120, 60, 60, 250, 90]
@@ -112,6 +114,34 @@ def test_a_damaged_segment_is_kept_and_told_of(caplog: pytest.LogCaptureFixture)
     once_more = again.reopen()
     assert [record.offset for record in once_more.records()] == offsets
     assert len([n for n in once_more.disk.files(again.folder) if ".corrupt" in n]) == 1
+
+
+def test_a_repair_may_be_interrupted_anywhere() -> None:
+    disk, bench = written_log(SIZES)
+    batches = batches_of(disk, bench)
+    for name, at, _, _ in (batches[2], batches[-3]):
+        disk.damage(bench.folder / name, at + 70, b"!!!!")
+    lost = {base + i for _, _, _, base in (batches[2], batches[-3]) for i in (0, 1)}
+    steps = len(bench.reopen(whole := disk.after_process_kill()).disk.steps)  # type: ignore[attr-defined]
+    assert steps > 20
+    for number in range(1, steps + 1):
+        stopped = disk.after_process_kill()
+        stopped.hook = stop_at(number)
+        with pytest.raises(PowerLoss):
+            bench.reopen(stopped)
+        stopped.hook = None
+        for left in (
+            stopped.after_process_kill(),
+            stopped.after_power_loss(),
+            stopped.after_power_loss(Random(number)),
+        ):
+            again = bench.reopen(left)
+            assert [record.offset for record in again.records()] == [at for at in range(28) if at not in lost]
+            corrupt = [name for name in left.files(again.folder) if ".corrupt" in name]
+            assert len(corrupt) == 2
+            assert all(
+                left.read_bytes(again.folder / name) == whole.read_bytes(again.folder / name) for name in corrupt
+            )
 
 
 def test_flushed_records_that_vanished_leave_a_gap_at_the_end() -> None:

@@ -114,6 +114,8 @@ class TestAppend:
             log.append(b"", read_header(bytes(61)), 0)
         with pytest.raises(LogClosed):
             log.begin_flush()
+        with pytest.raises(LogClosed):
+            log.slice(0, 100, 1, at_least_one=True)
 
 
 class TestRolling:
@@ -306,6 +308,28 @@ class TestTrouble:
         again = bench.reopen(disk.after_power_loss())
         assert values(again) == expected
         assert len(again.log.segments[0].offsets) > 0
+
+    def test_too_many_open_files_pass_by_themselves(self) -> None:
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        bench.append(b"x" * 800)
+        disk.hook = fail_when("create", ".log", errno.EMFILE)
+        with pytest.raises(DiskFull, match="ulimit"):
+            bench.append(b"y" * 800)
+        disk.hook = None
+        bench.append(b"y" * 800)
+        assert len(values(bench)) == 2
+
+    def test_a_file_that_cannot_be_read_is_a_storage_failure_of_that_read(self, tmp_path: Path) -> None:
+        bench = LogBench(OsDisk(), root=tmp_path)
+        for _ in range(20):
+            bench.append(b"x" * 60)
+        bench = bench.reopen_cleanly()
+        (bench.folder / "00000000000000000000.log").rename(tmp_path / "elsewhere")
+        with pytest.raises(StorageFailed):
+            bench.log.slice(3, 100, 20, at_least_one=True)
+        bench.append(b"writing goes on")
+        bench.manager.stop()
 
 
 class TestFlush:

@@ -1,0 +1,77 @@
+"""Files that an interrupted change has left in a partition's folder, told by their endings.
+
+.tmp .cleaned .repairing    a file that was being written: removed
+.deleted                    a segment that was removed from the log: removed
+.repaired                   takes the place of a damaged segment, which is kept as .corrupt
+<base>-<next>.swap          takes the place of the segments from base up to next
+"""
+
+from pathlib import Path
+
+from headrace.runtime.disk import Disk
+from headrace.storage.files import (
+    CLEANED,
+    CORRUPT,
+    DELETED,
+    LOG,
+    OFFSET_INDEX,
+    REPAIRED,
+    REPAIRING,
+    SWAP,
+    TEMPORARY,
+    TIME_INDEX,
+    offset_name,
+    parse_offset,
+)
+
+
+def finish_interrupted_changes(disk: Disk, directory: Path) -> dict[str, int]:
+    """Finish or undo what was under way when the broker stopped; returns the files there are then, with their sizes."""
+    names = disk.files(directory)
+    changed = False
+    for name in names:
+        path = directory / name
+        if name.endswith((TEMPORARY, CLEANED, REPAIRING, DELETED)):
+            disk.unlink(path)
+        elif name.endswith(LOG + REPAIRED):
+            put_repaired(disk, path)
+        elif name.endswith(SWAP):
+            _put_swap(disk, path, names)
+        else:
+            continue
+        changed = True
+    if not changed:
+        return names
+    disk.sync_dir(directory)
+    return disk.files(directory)
+
+
+def put_repaired(disk: Disk, repaired: Path) -> None:
+    """Put a repaired file in the place of the damaged segment, which keeps its bytes under a name of its own.
+
+    May be interrupted and called again, as the other one: the file keeps its name until the place is free.
+    """
+    damaged = repaired.with_name(repaired.name.removesuffix(REPAIRED))
+    names = disk.files(repaired.parent)
+    if damaged.name in names:
+        kept, number = damaged.name + CORRUPT, 1
+        while kept in names:
+            number += 1
+            kept = f"{damaged.name}{CORRUPT}{number}"
+        disk.rename(damaged, damaged.with_name(kept))
+    for suffix in (OFFSET_INDEX, TIME_INDEX):
+        disk.unlink(damaged.with_suffix(suffix))
+    disk.rename(repaired, damaged)
+
+
+def _put_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:
+    """Put a compacted file in the place of the segments it was made from."""
+    base, upto = (int(part) for part in swap.name.removesuffix(SWAP).split("-"))
+    for name in names:
+        replaced = parse_offset(name, LOG)
+        if replaced is None or not base <= replaced < upto:
+            continue
+        for suffix in (OFFSET_INDEX, TIME_INDEX, LOG):
+            disk.unlink(swap.with_name(offset_name(replaced, suffix)))
+    disk.sync_dir(swap.parent)
+    disk.rename(swap, swap.with_name(offset_name(base, LOG)))
