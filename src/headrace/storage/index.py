@@ -51,8 +51,9 @@ class SparseIndex:
 
     def append(self, key: int, value: int) -> None:
         """Add an entry behind the last one; writes a page to the file when one is full."""
-        self._keys.append(key)
+        # In this order, for a search in another thread: a key that it finds has its value.
         self._values.append(value)
+        self._keys.append(key)
         if len(self._keys) >= _PAGE_ENTRIES and not len(self) % _PAGE_ENTRIES:
             self.store()
 
@@ -77,6 +78,22 @@ class SparseIndex:
         self._keys, self._values = array("q"), array("q")
         self._page = (-1, b"")
         return True
+
+    def withdraw(self) -> None:
+        """Keep every entry in memory and remove the file, which nobody is to take for the whole index later."""
+        stored, size = self._stored, self._entry.size
+        if stored:
+            try:
+                data = self._files.get(self.path).read(0, stored * size)
+            except OSError:
+                data = b""
+            entries = list(self._entry.iter_unpack(data[: len(data) // size * size]))
+            keys, values = array("q", (key for key, _ in entries)), array("q", (value for _, value in entries))
+            self._keys, self._values = keys + self._keys, values + self._values
+            self._stored = 0
+            self._page = (-1, b"")
+        self._files.forget(self.path)
+        self._files.disk.unlink(self.path)
 
     def floor(self, key: int) -> Entry | None:
         """The last entry whose key is not above `key`."""

@@ -114,11 +114,12 @@ class Segment:
         self.writer = None
 
     def store_indexes(self) -> bool:
-        """Write the indexes to their files. Where there is no room they are removed: opening the log makes new ones."""
+        """Write the indexes to their files. Where there is no room the files are removed: opening the log makes new
+        ones, and until then they are in memory."""
         if self.offsets.store() and self.times.store():
             return True
         for index in (self.offsets, self.times):
-            self._files.disk.unlink(index.path)
+            index.withdraw()
         return False
 
     def sync_indexes(self) -> None:

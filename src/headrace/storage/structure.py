@@ -178,8 +178,11 @@ class LogStructure:
             return
         base = self.end_offset if base_offset is None else base_offset
         new = self._create_segment(base)
-        old.add_newest_time()
-        old.store_indexes()
+        try:
+            old.add_newest_time()
+            old.store_indexes()
+        except OSError as error:
+            raise storage_error(error, f"closing {old.path}") from error
         old.next_offset = base
         self._unsynced.append(old)
         self._new_snapshots.append((base, self.producers.to_snapshot(base)))

@@ -331,6 +331,25 @@ class TestTrouble:
         bench.append(b"writing goes on")
         bench.manager.stop()
 
+    @pytest.mark.parametrize("index", [".index", ".timeindex"])
+    def test_no_room_for_the_rest_of_an_index_keeps_closed_segments_readable(self, index: str) -> None:
+        """What was in the file of an index before must not get lost when the file goes."""
+        disk = ModelDisk()
+        bench = LogBench(disk, settings=replace(SMALL, segment_bytes=80_000, index_interval_bytes=1))
+        while len(bench.log.segments) == 1:
+            if len(bench.log.active.offsets) == 600:
+                # One page of the index is in its file, the rest in memory.
+                disk.hook = fail_when("write", index, errno.ENOSPC)
+            bench.append(b"%d" % bench.log.end_offset, timestamp=bench.log.end_offset)
+        disk.hook = None
+        bench.flush()
+        end = bench.log.end_offset
+        for offset in (0, 5, 300, 599, 700, end - 2):
+            assert [r.offset for r in bench.records(offset)] == list(range(offset, end))
+            assert bench.log.offset_for_time(offset, end) == (offset, offset, 0)
+        again = bench.reopen(disk.after_power_loss())
+        assert [r.offset for r in again.records()] == list(range(end))
+
 
 class TestFlush:
     def test_covers_what_was_there_when_it_began(self) -> None:
