@@ -184,7 +184,10 @@ class Cleaner:
         if below <= log.segments[0].base_offset:
             return 0
         if below >= log.end_offset:
-            log.roll()
+            try:
+                log.roll()
+            except DiskFull as error:
+                _log.warning("the last segment of %s stays for now: %s", log.directory.name, error)
         removed = 0
         # One at a time: each waits for the disk a little, and others may run in between.
         for segment in log.segments[:-1]:
@@ -208,7 +211,11 @@ class Cleaner:
             if not log.settings.compacts or log.is_closed or log.failure is not None or log in self._busy:
                 continue
             self._roll_if_overdue(log, now_ms)
-            urgency = await self._urgency(log, now_ms)
+            try:
+                urgency = await self._urgency(log, now_ms)
+            except Exception as error:
+                self._went_wrong(log, error)
+                continue
             if urgency is not None and (best is None or urgency > best[0]):
                 best = urgency, log
         return None if best is None or best[1] in self._busy else await self.compact(best[1])
@@ -221,22 +228,26 @@ class Cleaner:
         self._busy.add(log)
         try:
             return await self._compact(log)
-        except (CleaningStopped, LogClosed):
-            pass
-        except FileNotFoundError as error:
-            # Records were deleted, or the log was, while it was read. If there is more to it, the next try shows that.
-            _log.info("compaction of %s was cut short: %s", log.directory.name, error)
         except Exception as error:
-            if is_disk_full(error) or isinstance(error, DiskFull):
-                _log.warning("there is no room to compact %s now", log.directory.name)
-            elif not log.is_closed:
-                is_expected = isinstance(error, HeadraceError | OSError)
-                _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error,
-                           exc_info=None if is_expected else error)  # fmt: skip
-                self._states.setdefault(log, _State(log.start_offset)).trouble = str(error)
+            self._went_wrong(log, error)
         finally:
             self._busy.discard(log)
         return None
+
+    def _went_wrong(self, log: Log, error: Exception) -> None:
+        """Say so, and leave a log alone that cannot be compacted."""
+        if isinstance(error, CleaningStopped | LogClosed):
+            return
+        if isinstance(error, FileNotFoundError):
+            # Records were deleted, or the log was, while it was read. If there is more to it, the next try shows that.
+            _log.info("compaction of %s was cut short: %s", log.directory.name, error)
+        elif is_disk_full(error) or isinstance(error, DiskFull):
+            _log.warning("there is no room to compact %s now", log.directory.name)
+        elif not log.is_closed:
+            is_expected = isinstance(error, HeadraceError | OSError)
+            _log.error("%s cannot be compacted and is left as it is: %s", log.directory, error,
+                       exc_info=None if is_expected else error)  # fmt: skip
+            self._states.setdefault(log, _State(log.start_offset)).trouble = str(error)
 
     async def _urgency(self, log: Log, now_ms: int) -> float | None:
         """How much a log needs compaction; None if it does not, 2 if it must not wait any longer."""

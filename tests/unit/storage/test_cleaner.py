@@ -1,6 +1,7 @@
 """Retention and compaction on real logs, on a disk in memory or a real one."""
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -300,6 +301,33 @@ def test_a_damaged_log_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("what_is_wrong", ["damaged", "gone"])
+def test_a_log_whose_need_cannot_be_told_does_not_keep_the_others_from_being_compacted(what_is_wrong: str) -> None:
+    """It may be deleted just then. The task that asks must not end with it: no log would ever be compacted again."""
+    disk = ModelDisk()
+    benches = []
+    for folder in (Path("/data/broken-0"), Path("/data/prices-0")):
+        disk.make_dir(folder)
+        bench = Bench(replace(COMPACT, max_compaction_lag_ms=DAY), disk, folder)
+        for number in range(30):
+            bench.put(("key", f"value-{number}"))
+        bench.roll()
+        bench.reopen()
+        benches.append(bench)
+    broken, sound = benches
+    path = broken.log.segments[0].path
+    if what_is_wrong == "gone":
+        disk.unlink(path)
+    else:
+        disk.damage(path, 16, b"\7")
+    broken.log.segments[0].forget_files()
+    broken.log.segments[0].first_timestamp = None
+    cleaner = Cleaner(lambda: [broken.log, sound.log], clock=sound.clock, run=inline)
+    assert drive(cleaner.compact_dirtiest()) is not None
+    assert [value for _, _, value in sound.items()] == ["value-29"]
+    assert drive(cleaner.compact_dirtiest()) is None
+
+
 def test_a_full_disk_only_puts_compaction_off() -> None:
     bench = Bench()
     for number in range(30):
@@ -393,6 +421,25 @@ def test_a_lone_active_segment_past_retention_goes_too() -> None:
     assert bench.items() == [(1, "b", "2")]
     bench.reopen()
     assert bench.items() == [(1, "b", "2")]
+
+
+def test_what_is_closed_goes_even_where_there_is_no_room_to_close_the_active_segment() -> None:
+    """Else a full disk would stay full."""
+    bench = Bench(replace(DELETE, retention_ms=DAY))
+    for number in range(30):
+        bench.put(("key", f"value-{number}"))
+    bench.flush()
+    closed = len(bench.log.segments) - 1
+    bench.clock.advance(2 * DAY)
+
+    def hook(step: str, path: Path) -> None:
+        if step == "create":
+            raise OSError(errno.ENOSPC, "played")
+
+    assert isinstance(bench.disk, ModelDisk)
+    bench.disk.hook = hook
+    assert bench.retain() == closed > 0
+    assert len(bench.log.segments) == 1
 
 
 def test_retention_by_size() -> None:
