@@ -8,7 +8,6 @@ import asyncio
 import logging
 import random
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
@@ -30,6 +29,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.expiries import Expiries
+from headrace.runtime.process import tune_process
 from headrace.storage.cleaner import Cleaner
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.sqlite"
 _SWEEP_EVERY_S = 0.1
-_THREAD_SWITCH_S = 0.0005
-"""How long a worker thread may keep the event loop from running: Python's own 5 ms would be seen by clients."""
 _SESSION_ID_MAX = 2**31 - 1
 
 
@@ -164,7 +162,7 @@ class BrokerApp:
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called when clients can connect."""
-    sys.setswitchinterval(_THREAD_SWITCH_S)
+    tune_process()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from headrace.kafka.budget import RequestBudget
 from headrace.kafka.dispatch import APIS, Answer, Context, NoAnswer, Peer, Raw, route
 from headrace.kafka.handlers.api_versions import unsupported_version_answer
+from headrace.kafka.outbox import Outbox, Part
 from headrace.kafka.services import Services
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import (
@@ -44,7 +45,7 @@ class Slot:
     __slots__ = ("buffers", "deferred", "size")
 
     def __init__(self) -> None:
-        self.buffers: Sequence[Buffer] | None = None
+        self.buffers: Sequence[Part] | None = None
         self.deferred: Deferred[Answer] | None = None
         self.size = 0
 
@@ -80,9 +81,9 @@ class Connection(asyncio.BufferedProtocol):
         "_is_read_paused",
         "_is_send_due",
         "_is_serving_one",
-        "_is_write_paused",
         "_out",
         "_out_bytes",
+        "_outbox",
         "_peer",
         "_queue",
         "_reserved_bytes",
@@ -98,14 +99,14 @@ class Connection(asyncio.BufferedProtocol):
         self._queue: deque[Frame] = deque()
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
+        self._outbox: Outbox | None = None
         self._peer: Peer | None = None
         self._reserved_bytes = 0
         self._held_bytes = 0
-        self._out: list[Buffer] = []
+        self._out: list[Part] = []
         self._out_bytes = 0
         self._is_send_due = False
         self._is_serving_one = False
-        self._is_write_paused = False
         self._is_read_paused = False
         self._waits_for_budget = False
         self._is_draining = False
@@ -115,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
+        self._outbox = Outbox(stream, self._pump)
         self.last_read_ms = self._host.now_ms()
         self._peer = self._host.opened(self, stream)
         if self._peer is None:
@@ -122,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._outbox is not None:
+            self._outbox.abandon()
         self._host.closed(self)
         self._queue.clear()
         self._host.budget.give_back(self._reserved_bytes)
@@ -130,14 +134,6 @@ class Connection(asyncio.BufferedProtocol):
         for slot in slots:
             if slot.deferred is not None:
                 slot.deferred.hurry()
-
-    def pause_writing(self) -> None:
-        self._is_write_paused = True
-        self._regulate()
-
-    def resume_writing(self) -> None:
-        self._is_write_paused = False
-        self._pump()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.window() if self._frames.wants_window else self._host.scratch
@@ -168,11 +164,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Nothing is being received, handled or answered."""
-        return not (self._queue or self._slots or self._out or self._is_serving_one or self._frames.is_inside_frame)
+        return not (self._queue or self._is_serving_one or self._frames.is_inside_frame or self.has_unanswered)
 
     @property
     def has_unanswered(self) -> bool:
-        return bool(self._slots or self._out)
+        """Whether there are requests without an answer, or answers that are not with the client yet."""
+        return bool(self._slots or self._out or (self._outbox is not None and self._outbox.pending_bytes))
 
     @property
     def is_stalled(self) -> bool:
@@ -192,9 +189,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             if self._peer is not None:
                 log.info("closed the connection of %s: it %s", self._peer.address, reason)
-            self._send()
-            self._transport.close()
             self._queue.clear()
+            self._send()
+            if self._outbox is not None:
+                self._outbox.close_when_empty()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -217,15 +215,17 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
                 return
         self._regulate()
+        if self._is_draining and not self.has_unanswered:
+            self._host.drained()
 
     def _may_handle(self) -> bool:
         return (
             not self._is_serving_one
-            and not self._is_write_paused
             and not self._is_draining
             and len(self._slots) < self._host.max_in_flight
             and self._held_bytes < _HELD_ANSWERS_MAX_BYTES
-            and self._transport is not None
+            and self._outbox is not None
+            and not self._outbox.is_full
         )
 
     def _handle(self, frame: Frame) -> None:
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- answers
 
-    def _answer(self, slot: Slot, buffers: Sequence[Buffer]) -> None:
+    def _answer(self, slot: Slot, buffers: Sequence[Part]) -> None:
         """Put an answer into its place and send whatever is next in order."""
         slot.buffers = buffers
         slots = self._slots
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             size = sum(map(len, ready))
             self._out_bytes += size
             if size < _JOIN_BELOW_BYTES:
-                out.append(_LENGTH.pack(size) + b"".join(ready))
+                out.append(_LENGTH.pack(size) + b"".join(cast(Sequence[Buffer], ready)))
             else:
                 out.append(_LENGTH.pack(size))
                 out.extend(ready)
@@ -300,11 +300,11 @@ class Connection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
-        """Give what was answered in this turn of the loop to the transport: one system call serves many answers."""
+        """Send what was answered in this turn of the loop: one system call serves many answers."""
         self._is_send_due = False
         out, self._out, self._out_bytes = self._out, [], 0
-        if out and self._transport is not None:
-            self._transport.writelines(out)
+        if out and self._outbox is not None and self._transport is not None:
+            self._outbox.send(out)
         if self._is_draining and not self._slots:
             self._host.drained()
 
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frames.release(frame)
 
 
-def _encode(context: Context, answer: Answer) -> Sequence[Buffer]:
+def _encode(context: Context, answer: Answer) -> Sequence[Part]:
     if isinstance(answer, Raw):
         return answer.buffers
     if isinstance(answer, NoAnswer):

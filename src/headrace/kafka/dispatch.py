@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from headrace.kafka.outbox import Part
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, is_flexible, read_request, response_schema
 from headrace.protocol.framing import Frame
 from headrace.runtime.deferred import Deferred
-from headrace.runtime.disk import Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A response written by hand: everything after the frame's length, as buffers that are sent as they are."""
 
-    buffers: Sequence[Buffer]
+    buffers: Sequence[Part]
 
 
 class NoAnswer:

@@ -9,12 +9,10 @@ Layouts (a name in brackets says from which version on; compact encodings and ta
                                preferred replica (11), records, tags]]
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
-
-Buffer = bytes | bytearray | memoryview
 
 PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_IDS_FROM = 13
@@ -51,7 +49,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of aborted transactions in range; None where the reader did not ask."""
-    records: Sequence[Buffer] = ()
+    records: Sequence[Sized] = ()
+    """What is sent as the records, in order: only its length matters here."""
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's history parts from the log's; from v12 on."""
 
@@ -133,10 +132,10 @@ def fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
-) -> list[Buffer]:
-    """The whole response after the frame length, as buffers: the records are sent from where they were read to."""
+) -> list[Any]:
+    """The whole response after the frame length, as parts: bytes, and the records as they were given."""
     flexible = version >= FETCH_FLEXIBLE_FROM
-    buffers: list[Buffer] = []
+    buffers: list[Any] = []
     run = bytearray(head)
     if version >= 7:
         run += _FETCH_HEAD.pack(throttle_ms, error_code, session_id)

@@ -14,6 +14,9 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 
+_PROBE_EVERY_BYTES = 64 * 1024
+
+
 class DiskFile(Protocol):
     """An open file that is appended to, read at positions, synced and truncated.
 
@@ -36,6 +39,14 @@ class DiskFile(Protocol):
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
         """As `read` but only if the page cache has them all: None means ask again from a worker thread."""
+        ...
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """Whether the page cache seems to have all of these bytes: sending them will not wait for the device."""
+        ...
+
+    def send_to(self, socket_fd: int, position: int, length: int) -> int:
+        """Send bytes to a non-blocking socket without reading them; how many it took. `BlockingIOError` if none."""
         ...
 
     def sync_data(self) -> None: ...
@@ -130,6 +141,19 @@ class OsFile:
         except OSError:
             return None
         return memoryview(buffer) if got == length else None
+
+    def is_cached(self, position: int, length: int) -> bool:
+        probe = bytearray(1)
+        try:
+            for at in (*range(position, position + length, _PROBE_EVERY_BYTES), position + length - 1):
+                if not os.preadv(self._fd, [probe], at, os.RWF_NOWAIT):
+                    return False
+        except OSError:
+            return False
+        return True
+
+    def send_to(self, socket_fd: int, position: int, length: int) -> int:
+        return os.sendfile(socket_fd, self._fd, position, length)
 
     def sync_data(self) -> None:
         os.fdatasync(self._fd)

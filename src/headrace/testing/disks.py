@@ -79,6 +79,12 @@ class ModelFile:
         data = self.read(position, length)
         return data if len(data) == length else None
 
+    def is_cached(self, position: int, length: int) -> bool:
+        return True
+
+    def send_to(self, socket_fd: int, position: int, length: int) -> int:
+        return os.write(socket_fd, self.read(position, length))
+
     def sync_data(self) -> None:
         self._disk.step("sync", self.path)
         self._inode.sync()
@@ -320,6 +326,12 @@ class FaultyFile:
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
         return self._file.read_cached(position, length)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        return self._file.is_cached(position, length)
+
+    def send_to(self, socket_fd: int, position: int, length: int) -> int:
+        return self._file.send_to(socket_fd, position, length)
 
     def sync_data(self) -> None:
         self._disk.ask("sync", self.path)

@@ -21,6 +21,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import Answer, Context, Raw, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import NO_SESSION, PartitionKey, Plan, Wanted
+from headrace.kafka.outbox import FileRange, Part
 from headrace.model.errors import HeadraceError, StorageFailed
 from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition, TopicKey, fetch_response
@@ -33,6 +34,7 @@ from headrace.storage.log import Slice
 KEY = 1
 READ_COMMITTED = 1
 _ZERO_ID = UUID(int=0)
+_SEND_FILE_FROM_BYTES = 32 * 1024
 
 
 class Found(NamedTuple):
@@ -192,7 +194,7 @@ class _Fetch:
             if item.slice is None:
                 parts.append(item.part)
                 continue
-            data = item.slice.file.read_cached(item.slice.position, item.slice.length)
+            data = _without_waiting(item.slice)
             if data is None:
                 return self._read_in_worker(found)
             parts.append(item.part._replace(records=(data,)))
@@ -220,6 +222,13 @@ class _Fetch:
             if self._plan.is_incremental:
                 told = news
         return _answer(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
+
+
+def _without_waiting(cut: Slice) -> Part | None:
+    """The bytes if the page cache has them: small ones copied, large ones as a range to be sent from there."""
+    if cut.length < _SEND_FILE_FROM_BYTES:
+        return cut.file.read_cached(cut.position, cut.length)
+    return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
 
 
 def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition]:
