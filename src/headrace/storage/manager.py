@@ -142,6 +142,9 @@ class LogManager:
         if log is None:
             exists = str(partition) in self._disk.folders(self.data_dir.path)
             log = self._logs[partition] = self._open(partition, topic_id, settings, exists=exists)
+            if self._failure is not None:
+                # The directory failed meanwhile, without this log being known.
+                log.fail(self._failure)
         return log
 
     def _open(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, *, exists: bool) -> Log:
@@ -233,7 +236,10 @@ class LogManager:
         while True:
             await asyncio.sleep(interval_s)
             for log in list(self._logs.values()):
-                await asyncio.to_thread(log.purge_deleted)
+                try:
+                    await asyncio.to_thread(log.purge_deleted)
+                except OSError as error:
+                    _log.warning("a deleted segment of %s cannot be removed now: %s", log.directory, error)
                 log.expire_producers(self.producer_expiry_ms)
             try:
                 await asyncio.to_thread(self.write_checkpoints)
@@ -248,7 +254,7 @@ class LogManager:
             return
         self._failure = error
         _log.critical("%s takes no more writes until the broker is restarted: %s", self.data_dir.path, error)
-        for log in self._logs.values():
+        for log in list(self._logs.values()):
             log.fail(error)
         if self._on_failed is not None:
             self._on_failed(error)
@@ -268,11 +274,16 @@ class LogManager:
         with ThreadPoolExecutor(_OPENERS, thread_name_prefix="close") as pool:
             clean = all(list(pool.map(close_one, list(self._logs.values())))) and clean
         self._removals.shutdown(wait=True)
-        if self._failure is None:
-            self.write_checkpoints()
-            if clean:
-                self._disk.write_atomic(self.data_dir.path / CLEAN_STOP, b'{"version":0}')
-        self.data_dir.release()
+        try:
+            if self._failure is None:
+                self.write_checkpoints()
+                if clean:
+                    self._disk.write_atomic(self.data_dir.path / CLEAN_STOP, b'{"version":0}')
+        except OSError as error:
+            # Nothing is lost: the next start checks what the checkpoints would have vouched for.
+            _log.error("the checkpoints of %s were not written: %s", self.data_dir.path, error)
+        finally:
+            self.data_dir.release()
 
 
 def _handles_for_reading() -> int:

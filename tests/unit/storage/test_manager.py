@@ -1,4 +1,6 @@
+import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -208,3 +210,68 @@ def test_checkpoints_are_kafkas() -> None:
     assert disk.read_bytes(ROOT / "log-start-offset-checkpoint") == b"0\n1\nb 0 2\n"
     metadata = disk.read_bytes(ROOT / "b-0" / "partition.metadata")
     assert metadata == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+
+
+def test_a_file_that_cannot_be_removed_does_not_end_the_work_in_the_background(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        disk = ModelDisk()
+        logs = manager(disk)
+        logs.open_logs(wanted("a"))
+        log = logs.logs[partition("a")]
+        log.settings = replace(log.settings, file_delete_delay_ms=0)
+        log.append(BATCH, HEADER, 0)
+        log.roll()
+        log.remove_segments_below(1)
+        written = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hook(step: str, path: Path) -> None:
+            if step == "unlink" and path.name.endswith(".deleted"):
+                raise OSError(errno.EIO, "played")
+            if step == "rename" and "recovery-point" in path.name:
+                loop.call_soon_threadsafe(written.set)
+
+        disk.hook = hook
+        task = asyncio.create_task(logs.run_periodically(0.001))
+        await asyncio.wait_for(written.wait(), 10)
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(test())
+    assert "cannot be removed" in caplog.text
+
+
+def test_a_stop_without_room_for_the_checkpoints_is_not_a_clean_one(caplog: pytest.LogCaptureFixture) -> None:
+    disk = ModelDisk()
+    logs = manager(disk)
+    logs.open_logs(wanted("a"))
+    logs.logs[partition("a")].append(BATCH, HEADER, 0)
+
+    def hook(step: str, path: Path) -> None:
+        if step == "write" and path.parent == ROOT:
+            raise OSError(errno.ENOSPC, "played")
+
+    disk.hook = hook
+    logs.stop()
+    assert "were not written" in caplog.text
+    disk.hook = None
+    again = manager(disk.after_power_loss())
+    assert not again.was_clean
+    again.open_logs(wanted("a"))
+    assert again.logs[partition("a")].end_offset == 1
+
+
+def test_a_log_made_while_the_directory_fails_refuses_too() -> None:
+    disk = ModelDisk()
+    logs = manager(disk)
+    failing = StorageFailed("played")
+
+    def hook(step: str, path: Path) -> None:
+        if step == "create" and path.name.endswith(".log"):
+            logs.fail(failing)
+
+    disk.hook = hook
+    log = logs.create_log(partition("a"), ONE, TopicSettings())
+    assert log.failure is failing
