@@ -24,6 +24,9 @@ _I32 = Struct(">i")
 _I64 = Struct(">q")
 _PRODUCED = Struct(">ihqqq")
 _PRODUCED_V2 = Struct(">ihqq")
+_NO_ERRORS = b"\x00\x00\x00\x00\xff\xff"
+_NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
+"""No record errors, no message, no tags."""
 _FETCHED = Struct(">ihqqq")
 _FETCHED_V4 = Struct(">ihqq")
 _FETCH_HEAD = Struct(">ihi")
@@ -99,26 +102,31 @@ def produce_response(
     for topic, partitions in topics:
         out.append(_topic_key(topic, flexible=flexible))
         out.append(_count(len(partitions), flexible=flexible))
-        for part in partitions:
-            if version >= 5:
-                out.append(_PRODUCED.pack(*part[:5]))
-            elif version >= 2:
-                out.append(_PRODUCED_V2.pack(*part[:4]))
-            else:
-                out.append(_PRODUCED_V2.pack(*part[:4])[:14])
-            if version >= 8:
-                out.append(_count(len(part.record_errors), flexible=flexible))
-                for index, message in part.record_errors:
-                    out.append(_I32.pack(index) + _nullable_string(message, flexible=flexible))
-                    if flexible:
-                        out.append(b"\x00")
-                out.append(_nullable_string(part.error_message, flexible=flexible))
-            if flexible:
-                out.append(b"\x00")
+        out.extend(_produced(version, part, flexible=flexible) for part in partitions)
         if flexible:
             out.append(b"\x00")
     if version >= 1:
         out.append(_I32.pack(throttle_ms))
+    if flexible:
+        out.append(b"\x00")
+    return b"".join(out)
+
+
+def _produced(version: int, part: ProducedPartition, *, flexible: bool) -> bytes:
+    if version < 5:
+        written = _PRODUCED_V2.pack(*part[:4])
+        return written if version >= 2 else written[:14]
+    written = _PRODUCED.pack(*part[:5])
+    if version < 8:
+        return written
+    if not part.error_code:
+        return written + (_NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS)
+    out = [written, _count(len(part.record_errors), flexible=flexible)]
+    for index, message in part.record_errors:
+        out.append(_I32.pack(index) + _nullable_string(message, flexible=flexible))
+        if flexible:
+            out.append(b"\x00")
+    out.append(_nullable_string(part.error_message, flexible=flexible))
     if flexible:
         out.append(b"\x00")
     return b"".join(out)
