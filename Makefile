@@ -42,8 +42,9 @@ bench: install ## Measure against the physical limit and against other brokers (
 	$(BIN)/pip install -q -r bench/requirements.txt -c constraints.txt
 	$(BIN)/python bench/run.py $(ARGS)
 
-interop: install packages ## Run every client library against a real broker process (needs npm for KafkaJS)
+interop: install packages ## Run every client library against a real broker process (Java, Maven and npm for some)
 	$(BIN)/python -m pytest tests/interop $(ARGS)
+	$(BIN)/python interop/java/run.py
 
 faults: install ## Kill, tear and fill the disk at every step, with many more examples than in make test
 	$(BIN)/python -m pytest tests/property $(wildcard tests/faults) --hypothesis-profile=long $(ARGS)

@@ -1,0 +1,85 @@
+"""Apache Kafka's jars from Maven, and its command-line tools as processes of their own."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+CACHE_DIR = ROOT / ".cache" / "kafka-tools"
+
+# The tools live for a second: a JVM that is quick to start beats one that compiles well.
+_JVM = ("-Xmx256m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_TIMEOUT_S = 90.0
+
+
+class Unavailable(Exception):
+    """Kafka's tools cannot be run here; the message is one sentence that says what is missing."""
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n{self.out}{self.err}".rstrip()
+
+
+class Java:
+    """Runs Java programs with Kafka's jars at hand."""
+
+    def __init__(self, libs: Path) -> None:
+        self.libs = libs
+
+    @property
+    def version(self) -> str:
+        (jar,) = self.libs.glob("kafka-clients-*.jar")
+        return jar.stem.removeprefix("kafka-clients-")
+
+    def command(self, program: str | Path, *arguments: str) -> list[str]:
+        """`program` is a main class or a Java source file."""
+        return ["java", *_JVM, "-cp", f"{HERE}:{self.libs}/*", str(program), *arguments]
+
+    def run(self, program: str | Path, *arguments: str, stdin: str = "") -> Ran:
+        done = subprocess.run(
+            self.command(program, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def java() -> Java:
+    """Java with Kafka's jars, which Maven fetches into the cache the first time."""
+    if shutil.which("java") is None:
+        raise Unavailable("Java is not installed (Debian: default-jdk-headless)")
+    modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
+    if "jdk.compiler" not in modules:
+        raise Unavailable("Java is installed without its compiler (Debian: default-jdk-headless)")
+    return Java(_libraries())
+
+
+def _libraries() -> Path:
+    libs, pom, done = CACHE_DIR / "libs", HERE / "pom.xml", CACHE_DIR / "pom.xml"
+    if done.exists() and done.read_text() == pom.read_text():
+        return libs
+    if shutil.which("mvn") is None:
+        raise Unavailable("Maven is not installed (Debian: maven), so Kafka's tools cannot be fetched")
+    print("fetching Apache Kafka's tools with Maven (once)", flush=True)
+    shutil.rmtree(libs, ignore_errors=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    fetched = subprocess.run(command, capture_output=True, text=True, check=False)
+    if fetched.returncode:
+        errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
+        raise Unavailable(f"Maven could not fetch Kafka's tools: {errors[0]}")
+    shutil.copy(pom, done)
+    return libs

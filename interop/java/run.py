@@ -1,0 +1,45 @@
+"""Apache Kafka's Java clients and command-line tools against a real `headrace serve` process.
+
+    python interop/java/run.py
+
+One line for each check, a summary, and an exit code of 1 if one failed. Without Java or Maven it says so and ends well.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from apache import Unavailable, java
+from clients import check_clients, check_restarts
+from report import Report
+from storage import check_storage
+from tools import check_tools
+
+from headrace.testing.process import BrokerProcess
+
+# Small segments and a dense index, so that there is something to roll and to look up.
+_SETTINGS = {"log.segment.bytes": 4 * 1024 * 1024, "log.index.interval.bytes": 4096}
+_DUMPED = {"load-idempotent": "none", "load-gzip": "gzip", "load-snappy": "snappy", "load-lz4": "lz4"}
+
+
+def main() -> int:
+    try:
+        kafka = java()
+    except Unavailable as reason:
+        print(f"Kafka's Java clients are not checked: {reason}.")
+        return 0
+    report = Report()
+    print(f"Apache Kafka {kafka.version} clients and tools against headrace serve", flush=True)
+    with tempfile.TemporaryDirectory(prefix="headrace-java-") as scratch:
+        with BrokerProcess(Path(scratch) / "data", settings=_SETTINGS) as broker:
+            check_clients(report, kafka, broker.bootstrap)
+            check_restarts(report, kafka, broker)
+            check_tools(report, kafka, broker, Path(scratch))
+            broker.terminate()
+        check_storage(report, kafka, broker.data_dir, _DUMPED)
+    print(report.summary(), flush=True)
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""Kafka's command-line tools against a running broker, as an operator would use them."""
+
+import json
+import re
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from apache import Java, Ran
+from report import Report, expect
+
+from headrace.testing.process import BrokerProcess
+
+_TOOLS = "org.apache.kafka.tools"
+_LEADS_ITSELF = re.compile(r"Partition: (\d+)\s+Leader: 0\s+Replicas: 0\s+Isr: 0\b")
+
+
+class Tools:
+    """The tools, each with the address of the broker filled in."""
+
+    def __init__(self, java: Java, bootstrap: str) -> None:
+        self._java = java
+        self._bootstrap = bootstrap
+
+    def run(self, main: str, *arguments: str, stdin: str = "") -> Ran:
+        return self._java.run(main, "--bootstrap-server", self._bootstrap, *arguments, stdin=stdin)
+
+    def ok(self, main: str, *arguments: str, stdin: str = "") -> Ran:
+        ran = self.run(main, *arguments, stdin=stdin)
+        expect(ran.code == 0, ran)
+        return ran
+
+    def refused(self, error: str, main: str, *arguments: str) -> Ran:
+        """It must end with an error that names this exception of Kafka's."""
+        ran = self.run(main, *arguments)
+        expect(ran.code != 0 and error in ran.out + ran.err, ran)
+        return ran
+
+    def cluster(self, verb: str) -> Ran:
+        """ClusterTool takes its verb before the address."""
+        return self._java.run(f"{_TOOLS}.ClusterTool", verb, "--bootstrap-server", self._bootstrap)
+
+    def topics(self, *arguments: str) -> Ran:
+        return self.ok(f"{_TOOLS}.TopicCommand", *arguments)
+
+    def topics_refused(self, error: str, *arguments: str) -> Ran:
+        return self.refused(error, f"{_TOOLS}.TopicCommand", *arguments)
+
+    def configs(self, *arguments: str) -> Ran:
+        return self.ok("kafka.admin.ConfigCommand", *arguments)
+
+    def configs_refused(self, error: str, *arguments: str) -> Ran:
+        return self.refused(error, "kafka.admin.ConfigCommand", *arguments)
+
+    def offsets(self, *arguments: str) -> dict[str, dict[int, int]]:
+        """Topic -> partition -> offset, as GetOffsetShell prints them."""
+        ran = self.ok(f"{_TOOLS}.GetOffsetShell", *arguments)
+        found: dict[str, dict[int, int]] = defaultdict(dict)
+        for line in ran.lines:
+            topic, partition, offset = line.rsplit(":", 2)
+            found[topic][int(partition)] = int(offset)
+        return dict(found)
+
+    def consume(self, topic: str, *arguments: str, partition: int = 0) -> list[str]:
+        """What the console consumer prints of one partition, without a group."""
+        which = ("--topic", topic, "--partition", str(partition))
+        return self.ok(f"{_TOOLS}.consumer.ConsoleConsumer", *which, *arguments).lines
+
+    def produce(self, topic: str, text: str, *arguments: str) -> None:
+        ran = self.ok(f"{_TOOLS}.ConsoleProducer", "--topic", topic, *arguments, stdin=text)
+        expect("ERROR" not in ran.err, ran)
+
+    def load(self, topic: str, count: int, **properties: str) -> None:
+        """`count` records of 1,000 bytes with ProducerPerformance, which takes the address as a property."""
+        given = [f"bootstrap.servers={self._bootstrap}"]
+        given += [f"{name.replace('_', '.')}={value}" for name, value in properties.items()]
+        size = ("--num-records", str(count), "--record-size", "1000", "--throughput", "-1")
+        ran = self._java.run(f"{_TOOLS}.ProducerPerformance", "--topic", topic, *size, "--producer-props", *given)
+        expect(ran.code == 0 and f"{count} records sent" in ran.out and "Exception" not in ran.out + ran.err, ran)
+
+
+def check_tools(report: Report, java: Java, broker: BrokerProcess, scratch: Path) -> None:
+    tools = Tools(java, broker.bootstrap)
+    _check_cluster(report, tools, broker)
+    _check_topics(report, tools)
+    _check_configs(report, tools)
+    _check_load(report, tools)
+    _check_console(report, tools)
+    _check_offsets(report, tools)
+    _check_records(report, tools, scratch)
+    _check_log_dirs(report, tools, broker)
+
+
+def _check_cluster(report: Report, tools: Tools, broker: BrokerProcess) -> None:
+    with report.check("BrokerApiVersionsCommand finds the APIs of a Kafka 4.1 broker"):
+        out = tools.ok(f"{_TOOLS}.BrokerApiVersionsCommand").out
+        expect(f"{broker.bootstrap} (id: 0 rack: null isFenced: false)" in out, out)
+        for api in (
+            "Produce(0): 0 to 13 [usable: 13]",
+            "Fetch(1): 4 to 18 [usable: 18]",
+            "DescribeTopicPartitions(75)",
+        ):
+            expect(api in out, out)
+    with report.check("ClusterTool shows the cluster's id and its one endpoint"):
+        told = tools.cluster("cluster-id")
+        expect(re.search(r"Cluster ID: \S{22}\n", told.out) is not None, told)
+        listed = tools.cluster("list-endpoints")
+        expect(
+            re.search(rf"0\s+127\.0\.0\.1\s+{broker.port}\s+null\s+unfenced\s+broker", listed.out) is not None, listed
+        )
+
+
+def _check_topics(report: Report, tools: Tools) -> None:
+    with report.check("TopicCommand --create with partitions and settings"):
+        ran = tools.topics(
+            "--create", "--topic", "admin", "--partitions", "3", "--replication-factor", "1",
+            "--config", "retention.ms=3600000", "--config", "cleanup.policy=compact",
+        )  # fmt: skip
+        expect("Created topic admin." in ran.out, ran)
+    with report.check("TopicCommand --create refuses a name that is taken, and --if-not-exists does not"):
+        tools.topics_refused("TopicExistsException", "--create", "--topic", "admin")
+        tools.topics("--create", "--if-not-exists", "--topic", "admin")
+    with report.check("TopicCommand --create refuses two replicas on one broker, and characters that no name has"):
+        create = ("--create", "--topic")
+        tools.topics_refused("InvalidReplicationFactorException", *create, "x", "--replication-factor", "2")
+        tools.topics_refused("InvalidTopicException", *create, "a b")
+    with report.check("TopicCommand --describe shows partitions, leader and settings"):
+        ran = tools.topics("--describe", "--topic", "admin")
+        expect("PartitionCount: 3\tReplicationFactor: 1" in ran.out, ran)
+        expect("retention.ms=3600000" in ran.out and "cleanup.policy=compact" in ran.out, ran)
+        expect(_LEADS_ITSELF.findall(ran.out) == ["0", "1", "2"], ran)
+    with report.check("TopicCommand --alter adds partitions and refuses to take any away"):
+        tools.topics("--alter", "--topic", "admin", "--partitions", "5")
+        tools.topics_refused("InvalidPartitionsException", "--alter", "--topic", "admin", "--partitions", "2")
+        ran = tools.topics("--describe", "--topic", "admin")
+        expect(_LEADS_ITSELF.findall(ran.out) == ["0", "1", "2", "3", "4"], ran)
+    with report.check("TopicCommand --describe finds overrides, and no partition in trouble"):
+        expect("Topic: admin" in tools.topics("--describe", "--topics-with-overrides").out, "admin is missing")
+        expect(tools.topics("--describe", "--under-replicated-partitions").out.strip() == "", "under-replicated")
+        expect(tools.topics("--describe", "--unavailable-partitions").out.strip() == "", "unavailable")
+    with report.check("TopicCommand --delete, and --list no longer shows the topic"):
+        tools.topics("--create", "--topic", "gone")
+        expect({"admin", "gone"} <= set(tools.topics("--list").lines), "a topic is not listed")
+        tools.topics("--delete", "--topic", "gone")
+        expect("gone" not in tools.topics("--list").lines, "a deleted topic is listed")
+        tools.refused("does not exist", f"{_TOOLS}.TopicCommand", "--delete", "--topic", "gone")
+
+
+def _check_configs(report: Report, tools: Tools) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "admin")
+    with report.check("ConfigCommand --describe shows what is set, and with --all every default"):
+        ran = tools.configs("--describe", *topic)
+        expect("retention.ms=3600000" in ran.out and "segment.bytes" not in ran.out, ran)
+        ran = tools.configs("--describe", "--all", *topic)
+        expect("segment.bytes=1073741824" in ran.out and "DEFAULT_CONFIG:log.segment.bytes=1073741824" in ran.out, ran)
+    with report.check("ConfigCommand --alter sets, sets lists, and goes back to the default"):
+        tools.configs("--alter", *topic, "--add-config", "max.message.bytes=2000,cleanup.policy=[compact,delete]")
+        tools.configs("--alter", *topic, "--delete-config", "retention.ms")
+        ran = tools.configs("--describe", *topic)
+        expect("max.message.bytes=2000" in ran.out and "cleanup.policy=compact,delete" in ran.out, ran)
+        expect("retention.ms=" not in ran.out.replace("delete.retention.ms", ""), ran)
+    with report.check("ConfigCommand --alter refuses invalid values and unknown settings with the reason"):
+        ran = tools.configs_refused("InvalidConfigurationException", "--alter", *topic, "--add-config", "flush.ms=soon")
+        expect("flush.ms" in ran.out + ran.err, ran)
+        tools.configs_refused("InvalidConfigurationException", "--alter", *topic, "--add-config", "nonsense=1")
+    with report.check("ConfigCommand describes the broker, and changes a setting of it while it runs"):
+        one = ("--entity-type", "brokers", "--entity-name", "0")
+        expect("log.retention.ms=604800000" in tools.configs("--describe", "--all", *one).out, "no default")
+        tools.configs("--alter", *one, "--add-config", "log.retention.ms=7200000")
+        ran = tools.configs("--describe", *one)
+        expect("log.retention.ms=7200000" in ran.out and "DYNAMIC_BROKER_CONFIG" in ran.out, ran)
+        tools.configs("--alter", *one, "--delete-config", "log.retention.ms")
+        expect("log.retention.ms" not in tools.configs("--describe", *one).out, "still set")
+
+
+def _check_load(report: Report, tools: Tools) -> None:
+    loads = {
+        "acks-0": {"acks": "0", "enable_idempotence": "false"},
+        "acks-1": {"acks": "1", "enable_idempotence": "false"},
+        "idempotent": {},
+        **{codec: {"compression_type": codec} for codec in ("gzip", "snappy", "lz4", "zstd")},
+    }
+    count = 20_000
+    for name, properties in loads.items():
+        with report.check(f"ProducerPerformance, {count:,} records of 1,000 bytes, {name}"):
+            tools.topics("--create", "--topic", f"load-{name}", "--partitions", "2")
+            tools.load(f"load-{name}", count, **properties)
+    with report.check("GetOffsetShell counts every record of every load"):
+        totals = {topic: sum(ends.values()) for topic, ends in tools.offsets("--topic", "load-.*").items()}
+        expect(totals == {f"load-{name}": count for name in loads}, totals)
+
+
+def _check_console(report: Report, tools: Tools) -> None:
+    with report.check("ConsoleProducer and ConsoleConsumer: keys, headers and nulls, there and back"):
+        tools.topics("--create", "--topic", "console", "--partitions", "1")
+        text = "h1:v1,h2:NULL\tk1\tone\nNULL\tNULL\ttwo\nh3:\tk3\tNULL\n"
+        parse = ("parse.key=true", "parse.headers=true", "null.marker=NULL")
+        tools.produce("console", text, *_properties(*parse))
+        shown = ("print.key=true", "print.headers=true", "print.offset=true", "null.literal=NULL")
+        lines = tools.consume("console", "--offset", "earliest", "--max-messages", "3", *_properties(*shown))
+        wanted = [
+            "Offset:0\th1:v1,h2:NULL\tk1\tone",
+            "Offset:1\tNO_HEADERS\tNULL\ttwo",
+            "Offset:2\th3:\tk3\tNULL",
+        ]
+        expect(lines == wanted, lines)
+    with report.check("ConsoleConsumer from an offset, from the end, and read_committed"):
+        expect(tools.consume("console", "--offset", "1", "--max-messages", "1") == ["two"], "not from the offset")
+        committed = ("--isolation-level", "read_committed", "--offset", "earliest", "--max-messages", "2")
+        expect(tools.consume("console", *committed) == ["one", "two"], "not what was committed")
+        expect(tools.consume("console", "--offset", "latest", "--timeout-ms", "1500") == [], "something at the end")
+
+
+def _properties(*pairs: str) -> list[str]:
+    return [part for pair in pairs for part in ("--property", pair)]
+
+
+def _check_offsets(report: Report, tools: Tools) -> None:
+    with report.check("GetOffsetShell by special times and by time"):
+        tools.topics("--create", "--topic", "times", "--partitions", "2")
+        tools.produce("times", "a\nb\nc\n", "--sync", "--producer-property", "partitioner.ignore.keys=true")
+        between_ms = round(time.time() * 1000)
+        tools.produce("times", "d\n")
+        ends = tools.offsets("--topic", "times")["times"]
+        expect(sum(ends.values()) == 4, ends)
+        expect(tools.offsets("--topic", "times", "--time", "earliest") == {"times": {0: 0, 1: 0}}, "earliest")
+        later = tools.offsets("--topic", "times", "--time", str(between_ms))["times"]
+        expect(len(later) == 1 and all(offset == ends[at] - 1 for at, offset in later.items()), later)
+        largest = tools.offsets("--topic", "times", "--time", "max-timestamp")["times"]
+        expect(all(offset == ends[at] - 1 for at, offset in largest.items()), largest)
+        expect(tools.offsets("--topic", "times", "--time", str(between_ms + 3_600_000)) == {}, "in an hour")
+        expect(tools.offsets("--topic", "times", "--time", "latest-tiered") == {}, "nothing is tiered")
+
+
+def _check_records(report: Report, tools: Tools, scratch: Path) -> None:
+    def delete(**offsets: int) -> Ran:
+        wanted = [{"topic": topic.replace("_", "-"), "partition": 0, "offset": at} for topic, at in offsets.items()]
+        file = scratch / "delete.json"
+        file.write_text(json.dumps({"version": 1, "partitions": wanted}))
+        return tools.ok(f"{_TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(file))
+
+    with report.check("DeleteRecordsCommand moves the start, to an offset and to the end"):
+        end = tools.offsets("--topic", "load-zstd")["load-zstd"][0]
+        ran = delete(console=2, load_zstd=-1)
+        expect("partition: console-0\tlow_watermark: 2" in ran.out, ran)
+        expect(f"partition: load-zstd-0\tlow_watermark: {end}" in ran.out, ran)
+        starts = tools.offsets("--time", "earliest")
+        expect((starts["console"][0], starts["load-zstd"][0]) == (2, end), starts)
+    with report.check("DeleteRecordsCommand refuses an offset past the end"):
+        ran = delete(console=4)
+        expect("OffsetOutOfRangeException" in ran.out + ran.err, ran)
+
+
+def _check_log_dirs(report: Report, tools: Tools, broker: BrokerProcess) -> None:
+    with report.check("LogDirsCommand tells the size of every partition as it is on disk"):
+        ran = tools.ok(f"{_TOOLS}.LogDirsCommand", "--describe", "--topic-list", "load-acks-1,load-gzip")
+        ((described,),) = [broker["logDirs"] for broker in json.loads(ran.lines[-1])["brokers"]]
+        told = {row["partition"]: row["size"] for row in described["partitions"]}
+        names = [f"load-{name}-{at}" for name in ("acks-1", "gzip") for at in (0, 1)]
+        on_disk = {name: sum(file.stat().st_size for file in (broker.data_dir / name).glob("*.log")) for name in names}
+        expect(told == on_disk and described["error"] is None, (told, on_disk))
+        expect(Path(described["logDir"]) == broker.data_dir, described["logDir"])
