@@ -1,8 +1,9 @@
 """One client connection: frames in, answers out in the same order, reading paused while too much is under way.
 
 What is bounded here, per connection: frames waiting to be handled (what one read brought), requests that are handled
-and not answered (`max.in.flight.requests`), bytes of answers that wait for an earlier one, and bytes the client does
-not take off the socket. Past any bound reading pauses; the kernel's buffers and TCP tell the client to slow down.
+and not answered (`max.in.flight.requests`), bytes of answers that are to come or wait for an earlier one, and bytes the
+client does not take off the socket. Past any bound reading pauses; the kernel's buffers and TCP tell the client to slow
+down.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 _LENGTH = Struct(">i")
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
+_PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
+"""Past this no further request is begun. What one of them may bring comes on top."""
 _JOIN_BELOW_BYTES = 4096
 _SEND_AT_BYTES = 64 * 1024
 
@@ -77,20 +80,24 @@ class Connection(asyncio.BufferedProtocol):
         "_frames",
         "_held_bytes",
         "_host",
+        "_is_closing",
         "_is_draining",
+        "_is_pumping",
         "_is_read_paused",
         "_is_send_due",
         "_is_serving_one",
+        "_last_active_ms",
         "_out",
         "_out_bytes",
         "_outbox",
         "_peer",
+        "_promised_bytes",
         "_queue",
         "_reserved_bytes",
         "_slots",
         "_transport",
+        "_unsent_bytes",
         "_waits_for_budget",
-        "last_read_ms",
     )
 
     def __init__(self, host: Host, max_frame_bytes: int) -> None:
@@ -103,21 +110,26 @@ class Connection(asyncio.BufferedProtocol):
         self._peer: Peer | None = None
         self._reserved_bytes = 0
         self._held_bytes = 0
+        self._promised_bytes = 0
         self._out: list[Part] = []
         self._out_bytes = 0
         self._is_send_due = False
         self._is_serving_one = False
+        self._is_pumping = False
         self._is_read_paused = False
         self._waits_for_budget = False
         self._is_draining = False
-        self.last_read_ms = 0.0
+        self._is_closing = False
+        self._unsent_bytes = 0
+        self._last_active_ms = 0.0
+        """When bytes last came in, or went out to a client that is slow to take them."""
 
     # -- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)
         self._outbox = Outbox(stream, self._pump)
-        self.last_read_ms = self._host.now_ms()
+        self._last_active_ms = self._host.now_ms()
         self._peer = self._host.opened(self, stream)
         if self._peer is None:
             stream.abort()
@@ -128,6 +140,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.abandon()
         self._host.closed(self)
         self._queue.clear()
+        self._host.budget.leave(self._budget_has_room)
         self._host.budget.give_back(self._reserved_bytes)
         self._reserved_bytes = 0
         slots, self._slots = self._slots, deque()
@@ -139,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.window() if self._frames.wants_window else self._host.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_read_ms = self._host.now_ms()
+        self._last_active_ms = self._host.now_ms()
         frames = self._frames
         try:
             if frames.wants_window:
@@ -185,11 +198,32 @@ class Connection(asyncio.BufferedProtocol):
             if slot.deferred is not None:
                 slot.deferred.hurry()
 
+    def look_after(self, *, idle_ms: float, stall_ms: float) -> None:
+        """Close it if it has been silent too long, sooner where it owes us the rest of a frame. Called now and then."""
+        if self._outbox is None or self._transport is None:
+            return
+        now_ms = self._host.now_ms()
+        if self._outbox.pending_bytes != self._unsent_bytes:
+            self._unsent_bytes = self._outbox.pending_bytes
+            self._last_active_ms = now_ms
+        silent_ms = now_ms - self._last_active_ms
+        if self._is_closing:
+            # What it was to get before is not taken, and may never be.
+            if silent_ms > stall_ms:
+                self.abort()
+        elif silent_ms > stall_ms and self.is_stalled:
+            self.close(f"sent part of a request and then nothing for {stall_ms} ms")
+        elif silent_ms > idle_ms and (self.is_idle or self._unsent_bytes):
+            self.close(f"was idle for {idle_ms} ms")
+
     def close(self, reason: str) -> None:
         if self._transport is not None:
             if self._peer is not None:
                 log.info("closed the connection of %s: it %s", self._peer.address, reason)
+            self._is_closing = True
+            self._last_active_ms = self._host.now_ms()
             self._queue.clear()
+            self._regulate()
             self._send()
             if self._outbox is not None:
                 self._outbox.close_when_empty()
@@ -201,19 +235,23 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     def _pump(self) -> None:
-        """Handle the requests that may be handled now."""
+        """Handle the requests that may be handled now, each to its end: one may settle an earlier one on its way."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
         queue = self._queue
-        while queue and self._may_handle():
-            frame = queue.popleft()
-            try:
-                self._handle(frame)
-            except ProtocolError as error:
-                self.close(f"sent a malformed request: {error}")
-                return
-            except Exception:
-                log.exception("a request failed in a way that nobody foresaw")
-                self.abort()
-                return
+        try:
+            while queue and self._may_handle():
+                self._handle(queue.popleft())
+        except ProtocolError as error:
+            self.close(f"sent a malformed request: {error}")
+            return
+        except Exception:
+            log.exception("a request failed in a way that nobody foresaw")
+            self.abort()
+            return
+        finally:
+            self._is_pumping = False
         self._regulate()
         if self._is_draining and not self.has_unanswered:
             self._host.drained()
@@ -222,8 +260,10 @@ class Connection(asyncio.BufferedProtocol):
         return (
             not self._is_serving_one
             and not self._is_draining
+            and not self._is_closing
             and len(self._slots) < self._host.max_in_flight
             and self._held_bytes < _HELD_ANSWERS_MAX_BYTES
+            and self._promised_bytes < _PROMISED_ANSWERS_MAX_BYTES
             and self._outbox is not None
             and not self._outbox.is_full
         )
@@ -248,6 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         self._release(frame)
         if isinstance(result, Deferred):
             slot.deferred = result
+            self._promised_bytes += result.size_bytes
             result.then(lambda answer: self._late_answer(slot, context, answer))
         else:
             self._answer(slot, _encode(context, result))
@@ -267,6 +308,8 @@ class Connection(asyncio.BufferedProtocol):
     def _late_answer(self, slot: Slot, context: Context, answer: Answer) -> None:
         if self._transport is None:
             return
+        if slot.deferred is not None:
+            self._promised_bytes -= slot.deferred.size_bytes
         self._answer(slot, _encode(context, answer))
         if self._queue or self._is_read_paused:
             self._pump()
@@ -329,11 +372,11 @@ class Connection(asyncio.BufferedProtocol):
         if growth <= 0 or self._waits_for_budget:
             return
         budget = self._host.budget
-        if budget.take(growth):
+        if budget.take(growth, held_bytes=self._reserved_bytes):
             self._reserved_bytes += growth
             return
         self._waits_for_budget = True
-        budget.wait(self._budget_has_room)
+        budget.wait(self._budget_has_room, held_bytes=self._reserved_bytes)
         self._regulate()
 
     def _budget_has_room(self) -> None:

@@ -74,11 +74,13 @@ class Outbox:
         """Write as much as the socket takes."""
         parts = self._parts
         try:
-            while parts:
-                self._write_some()
-        except BlockingIOError:
-            self._wait()
+            try:
+                while parts:
+                    self._write_some()
+            except BlockingIOError:
+                self._wait()
         except OSError:
+            # The client is gone, a file cannot be read, or there is no descriptor left to wait with.
             self.abandon()
             self._transport.abort()
 

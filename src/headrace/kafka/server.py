@@ -144,13 +144,8 @@ class KafkaServer:
         stall_ms = self._settings.request_read_timeout_ms
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
-            now_ms = self.now_ms()
             for connection in tuple(self._connections):
-                silent_ms = now_ms - connection.last_read_ms
-                if silent_ms > stall_ms and connection.is_stalled:
-                    connection.close(f"sent part of a request and then nothing for {stall_ms} ms")
-                elif silent_ms > idle_ms and connection.is_idle:
-                    connection.close(f"was idle for {idle_ms} ms")
+                connection.look_after(idle_ms=idle_ms, stall_ms=stall_ms)
 
 
 def _address(name: Any) -> tuple[str, int]:

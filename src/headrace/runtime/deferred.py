@@ -10,9 +10,11 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    __slots__ = ("_callback", "_done", "_hurry", "_value")
+    __slots__ = ("_callback", "_done", "_hurry", "_value", "size_bytes")
 
-    def __init__(self, hurry: Callable[[], None] | None = None) -> None:
+    def __init__(self, hurry: Callable[[], None] | None = None, *, size_bytes: int = 0) -> None:
+        """`size_bytes` is how large the value may turn out, for those who bound what they wait for."""
+        self.size_bytes = size_bytes
         self._callback: Callable[[T], None] | None = None
         self._hurry = hurry
         self._done = False

@@ -1,6 +1,7 @@
 """Bytes and file ranges leave in order, whatever pace the other side reads at."""
 
 import asyncio
+import errno
 import random
 import socket
 from pathlib import Path
@@ -131,5 +132,22 @@ def test_a_file_that_is_shorter_than_promised_ends_the_connection(tmp_path: Path
         outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
         outbox.send([FileRange(a_file(tmp_path, b"short"), 0, 100)])
         assert transport.calls == ["abort"]
+
+    asyncio.run(run())
+
+
+def test_one_that_cannot_wait_for_its_client_ends_the_connection(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than keep it for ever, with an answer that nobody goes on with."""
+
+    def no_descriptor_left(_: int) -> int:
+        raise OSError(errno.EMFILE, "played")
+
+    async def run() -> None:
+        transport = Transport(pair[0])
+        outbox = Outbox(transport, lambda: None)  # type: ignore[arg-type]
+        monkeypatch.setattr("headrace.kafka.outbox.os.dup", no_descriptor_left)
+        outbox.send([bytes(10_000_000)])
+        assert transport.calls == ["abort"]
+        assert outbox.pending_bytes == 0
 
     asyncio.run(run())

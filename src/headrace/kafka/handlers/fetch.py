@@ -92,7 +92,7 @@ class _Fetch:
         found = self._look()
         if self._is_enough(found):
             return self._read(found)
-        self._answer = Deferred(hurry=self._finish)
+        self._answer = Deferred(hurry=self._finish, size_bytes=max(0, self._max_bytes))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
         for item in found:
@@ -201,7 +201,9 @@ class _Fetch:
         return self._reply(found, parts)
 
     def _read_in_worker(self, found: Sequence[Found]) -> Deferred[Answer]:
-        answer: Deferred[Answer] = Deferred()
+        answer: Deferred[Answer] = Deferred(
+            size_bytes=sum(item.slice.length for item in found if item.slice is not None)
+        )
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
 
