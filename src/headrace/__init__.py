@@ -1,1 +1,45 @@
-"""A durable message queue in Python that speaks the Kafka protocol."""
+"""A durable message queue in Python that speaks the Kafka protocol. `headrace.Client` is its SDK (`docs/sdk.md`)."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.client import (
+        Backoff,
+        Client,
+        ClientError,
+        ConsumeFailed,
+        DeliveryFailed,
+        Message,
+        Outgoing,
+        Published,
+        Reject,
+        RoundRobin,
+        Sticky,
+        Unreachable,
+        by_key,
+    )
+
+__all__ = [
+    "Backoff",
+    "Client",
+    "ClientError",
+    "ConsumeFailed",
+    "DeliveryFailed",
+    "Message",
+    "Outgoing",
+    "Published",
+    "Reject",
+    "RoundRobin",
+    "Sticky",
+    "Unreachable",
+    "by_key",
+]
+
+
+def __getattr__(name: str) -> object:
+    # The broker and its commands import this package too, and must not wait for the client library.
+    if name in __all__:
+        import headrace.client
+
+        return getattr(headrace.client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,53 @@
+"""What the SDK raises.
+
+HeadraceError
+└── ClientError
+    ├── Unreachable           no broker answers
+    ├── DeliveryFailed        a message was not acknowledged; it may or may not be stored
+    ├── ConsumeFailed         reading cannot go on: no permission, a fatal error of the group
+    ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
+    └── TransactionFailed
+        └── Fenced            another process with the same transactional id took over; this one must end
+
+`Reject` is the other direction: a handler raises it to say that trying again will not help.
+"""
+
+from headrace.model.errors import HeadraceError
+
+
+class ClientError(HeadraceError):
+    """Any failure of the SDK."""
+
+
+class Unreachable(ClientError):
+    """No broker answers at the address the client was given."""
+
+
+class DeliveryFailed(ClientError):
+    """Messages were not acknowledged: the broker refused them, or did not answer in time."""
+
+    def __init__(self, text: str, *, code: str, count: int = 1) -> None:
+        super().__init__(text)
+        self.code = code
+        """The name of the Kafka error, such as `MSG_SIZE_TOO_LARGE`."""
+        self.count = count
+
+
+class ConsumeFailed(ClientError):
+    """Reading cannot go on."""
+
+
+class HandlerFailed(ClientError):
+    """A message could not be handled and there is no place to put it."""
+
+
+class TransactionFailed(ClientError):
+    """A transaction could not be committed, nor be tried again."""
+
+
+class Fenced(TransactionFailed):
+    """A newer process uses the same transactional id."""
+
+
+class Reject(Exception):
+    """Raised by a handler: this message can never be handled, so dead-letter it now instead of trying again."""

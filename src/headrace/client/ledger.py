@@ -1,0 +1,59 @@
+"""Which offset of a partition may be committed when acknowledgements come in any order. Pure.
+
+A committed offset says that everything before it is done. So only the contiguous prefix of what was handed over counts:
+an acknowledged message behind an open one is remembered, and committed when the open one is done.
+"""
+
+from collections import deque
+
+
+class Ledger:
+    """The messages of one partition that were handed over, in the order in which that happened.
+
+    Offsets grow but may have gaps (compaction, transaction markers): the next offset to read after a message is known
+    only as its own offset + 1, which is what is committed.
+    """
+
+    __slots__ = ("_committed", "_handed", "_open", "_position")
+
+    def __init__(self) -> None:
+        self._handed: deque[int] = deque()
+        self._open: set[int] = set()
+        self._position: int | None = None
+        self._committed: int | None = None
+
+    @property
+    def open_count(self) -> int:
+        """How many messages were handed over and are not done."""
+        return len(self._open)
+
+    def handed(self, offset: int) -> None:
+        """A message was given to the user. One that comes again (after a seek back) starts the books anew."""
+        if (self._handed and offset <= self._handed[-1]) or (self._position is not None and offset < self._position):
+            self.clear()
+        self._handed.append(offset)
+        self._open.add(offset)
+
+    def done(self, offset: int) -> None:
+        """A message is done. Twice, or for one that was never handed over, it changes nothing."""
+        self._open.discard(offset)
+        while self._handed and self._handed[0] not in self._open:
+            self._position = self._handed.popleft() + 1
+
+    @property
+    def position(self) -> int | None:
+        """The offset after the contiguous prefix of what is done; None if nothing is."""
+        return self._position
+
+    def to_commit(self) -> int | None:
+        """The offset to commit, if it is another than was committed last."""
+        return self._position if self._position != self._committed else None
+
+    def committed(self, offset: int) -> None:
+        self._committed = offset
+
+    def clear(self) -> None:
+        """Forget what is open: the partition is read again from elsewhere."""
+        self._handed.clear()
+        self._open.clear()
+        self._position = self._committed = None

@@ -1,0 +1,100 @@
+"""The one place that knows how librdkafka is configured and how its errors read in words."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from headrace.client.errors import ClientError, ConsumeFailed, Unreachable
+
+log = logging.getLogger("headrace.client")
+
+Settings = Mapping[str, Any]
+"""Settings of librdkafka by their own names (`security.protocol`, `compression.type`); they win over ours."""
+
+UNREACHABLE = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+}
+
+PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+}
+"""Errors after which a consumer goes on by itself: it reconnects, rejoins, or waits for the topic to be made."""
+
+
+def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": client_id,
+        "logger": log,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 2_000,
+        **settings,
+    }
+
+
+_CONSUMER_ONLY = ("group.", "fetch.", "auto.offset.", "max.poll.", "session.", "heartbeat.", "partition.assignment.")
+_PRODUCER_ONLY = ("linger.", "batch.", "acks", "compression.", "transaction", "message.timeout", "delivery.", "queue.")
+
+
+def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: bool) -> dict[str, Any]:
+    ours = {
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 2,
+        "queue.buffering.max.kbytes": 256 * 1024,
+        "partitioner": "murmur2_random" if uses_keys else "random",
+        "message.timeout.ms": 60_000,
+    }
+    return {**ours, **common(bootstrap, client_id, _without(settings, _CONSUMER_ONLY))}
+
+
+def consumer(bootstrap: str, client_id: str, group: str, settings: Settings, *, start: str) -> dict[str, Any]:
+    ours = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": start,
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": True,
+        "fetch.wait.max.ms": 100,
+        # A topic that is not there yet is looked for this often.
+        "topic.metadata.refresh.interval.ms": 30_000,
+    }
+    chosen = _without(settings, _PRODUCER_ONLY)
+    if chosen.get("group.protocol", "classic") == "classic":
+        # A member that joins or leaves does not stop the others.
+        ours["partition.assignment.strategy"] = "cooperative-sticky"
+    return {**ours, **common(bootstrap, client_id, chosen)}
+
+
+def _without(settings: Settings, prefixes: tuple[str, ...]) -> dict[str, Any]:
+    """One set of settings serves producers and consumers: librdkafka warns of those that are not for it."""
+    return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
+
+
+def explain(error: KafkaError, bootstrap: str) -> str:
+    """A sentence for an error."""
+    if error.code() in UNREACHABLE:
+        return f"no broker answers at {bootstrap}"
+    text, name = str(error.str()), str(error.name())
+    return text if name in text else f"{text} ({name})"
+
+
+def translate(failure: KafkaException, bootstrap: str, what: str) -> ClientError:
+    """The SDK's error for one of librdkafka."""
+    error = failure.args[0]
+    text = f"{what}: {explain(error, bootstrap)}"
+    return Unreachable(text) if error.code() in UNREACHABLE else ConsumeFailed(text)

@@ -1,0 +1,116 @@
+"""Messages as they come in. Header names follow the CloudEvents binding for Kafka (binary mode) where there is one."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Header = tuple[str, bytes | None]
+
+CONTENT_TYPE = "content-type"
+CORRELATION_ID = "correlation-id"
+CE_PREFIX = "ce_"
+CE_CORRELATION_ID = "ce_correlationid"
+
+# What the retry loop writes on messages that it sets aside or dead-letters.
+REASON = "headrace-reason"
+ATTEMPTS = "headrace-attempts"
+GROUP = "headrace-group"
+NOT_BEFORE = "headrace-not-before"
+ORIGINAL_TOPIC = "headrace-original-topic"
+ORIGINAL_PARTITION = "headrace-original-partition"
+ORIGINAL_OFFSET = "headrace-original-offset"
+ORIGINAL_TIMESTAMP = "headrace-original-timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a topic. `payload` and `key` are the bytes as stored; None is a tombstone or no key."""
+
+    topic: str
+    partition: int
+    offset: int
+    payload: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+    _ack: "Callable[[Message], None] | None" = field(default=None, repr=False, compare=False)
+
+    def header(self, name: str) -> str | None:
+        """The last header of this name as text; None if there is none."""
+        for each, value in reversed(self.headers):
+            if each == name:
+                return None if value is None else value.decode(errors="replace")
+        return None
+
+    @property
+    def text(self) -> str:
+        """The payload as UTF-8 text; a tombstone is empty."""
+        return (self.payload or b"").decode()
+
+    def json(self) -> Any:
+        """The payload as JSON; a tombstone is None."""
+        return None if self.payload is None else json.loads(self.payload)
+
+    @property
+    def id(self) -> str:
+        """What identifies the message over redeliveries and retries: its `ce_id` with its source, or where it was
+        first stored. A producer that sends the same thing twice is only recognised by a `ce_id` of its own."""
+        event_id = self.header("ce_id")
+        if event_id is not None:
+            return f"{self.header('ce_source') or ''}#{event_id}"
+        topic, partition, offset = self.origin
+        return f"{topic}/{partition}/{offset}"
+
+    @property
+    def origin(self) -> tuple[str, int, int]:
+        """Topic, partition and offset where the message was first stored, before retries or dead-lettering."""
+        topic, partition, offset = map(self.header, (ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET))
+        if topic is None or partition is None or offset is None or not (partition + offset).isdecimal():
+            return self.topic, self.partition, self.offset
+        return topic, int(partition), int(offset)
+
+    @property
+    def type(self) -> str | None:
+        return self.header("ce_type")
+
+    @property
+    def source(self) -> str | None:
+        return self.header("ce_source")
+
+    @property
+    def subject(self) -> str | None:
+        return self.header("ce_subject")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.header(CONTENT_TYPE)
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.header(CE_CORRELATION_ID) or self.header(CORRELATION_ID)
+
+    @property
+    def time(self) -> datetime | None:
+        """When it happened or was sent: the record's timestamp."""
+        return None if self.timestamp_ms is None else datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
+
+    @property
+    def failed_attempts(self) -> int:
+        """How often handling failed before the message was set aside or dead-lettered; 0 for a fresh one."""
+        return _number(self.header(ATTEMPTS))
+
+    @property
+    def not_before_ms(self) -> int:
+        """The time before which a message that was set aside is not tried again; 0 for a fresh one."""
+        return _number(self.header(NOT_BEFORE))
+
+    def ack(self) -> None:
+        """Say that the message is done (see `Client.consume`). Where there is nothing to acknowledge, do nothing."""
+        if self._ack is not None:
+            self._ack(self)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

@@ -1,0 +1,121 @@
+"""Messages on their way out: from what a user writes to the bytes of a record. Pure.
+
+A message with a `type` becomes a CloudEvent in the binary mode of the Kafka binding: its attributes are headers `ce_*`
+and its payload stays as it is, so that consumers that know nothing of CloudEvents read it all the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+import msgspec
+
+from headrace.client.message import CE_CORRELATION_ID, CONTENT_TYPE, CORRELATION_ID, Header
+
+Payload = Any
+"""`bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON."""
+
+HeaderValue = str | bytes | None
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of `publish`."""
+
+    key: str | bytes | None
+    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
+    partition: int | None
+    timestamp: datetime | int | None
+    """A `datetime`, or milliseconds since the epoch; without it, now."""
+    type: str | None
+    """The kind of event, such as `order.placed`: makes the message a CloudEvent."""
+    content_type: str | None
+    correlation_id: str | None
+    id: str | None
+    """The id of the event; without it a random one. The same id twice means the same event."""
+    source: str | None
+    subject: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be published; what handlers return to have it published together with their acknowledgement."""
+
+    topic: str
+    payload: Payload
+    key: str | bytes | None = None
+    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None = None
+    partition: int | None = None
+    timestamp: datetime | int | None = None
+    type: str | None = None
+    content_type: str | None = None
+    correlation_id: str | None = None
+    id: str | None = None
+    source: str | None = None
+    subject: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The bytes of a message, ready for the producer."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: list[Header]
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str], now: datetime) -> Record:
+    """The record for a message; `new_id` is asked if it is an event without an id. Raises `TypeError` for what JSON
+    cannot express."""
+    value, content_type = encode_payload(outgoing.payload)
+    headers = _pairs(outgoing.headers)
+    present = {name for name, _ in headers}
+
+    def add(name: str, text: str | None) -> None:
+        # A header that the user wrote by hand stays the only one of its name.
+        if text is not None and name not in present:
+            headers.append((name, text.encode()))
+
+    time = _time(outgoing.timestamp)
+    add(CONTENT_TYPE, outgoing.content_type or content_type)
+    if outgoing.type is None:
+        add(CORRELATION_ID, outgoing.correlation_id)
+        add("ce_id", outgoing.id)
+    else:
+        add("ce_specversion", "1.0")
+        add("ce_id", outgoing.id or new_id())
+        add("ce_source", outgoing.source or default_source)
+        add("ce_type", outgoing.type)
+        add("ce_time", (time or now).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+        add("ce_subject", outgoing.subject)
+        add(CE_CORRELATION_ID, outgoing.correlation_id)
+    key = outgoing.key.encode() if isinstance(outgoing.key, str) else outgoing.key
+    timestamp_ms = None if time is None else round(time.timestamp() * 1000)
+    return Record(outgoing.topic, value, key, headers, outgoing.partition, timestamp_ms)
+
+
+def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:
+    """The bytes of a payload and their content type."""
+    if payload is None:
+        return None, None
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), None
+    if isinstance(payload, str):
+        return payload.encode(), "text/plain; charset=utf-8"
+    return msgspec.json.encode(payload), "application/json"
+
+
+def _pairs(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> list[Header]:
+    if headers is None:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
+
+
+def _time(timestamp: datetime | int | None) -> datetime | None:
+    if timestamp is None or isinstance(timestamp, datetime):
+        return timestamp
+    return datetime.fromtimestamp(timestamp / 1000, UTC)

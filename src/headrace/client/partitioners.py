@@ -1,0 +1,67 @@
+"""Which partition a message goes to. A partitioner is any function of key and number of partitions.
+
+`by_key` is the default and agrees with Java's producer, so a key is where every other client looks for it.
+"""
+
+import itertools
+import random
+from collections.abc import Callable
+
+Partitioner = Callable[[bytes | None, int], int]
+
+
+def murmur2(data: bytes) -> int:
+    """MurmurHash2 with Kafka's seed, as an unsigned 32-bit number."""
+    m = 0x5BD1E995
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * m & 0xFFFFFFFF
+        k = (k ^ k >> 24) * m & 0xFFFFFFFF
+        h = h * m & 0xFFFFFFFF ^ k
+    if rest := data[whole:]:
+        h = (h ^ int.from_bytes(rest, "little")) * m & 0xFFFFFFFF
+    h = (h ^ h >> 13) * m & 0xFFFFFFFF
+    return h ^ h >> 15
+
+
+def by_key(key: bytes | None, partitions: int) -> int:
+    """The same partition for the same key, as in Java's producer; any partition for a message without a key.
+
+    Given to a `Client`, librdkafka's implementation of the same is used, which is faster and keeps messages without a
+    key together in batches.
+    """
+    if key is None:
+        return random.randrange(partitions)
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class RoundRobin:
+    """Each message to the next partition, whatever its key."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def __call__(self, key: bytes | None, partitions: int) -> int:
+        return next(self._numbers) % partitions
+
+
+class Sticky:
+    """`run` messages to one partition, then as many to another, whatever their keys: full batches, even spread."""
+
+    def __init__(self, run: int = 1000, choose: Callable[[int], int] = random.randrange) -> None:
+        if run < 1:
+            raise ValueError("run must be at least 1")
+        self._run = run
+        self._choose = choose
+        self._left = 0
+        self._current = 0
+
+    def __call__(self, key: bytes | None, partitions: int) -> int:
+        if not self._left or self._current >= partitions:
+            self._left = self._run
+            # Any but the one before, if there is another.
+            step = 1 + self._choose(partitions - 1) if partitions > 1 else 0
+            self._current = (self._current + step) % partitions
+        self._left -= 1
+        return self._current

@@ -1,0 +1,165 @@
+"""A librdkafka consumer behind the few calls that the rest of the SDK makes. Not thread-safe, but for `commit`."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from headrace.client.errors import ConsumeFailed
+from headrace.client.librdkafka import PASSING, UNREACHABLE, explain, log, translate
+from headrace.client.message import Message
+
+Where = tuple[str, int]
+"""Topic and partition."""
+
+Positions = Mapping[Where, int]
+
+_LOOKUP_TIMEOUT_S = 30.0
+_REFUSED = UNREACHABLE | {
+    KafkaError._NO_OFFSET,
+    KafkaError._STATE,
+    KafkaError._ASSIGNMENT_LOST,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+"""A commit that fails so may be made later: nobody answers, or the partitions are about to belong to somebody else."""
+
+
+class Poller:
+    """Reads messages of the partitions that the group gives to this member, or that `assign` names."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.bootstrap: str = config["bootstrap.servers"]
+        self.consumer = Consumer(config)
+        self._warned: set[int] = set()
+        self.at_end: dict[Where, int] = {}
+        """The offset at which each partition had no more to read, where `enable.partition.eof` is on."""
+
+    def join(
+        self,
+        topics: list[str],
+        *,
+        on_assigned: Callable[[set[Where]], None],
+        on_revoked: Callable[[set[Where]], None],
+        on_lost: Callable[[set[Where]], None],
+    ) -> None:
+        """Become a member of the group. The callbacks run inside `take` and `close`: `on_revoked` while the partitions
+        are still ours, `on_lost` when somebody else may have them already."""
+
+        def passing_on(callback: Callable[[set[Where]], None]) -> Callable[[Any, list[TopicPartition]], None]:
+            return lambda _, partitions: callback({(each.topic, each.partition) for each in partitions})
+
+        self.consumer.subscribe(
+            topics, on_assign=passing_on(on_assigned), on_revoke=passing_on(on_revoked), on_lost=passing_on(on_lost)
+        )
+
+    def take(self, maximum: int, timeout_s: float, ack: Callable[[Message], None] | None = None) -> list[Message]:
+        """Messages as soon as there are any, up to `maximum`; none after `timeout_s`."""
+        try:
+            first = self.consumer.poll(timeout_s)
+            if first is None:
+                return []
+            rest = self.consumer.consume(maximum - 1, 0) if maximum > 1 else []
+        except KafkaException as failure:
+            raise translate(failure, self.bootstrap, "reading failed") from None
+        return [_message(each, ack) for each in (first, *rest) if not self._is_error(each)]
+
+    def _is_error(self, raw: Any) -> bool:
+        error = raw.error()
+        if error is None:
+            self._warned.clear()
+            return False
+        if error.code() == KafkaError._PARTITION_EOF:
+            self.at_end[raw.topic(), raw.partition()] = raw.offset()
+            return True
+        if error.fatal() or error.code() not in PASSING:
+            raise ConsumeFailed(f"reading failed: {explain(error, self.bootstrap)}")
+        if error.code() not in self._warned:
+            self._warned.add(error.code())
+            log.warning("reading goes on by itself after: %s", explain(error, self.bootstrap))
+        return True
+
+    def commit(self, positions: Positions, *, wait: bool) -> bool:
+        """Commit the next offset to read of each partition. False if that failed in a way that passes, or because the
+        partitions are no longer ours; raises when it is not allowed. Without `wait`, True says only that it is sent."""
+        if not positions:
+            return True
+        offsets = [TopicPartition(topic, index, offset) for (topic, index), offset in positions.items()]
+        try:
+            results = self.consumer.commit(offsets=offsets, asynchronous=not wait)
+        except KafkaException as failure:
+            if failure.args[0].code() in _REFUSED:
+                return False
+            raise translate(failure, self.bootstrap, "committing offsets failed") from None
+        for each in results or ():
+            if each.error is not None:
+                if each.error.code() in _REFUSED:
+                    return False
+                text = explain(each.error, self.bootstrap)
+                raise ConsumeFailed(f"committing the offset of {each.topic}/{each.partition} failed: {text}")
+        return True
+
+    def seek(self, positions: Positions) -> None:
+        for (topic, index), offset in positions.items():
+            try:
+                self.consumer.seek(TopicPartition(topic, index, offset))
+            except KafkaException as failure:
+                raise translate(failure, self.bootstrap, f"seeking in {topic}/{index} failed") from None
+
+    def pause(self, where: Iterable[Where]) -> None:
+        self.consumer.pause([TopicPartition(*each) for each in where])
+
+    def resume(self, where: Iterable[Where]) -> None:
+        self.consumer.resume([TopicPartition(*each) for each in where])
+
+    def assign(self, positions: Positions) -> None:
+        """Read these partitions from these offsets, outside of any group, in addition to those assigned before."""
+        self.consumer.incremental_assign([TopicPartition(*where, offset) for where, offset in positions.items()])
+
+    def assignment(self) -> set[Where]:
+        return {(each.topic, each.partition) for each in self.consumer.assignment()}
+
+    def partitions(self, topic: str) -> list[Where]:
+        """The partitions of a topic; none if there is no such topic."""
+        try:
+            found = self.consumer.list_topics(topic, _LOOKUP_TIMEOUT_S).topics[topic]
+        except KafkaException as failure:
+            raise translate(failure, self.bootstrap, f"finding the partitions of {topic} failed") from None
+        return [(topic, index) for index in sorted(found.partitions)]
+
+    def at_time(self, where: Iterable[Where], timestamp_ms: int) -> dict[Where, int]:
+        """The first offset of each partition at or after a time; the end where there is none."""
+        wanted = [TopicPartition(*each, timestamp_ms) for each in where]
+        try:
+            found = self.consumer.offsets_for_times(wanted, _LOOKUP_TIMEOUT_S)
+        except KafkaException as failure:
+            raise translate(failure, self.bootstrap, "finding offsets by time failed") from None
+        ends = [(each.topic, each.partition) for each in found if each.offset < 0]
+        offsets = {(each.topic, each.partition): int(each.offset) for each in found}
+        return offsets | {each: self.bounds(each)[1] for each in ends}
+
+    def bounds(self, where: Where) -> tuple[int, int]:
+        """The first offset of a partition and the one after the last, as the broker has them now."""
+        try:
+            low, high = self.consumer.get_watermark_offsets(TopicPartition(*where), _LOOKUP_TIMEOUT_S)
+        except KafkaException as failure:
+            raise translate(failure, self.bootstrap, f"finding the bounds of {where[0]}/{where[1]} failed") from None
+        return low, high
+
+    def group_metadata(self) -> Any:
+        return self.consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Leave the group; runs `on_revoked` first."""
+        self.consumer.close()
+
+
+def _message(raw: Any, ack: Callable[[Message], None] | None) -> Message:
+    _, timestamp_ms = raw.timestamp()
+    headers = tuple(raw.headers() or ())
+    return Message(
+        raw.topic(), raw.partition(), raw.offset(), raw.value(), raw.key(), headers, max(timestamp_ms, 0), ack
+    )

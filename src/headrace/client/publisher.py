@@ -1,0 +1,174 @@
+"""Sends messages and says what became of them.
+
+One librdkafka producer and one thread that serves its delivery reports. Idempotent and `acks=all` by default: a message
+that was acknowledged is stored once, on disk, in the order of sending per partition.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
+from headrace.client.librdkafka import UNREACHABLE, explain
+from headrace.client.outgoing import Outgoing, Record, encode
+from headrace.client.partitioners import Partitioner, by_key
+
+_POLL_S = 0.1
+_ROOM_POLL_S = 0.05
+_COUNTS_FRESH_S = 30.0
+_COUNT_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Where a message was stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+
+
+class Publisher:
+    """Thread-safe. `config` is that of a confluent-kafka producer."""
+
+    def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
+        self._bootstrap: str = config["bootstrap.servers"]
+        self.producer = Producer(config)
+        self._partitioner = None if partitioner is by_key else partitioner
+        self._counts: dict[str, tuple[int, float]] = {}
+        self._source = source
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._unseen: list[KafkaError] = []
+
+    def send(self, outgoing: Outgoing, *, is_awaited: bool) -> "Future[Published]":
+        """Hand a message to librdkafka; the future resolves when the broker answered. Waits while the queue is full.
+
+        The failure of a message that nobody awaits is raised by the next `flush`.
+        """
+        record = self.encode(outgoing)
+        future: Future[Published] = Future()
+        # From here on it cannot be cancelled: the message is on its way.
+        future.set_running_or_notify_cancel()
+
+        def report(error: KafkaError | None, stored: Any) -> None:
+            if error is None:
+                _, timestamp_ms = stored.timestamp()
+                future.set_result(Published(record.topic, stored.partition(), stored.offset(), timestamp_ms))
+                return
+            if not is_awaited:
+                with self._lock:
+                    self._unseen.append(error)
+            future.set_exception(self._failed(record.topic, error))
+
+        self.produce(record, report)
+        return future
+
+    def encode(self, outgoing: Outgoing) -> Record:
+        return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
+
+    def produce(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+        """Queue a record. Raises `DeliveryFailed` if librdkafka refuses it, as one that is too large."""
+        self._serve_reports()
+        where: dict[str, int] = {}
+        if (partition := self._choose(record)) is not None:
+            where["partition"] = partition
+        if record.timestamp_ms is not None:
+            where["timestamp"] = record.timestamp_ms
+        while True:
+            try:
+                self.producer.produce(
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    headers=record.headers or None,
+                    on_delivery=on_delivery,
+                    **where,
+                )
+                return
+            except BufferError:
+                self.producer.poll(_ROOM_POLL_S)
+            except KafkaException as failure:
+                raise self._failed(record.topic, failure.args[0]) from None
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every message sent so far is answered. Raises `DeliveryFailed` if any since the last `flush` was
+        not stored, and `Unreachable` if answers are still missing after `timeout_s`."""
+        left = self.producer.flush(-1 if timeout_s is None else timeout_s)
+        with self._lock:
+            failed, self._unseen = self._unseen, []
+        if failed:
+            reason = explain(failed[0], self._bootstrap)
+            raise DeliveryFailed(
+                f"{len(failed)} messages were not delivered, the first because: {reason}",
+                code=str(failed[0].name()),
+                count=len(failed),
+            )
+        if left:
+            raise Unreachable(f"{left} messages are not answered yet by {self._bootstrap}")
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush and let go. Failures of single messages are for those who hold their futures."""
+        try:
+            self.producer.flush(-1 if timeout_s is None else timeout_s)
+        finally:
+            self._closing = True
+            if self._thread is not None:
+                self._thread.join()
+
+    def _failed(self, topic: str, error: KafkaError) -> ClientError:
+        text = f"a message to {topic} was not delivered: {explain(error, self._bootstrap)}"
+        if error.code() in UNREACHABLE:
+            return Unreachable(text)
+        return DeliveryFailed(text, code=str(error.name()))
+
+    def _serve_reports(self) -> None:
+        if self._closing:
+            raise ClientError("the client is closed")
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="headrace-publisher", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self.producer.poll(_POLL_S)
+
+    def _choose(self, record: Record) -> int | None:
+        """The partition that our own partitioner wants; None leaves it to librdkafka."""
+        if record.partition is not None or self._partitioner is None:
+            return record.partition
+        partitions = self._partition_count(record.topic)
+        chosen = self._partitioner(record.key, partitions)
+        if not 0 <= chosen < partitions:
+            raise ValueError(f"the partitioner chose partition {chosen} of {record.topic}, which has {partitions}")
+        return chosen
+
+    def _partition_count(self, topic: str) -> int:
+        """How many partitions a topic has, not older than half a minute. A topic that is not there may be made."""
+        count, known_at = self._counts.get(topic, (0, 0.0))
+        now = time.monotonic()
+        if count and now - known_at < _COUNTS_FRESH_S:
+            return count
+        deadline = now + _COUNT_TIMEOUT_S
+        while True:
+            try:
+                found = self.producer.list_topics(topic, _COUNT_TIMEOUT_S).topics[topic]
+            except KafkaException as failure:
+                raise self._failed(topic, failure.args[0]) from None
+            if found.partitions:
+                self._counts[topic] = (len(found.partitions), now)
+                return len(found.partitions)
+            if time.monotonic() > deadline:
+                raise self._failed(topic, found.error)
+            time.sleep(_ROOM_POLL_S)
