@@ -26,6 +26,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.DuplicateSequence: ErrorCode.duplicate_sequence_number,
     errors.UnknownProducer: ErrorCode.unknown_producer_id,
     errors.FencedProducer: ErrorCode.invalid_producer_epoch,
+    errors.FencedCoordinator: ErrorCode.transaction_coordinator_fenced,
     errors.InvalidTransaction: ErrorCode.invalid_txn_state,
     errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,

@@ -14,7 +14,8 @@ HeadraceError
 │   ├── OutOfOrderSequence    a gap in an idempotent producer's sequence
 │   ├── DuplicateSequence     an old duplicate whose offset is no longer known
 │   ├── UnknownProducer       a sequence that needs state which is gone
-│   └── FencedProducer        an epoch older than the current one
+│   ├── FencedProducer        an epoch older than the current one
+│   └── FencedCoordinator     a marker of a transaction coordinator that has a successor
 ├── LogError
 │   ├── OffsetOutOfRange      before the log's start or past its end
 │   ├── LogClosed             the log was closed or deleted meanwhile
@@ -94,6 +95,9 @@ class UnknownProducer(ProducerStateError): ...
 
 
 class FencedProducer(ProducerStateError): ...
+
+
+class FencedCoordinator(ProducerStateError): ...
 
 
 class LogError(HeadraceError): ...

@@ -14,6 +14,7 @@ from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFa
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
+from headrace.records.markers import Marker
 from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.log import AppendResult, Log, Slice
 
@@ -69,8 +70,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed reader stops. Without open transactions, the high watermark."""
-        return self.high_watermark
+        """Where a read_committed reader stops: at the first transaction that is not over, or the high watermark."""
+        high_watermark = self.high_watermark
+        unstable = self.log.producers.first_unstable_offset(high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log.start_offset)
 
     def reconfigure(self, settings: TopicSettings) -> None:
         """Settings changed while running; they hold for the next append."""
@@ -100,6 +105,22 @@ class Partition:
             if not self._visible_when_flushed:
                 self._advance()
         return result
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> AppendResult:
+        """End a producer's transaction on this partition."""
+        try:
+            result = self.log.append_marker(producer_id, producer_epoch, marker, self.leader_epoch)
+        except StorageFailed as error:
+            self.failed(error)
+            raise
+        self._appended(self.log)
+        if not self._visible_when_flushed:
+            self._advance()
+        return result
+
+    def aborted_within(self, offset: int, below: int) -> list[tuple[int, int]]:
+        """Producer and first offset of each aborted transaction with anything in a range."""
+        return [(entry.producer_id, entry.first_offset) for entry in self.log.aborted.within(offset, below)]
 
     def when_committed(self, offset: int, callback: Callable[[BaseException | None], None]) -> bool:
         """True if everything below `offset` is committed already; else call back when it is, or cannot be any more."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headrace.model.errors import DiskFull, HeadraceError, LogClosed
 from headrace.runtime.clock import Clock
+from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_range
 from headrace.storage.files import is_disk_full
 from headrace.storage.log import Log
@@ -270,7 +271,9 @@ class Cleaner:
             return None
         pace = _Pace(self._clock, self._io_max_bytes_per_s, lambda: self._stopping.is_set() or log.is_closed)
         segments = [segment for segment in log.segments[:-1] if segment.next_offset <= dirty.end]
-        offsets = OffsetMap(self._dedupe_buffer_bytes)
+        # As of now: what is added meanwhile concerns offsets past the range.
+        aborted = AbortedTransactions(log.aborted.within(0, dirty.end))
+        offsets = OffsetMap(self._dedupe_buffer_bytes, aborted)
         offsets.end_offset = first_dirty
         dirty_segments = [segment for segment in segments if segment.next_offset > first_dirty]
         await self._run(lambda: map_keys(dirty_segments, first_dirty, offsets, pace))
@@ -279,6 +282,7 @@ class Cleaner:
             last_batches={pid: entry.batches[-1].last_offset for pid, entry in log.producers.items() if entry.batches},
             now_ms=now_ms,
             delete_retention_ms=log.settings.delete_retention_ms,
+            aborted=aborted,
             pause=lambda: pace(0),
         )
         bytes_before = bytes_after = 0
@@ -314,7 +318,7 @@ class Cleaner:
             )
             if log.is_closed:
                 raise CleaningStopped
-            replacement = Replacement(log, done.segments, new)
+            replacement = Replacement(log, done.segments, new, compactor.dropped_markers)
             replacement.commit()
             return len(done.segments), replacement
 
@@ -403,7 +407,7 @@ def _dirty_range(log: Log, first_dirty: int, now_ms: int) -> CleanRange:
     return clean_range(
         [view(segment, first_timestamp=wants_first) for segment in log.segments[:-1]],
         first_dirty=first_dirty,
-        limit=log.flushed_offset,
+        limit=log.stable_offset,
         now_ms=now_ms,
         min_lag_ms=settings.min_compaction_lag_ms,
         max_lag_ms=settings.max_compaction_lag_ms,

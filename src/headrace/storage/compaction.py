@@ -8,11 +8,14 @@ How a tombstone's time is kept (KIP-534): the first pass that meets it writes a 
 after the horizon removes it. The horizon is set when older values of the key are gone in that same pass, so no reader
 that starts later can meet a value whose tombstone it will miss.
 
+Transactions (only what is decided is compacted): records of aborted ones are as if they were not there. A marker that
+has nothing left of its transaction before it gets a delete horizon of its own, and goes after it.
+
 A record that cannot be decoded is never dropped: its whole batch stays as it is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -20,6 +23,7 @@ from headrace.model.errors import RecordError
 from headrace.records.batch import DELETE_HORIZON, BatchHeader, Buffer
 from headrace.records.builder import retain
 from headrace.records.reader import decompressed, spans
+from headrace.storage.aborted import AbortedTransactions
 
 _DIGEST_BYTES = 20
 _ENTRY_BYTES = 240
@@ -35,8 +39,9 @@ class OffsetMap:
     Keys of up to 19 bytes stand for themselves and longer ones for a 20-byte digest, so no key can pass for another.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, aborted: AbortedTransactions | None = None) -> None:
         self._max_entries = max(1, max_bytes // _ENTRY_BYTES)
+        self._aborted = aborted or AbortedTransactions()
         self._offsets: dict[bytes, int] = {}
         self.end_offset = -1
         """Every record below this offset and at or above the start of the pass is in the map."""
@@ -52,7 +57,7 @@ class OffsetMap:
         offsets = self._offsets
         if offsets and len(offsets) + header.record_count > self._max_entries:
             return False
-        if header.record_count > 0 and not header.is_control:
+        if header.record_count > 0 and not header.is_control and not self._aborted.covers(header):
             found: dict[bytes, int] = {}
             try:
                 data = decompressed(batch, header)
@@ -87,24 +92,55 @@ class Compactor:
     producer's sequence: without it a restart would forget the producer and refuse its next batch."""
     now_ms: int
     delete_retention_ms: int
+    aborted: AbortedTransactions
     pause: Callable[[], None]
     """Called every few dozen records, so that a busy pass lets other threads run."""
     records_read: int = 0
     records_kept: int = 0
     next_horizon_ms: int | None = None
-    """The earliest time at which another pass could remove a tombstone."""
+    """The earliest time at which another pass could remove a tombstone or a marker."""
+    dropped_markers: list[int] = field(default_factory=list)
+    """Offsets of markers that do not stay."""
+    _in_transaction: set[int] = field(default_factory=set)
+    """Producers with batches left since their last marker, be they empty: replaying one opens a transaction."""
 
     def compact(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
         """The batch as it shall be from now on: unchanged, with fewer records, or None if nothing of it stays."""
         self.records_read += header.record_count
-        if header.base_offset >= self.offsets.end_offset or header.is_control:
+        if header.base_offset >= self.offsets.end_offset or (header.is_control and not header.is_transactional):
             return self._keep(batch, header)
+        if header.is_control:
+            return self._compact_marker(batch, header)
+        left = self._compact_data(batch, header)
+        if left is not None and header.is_transactional:
+            self._in_transaction.add(header.producer_id)
+        return left
+
+    def _compact_data(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
         if header.record_count == 0:
             return batch if self._is_last_of_producer(header) else None
+        if self.aborted.covers(header):
+            return retain(header, b"", ()) if self._is_last_of_producer(header) else None
         try:
             return self._compact(batch, header)
         except RecordError:
             return self._keep(batch, header)
+
+    def _compact_marker(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
+        if header.producer_id in self._in_transaction:
+            self._in_transaction.discard(header.producer_id)
+            return self._keep(batch, header)
+        if not header.attributes & DELETE_HORIZON:
+            horizon_ms = self.now_ms + self.delete_retention_ms
+            self._expect(horizon_ms)
+            data = decompressed(batch, header)
+            self.records_kept += header.record_count
+            return retain(header, data, tuple(spans(data, header)), delete_horizon_ms=horizon_ms)
+        if self.now_ms < header.base_timestamp:
+            self._expect(header.base_timestamp)
+            return self._keep(batch, header)
+        self.dropped_markers.append(header.base_offset)
+        return None
 
     def _compact(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
         data = decompressed(batch, header)

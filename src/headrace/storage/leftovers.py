@@ -20,6 +20,7 @@ from headrace.storage.files import (
     SWAP,
     TEMPORARY,
     TIME_INDEX,
+    TXN_INDEX,
     offset_name,
     parse_offset,
 )
@@ -71,7 +72,9 @@ def _put_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:
         replaced = parse_offset(name, LOG)
         if replaced is None or not base <= replaced < upto:
             continue
-        for suffix in (OFFSET_INDEX, TIME_INDEX, LOG):
+        # The first one's aborted transactions are those of all already.
+        suffixes = (OFFSET_INDEX, TIME_INDEX) if replaced == base else (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+        for suffix in (*suffixes, LOG):
             disk.unlink(swap.with_name(offset_name(replaced, suffix)))
     disk.sync_dir(swap.parent)
     disk.rename(swap, swap.with_name(offset_name(base, LOG)))

@@ -16,11 +16,24 @@ from typing import NamedTuple, NoReturn
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import OffsetOutOfRange, RecordTooLarge, StorageFailed
-from headrace.records.batch import LOG_APPEND_TIME, LOG_OVERHEAD, STAMP_SIZE, BatchHeader, Buffer, check_batch
+from headrace.records.batch import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    STAMP_SIZE,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
+from headrace.records.markers import Marker, build_marker, read_marker
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk, DiskFile
+from headrace.storage.aborted import aborted_to_bytes
 from headrace.storage.files import EPOCHS, SNAPSHOT, FilePool, offset_name, storage_error
 from headrace.storage.recovery import Loader
+from headrace.storage.replay import note_aborted
 from headrace.storage.segment import Segment
 from headrace.storage.structure import MAX_OFFSET_DELTA, LogStructure
 from headrace.storage.ticket import FlushTicket
@@ -28,6 +41,7 @@ from headrace.storage.times import Dated, first_from, newest
 
 _STAMP = Struct(">qii")
 _REMEMBERED_STARTS = 8192
+_DATA_OF_TRANSACTION = CONTROL | TRANSACTIONAL
 _TRIES = 5
 
 
@@ -102,6 +116,8 @@ class Log(LogStructure):
             original = self.producers.check(producer_id, producer_epoch, sequence, last_delta)
             if original is not None:
                 return AppendResult(original.base_offset, original.last_offset, -1, True, self.start_offset)
+        elif attributes & TRANSACTIONAL:
+            self.producers.check_epoch(producer_id, producer_epoch)
         base_offset = self.end_offset
         last_offset = base_offset + last_delta
         size = length + LOG_OVERHEAD
@@ -132,9 +148,16 @@ class Log(LogStructure):
             if segment.next_index_bytes > self._settings.segment_index_bytes:
                 self._update_limits()
         segment.unindexed_bytes += size
-        if is_idempotent:
+        if is_idempotent or attributes & _DATA_OF_TRANSACTION == TRANSACTIONAL:
             self.producers.record(
-                producer_id, producer_epoch, sequence, last_delta, base_offset, attributes, self._clock.wall_ms()
+                producer_id,
+                producer_epoch,
+                sequence,
+                last_delta,
+                base_offset,
+                attributes,
+                timestamp,
+                self._clock.wall_ms(),
             )
         starts = self._starts
         starts[base_offset] = position
@@ -142,6 +165,17 @@ class Log(LogStructure):
             self._starts = dict(islice(starts.items(), _REMEMBERED_STARTS // 2, None))
         append_time_ms = timestamp if attributes & LOG_APPEND_TIME else -1
         return AppendResult(base_offset, last_offset, append_time_ms, False, self.start_offset)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, leader_epoch: int) -> AppendResult:
+        """End what a producer has open here. Raises `FencedProducer` or `FencedCoordinator`, and what `append` does."""
+        self._check_writable()
+        self.producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = self._clock.wall_ms()
+        batch = build_marker(producer_id, producer_epoch, marker, now_ms)
+        result = self.append(batch, read_header(batch), leader_epoch)
+        ended = self.producers.end(producer_id, producer_epoch, marker, result.base_offset, now_ms)
+        note_aborted(self.aborted, ended, self.producers)
+        return result
 
     def append_replicated(self, batches: Buffer) -> int:
         """Append whole batches as a leader has them, offsets and epochs included; returns the new end offset.
@@ -177,7 +211,8 @@ class Log(LogStructure):
             segment.note_batch(start, header, self._interval_bytes)
             self._update_limits()
             self.end_offset = header.next_offset
-            self.producers.replay(header, now_ms)
+            marker = read_marker(view[position : position + header.size], header) if header.is_control else None
+            note_aborted(self.aborted, self.producers.replay(header, marker, now_ms), self.producers)
             self._starts[header.base_offset] = start
             position += header.size
         if len(self._starts) > _REMEMBERED_STARTS:
@@ -301,7 +336,7 @@ class Log(LogStructure):
             return None
         return self._ticket()
 
-    def _ticket(self) -> FlushTicket:
+    def _ticket(self, *, closing: bool = False) -> FlushTicket:
         ticket = FlushTicket(self._disk, self.directory, self.end_offset, self._generation)
         for segment in self._unsynced:
             ticket.closed.append(segment)
@@ -310,6 +345,11 @@ class Log(LogStructure):
         if self._active.writer is not None:
             ticket.files.append(self._active.writer)
         ticket.new_names = bool(self._unsynced)
+        for segment in [*self._unsynced, self._active] if closing else self._unsynced:
+            limit = self.end_offset if segment is self._active else segment.next_offset
+            aborted = self.aborted.ending_within(segment.base_offset, limit)
+            if aborted:
+                ticket.aborted.append((segment.aborted_path, aborted_to_bytes(aborted)))
         if self.epochs.changed:
             ticket.epochs = (self.directory / EPOCHS, self.epochs.to_text().encode())
         ticket.snapshots = [
@@ -362,7 +402,7 @@ class Log(LogStructure):
             if self._active.size:
                 self._active.store_indexes()
                 self._active.sync_indexes()
-            ticket = self._ticket()
+            ticket = self._ticket(closing=True)
             ticket.sync()
             self.complete_flush(ticket)
         bases = set(self._bases)

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent producers: pure state, no I/O and no clock.
+"""What a partition knows of its idempotent and transactional producers: pure state, no I/O and no clock.
 
 Follows Kafka 4.x:
 - a batch whose epoch and sequence range equal one of the producer's last five is a duplicate, and is answered with the
@@ -12,7 +12,10 @@ Follows Kafka 4.x:
 One difference: Kafka lets a producer expire by the timestamps in its records, here the time is that of this broker's
 clock at the append or replay. A producer of old timestamps keeps its protection.
 
-Batches flagged transactional are remembered as such in their entries. Control batches have no sequence: skipped.
+Transactions: the first batch flagged transactional opens one, a marker ends it. The marker's epoch is the producer's
+from then on, so that whoever still writes with an older one is fenced. A marker of an older coordinator than the last
+one's is refused. A producer with an open transaction does not expire. A transaction counts as unstable until its marker
+is committed, because a marker that is not might be lost.
 """
 
 from collections.abc import Iterator
@@ -21,18 +24,19 @@ from struct import error as StructError
 from typing import NamedTuple
 from zlib import crc32
 
-from headrace.model.errors import FencedProducer, OutOfOrderSequence
+from headrace.model.errors import FencedCoordinator, FencedProducer, OutOfOrderSequence
 from headrace.records.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from headrace.records.markers import Marker
 
 REMEMBERED_BATCHES = 5
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
 _SNAPSHOT_HEAD = Struct(">4sHIQI")
 """Magic, version, CRC-32 of what follows it, the offset up to which the state reaches, the number of producers."""
-_SNAPSHOT_PRODUCER = Struct(">qhqBB")
+_SNAPSHOT_PRODUCER = Struct(">qhqqiqB")
 _SNAPSHOT_BATCH = Struct(">iiqi")
 _SNAPSHOT_MAGIC = b"HRPS"
-_SNAPSHOT_VERSION = 1
+_SNAPSHOT_VERSION = 2
 _CRC_COVERS_FROM = 10
 
 
@@ -47,32 +51,106 @@ class WrittenBatch(NamedTuple):
     last_offset: int
 
 
+class Ended(NamedTuple):
+    """A transaction that a marker has ended on this partition."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Where the marker is."""
+    committed: bool
+
+
 class ProducerEntry:
     """One producer of this partition."""
 
-    __slots__ = ("batches", "epoch", "is_transactional", "seen_ms")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "first_offset", "seen_ms", "timestamp")
 
-    def __init__(self, epoch: int, seen_ms: int, is_transactional: bool = False) -> None:
+    def __init__(self, epoch: int, seen_ms: int) -> None:
         self.epoch = epoch
         self.seen_ms = seen_ms
-        self.is_transactional = is_transactional
+        self.timestamp = -1
+        """Of the last batch."""
         self.batches: list[WrittenBatch] = []
         """The last five batches of this epoch, oldest first."""
+        self.first_offset = -1
+        """Where its open transaction starts, -1 without one."""
+        self.coordinator_epoch = -1
+        """Of the last marker."""
 
 
 class Producers:
-    """The idempotent producers of one partition, by producer id."""
+    """The producers of one partition, by producer id."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_ended", "_entries", "_open")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._open: dict[int, int] = {}
+        """First offsets of open transactions by producer id, in the order of offsets."""
+        self._ended: list[tuple[int, int]] = []
+        """Marker's and first offset of transactions whose markers may not be committed yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def items(self) -> Iterator[tuple[int, ProducerEntry]]:
         return iter(self._entries.items())
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    # Transactions
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction starts."""
+        return next(iter(self._open.values()), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction starts that has no committed marker."""
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended[0] >= high_watermark]
+            if self._ended:
+                first = min(first for _, first in self._ended)
+                return min(first, next(iter(self._open.values()), first))
+        return next(iter(self._open.values()), None)
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether this very producer has a transaction open here."""
+        return producer_id in self._open and self._entries[producer_id].epoch == epoch
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Refuse a producer (or a marker for it) whose epoch is older than what was seen here."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise FencedProducer(f"producer {producer_id} has epoch {epoch}, a newer instance has {entry.epoch}")
+
+    def check_marker(self, producer_id: int, epoch: int, marker: Marker) -> None:
+        self.check_epoch(producer_id, epoch)
+        entry = self._entries.get(producer_id)
+        if entry is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+            raise FencedCoordinator(
+                f"a marker of coordinator epoch {marker.coordinator_epoch} comes after one of {entry.coordinator_epoch}"
+            )
+
+    def end(self, producer_id: int, epoch: int, marker: Marker, offset: int, now_ms: int) -> Ended | None:
+        """Take note of a marker at `offset`; the transaction it ended, None if nothing was written in it here."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(epoch, now_ms)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches = []
+        entry.seen_ms = now_ms
+        entry.coordinator_epoch = marker.coordinator_epoch
+        first_offset, entry.first_offset = entry.first_offset, -1
+        if self._open.pop(producer_id, None) is None:
+            return None
+        self._ended.append((offset, first_offset))
+        return Ended(producer_id, first_offset, offset, marker.committed)
+
+    # Sequences
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int) -> WrittenBatch | None:
         """The original of a duplicate, or None if the batch may be appended. Changes nothing."""
@@ -107,14 +185,22 @@ class Producers:
         last_offset_delta: int,
         base_offset: int,
         attributes: int,
+        timestamp: int,
         now_ms: int,
     ) -> None:
         """Remember a batch that was appended (and had passed `check`, here or at the leader)."""
         entry = self._entries.get(producer_id)
-        if entry is None or entry.epoch != epoch:
+        if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(epoch, now_ms)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches = []
         entry.seen_ms = now_ms
-        entry.is_transactional = bool(attributes & TRANSACTIONAL)
+        entry.timestamp = timestamp
+        if attributes & TRANSACTIONAL and entry.first_offset < 0:
+            entry.first_offset = self._open[producer_id] = base_offset
+        if base_sequence < 0:
+            return
         batches = entry.batches
         if len(batches) == REMEMBERED_BATCHES:
             del batches[0]
@@ -127,36 +213,56 @@ class Producers:
             )
         )
 
-    def replay(self, header: BatchHeader, now_ms: int) -> None:
-        """Take note of a batch found in the log or sent by the leader; batches without a sequence are passed over."""
-        if header.producer_id < 0 or header.base_sequence < 0 or header.attributes & CONTROL:
-            return
-        self.record(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_offset_delta,
-            header.base_offset,
-            header.attributes,
-            now_ms,
-        )
+    def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> Ended | None:
+        """Take note of a batch found in the log or sent by the leader. `marker` is what a control batch says."""
+        if header.producer_id < 0:
+            return None
+        if header.attributes & CONTROL:
+            if marker is None:
+                return None
+            return self.end(header.producer_id, header.producer_epoch, marker, header.base_offset, now_ms)
+        if header.base_sequence >= 0 or header.attributes & TRANSACTIONAL:
+            self.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                header.base_offset,
+                header.attributes,
+                header.max_timestamp,
+                now_ms,
+            )
+        return None
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers not seen since `before_ms`; returns how many."""
-        expired = [pid for pid, entry in self._entries.items() if entry.seen_ms < before_ms]
+        """Forget producers not seen since `before_ms` that have no transaction open; returns how many."""
+        expired = [pid for pid, entry in self._entries.items() if entry.seen_ms < before_ms and entry.first_offset < 0]
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
 
     def clear(self) -> None:
         self._entries.clear()
+        self._open.clear()
+        self._ended.clear()
+
+    # Snapshots
 
     def to_snapshot(self, offset: int) -> bytes:
         """Everything known of batches below `offset`, as bytes that say when they are damaged."""
         parts = []
         for producer_id, entry in self._entries.items():
-            flags = int(entry.is_transactional)
-            parts.append(_SNAPSHOT_PRODUCER.pack(producer_id, entry.epoch, entry.seen_ms, flags, len(entry.batches)))
+            parts.append(
+                _SNAPSHOT_PRODUCER.pack(
+                    producer_id,
+                    entry.epoch,
+                    entry.seen_ms,
+                    entry.timestamp,
+                    entry.coordinator_epoch,
+                    entry.first_offset,
+                    len(entry.batches),
+                )
+            )
             parts.extend(
                 _SNAPSHOT_BATCH.pack(b.base_sequence, b.last_sequence, b.base_offset, b.last_offset - b.base_offset)
                 for b in entry.batches
@@ -178,13 +284,21 @@ class Producers:
             state = cls()
             position = _SNAPSHOT_HEAD.size
             for _ in range(count):
-                producer_id, epoch, seen_ms, flags, batches = _SNAPSHOT_PRODUCER.unpack_from(data, position)
+                fields = _SNAPSHOT_PRODUCER.unpack_from(data, position)
+                producer_id, epoch, seen_ms, timestamp, coordinator_epoch, first_offset, batches = fields
                 position += _SNAPSHOT_PRODUCER.size
-                entry = state._entries[producer_id] = ProducerEntry(epoch, seen_ms, bool(flags))
+                entry = state._entries[producer_id] = ProducerEntry(epoch, seen_ms)
+                entry.timestamp, entry.coordinator_epoch, entry.first_offset = (
+                    timestamp,
+                    coordinator_epoch,
+                    first_offset,
+                )
                 for _ in range(batches):
                     first, last, base_offset, delta = _SNAPSHOT_BATCH.unpack_from(data, position)
                     position += _SNAPSHOT_BATCH.size
                     entry.batches.append(WrittenBatch(first, last, base_offset, base_offset + delta))
+            opened = ((entry.first_offset, pid) for pid, entry in state._entries.items() if entry.first_offset >= 0)
+            state._open = {pid: first_offset for first_offset, pid in sorted(opened)}
             return state
         except StructError as error:
             raise SnapshotDamaged("cut off") from error

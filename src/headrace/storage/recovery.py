@@ -24,6 +24,7 @@ from headrace.config.topic import TopicSettings
 from headrace.model.errors import CorruptBatch
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
+from headrace.storage.aborted import AbortedDamaged, AbortedTransactions, read_aborted, replace_aborted
 from headrace.storage.epochs import Epochs, EpochsDamaged
 from headrace.storage.files import (
     CORRUPT,
@@ -34,13 +35,15 @@ from headrace.storage.files import (
     REPAIRING,
     SNAPSHOT,
     TIME_INDEX,
+    TXN_INDEX,
     FilePool,
     offset_name,
     parse_offset,
 )
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.leftovers import finish_interrupted_changes, put_repaired
-from headrace.storage.producers import Producers, SnapshotDamaged
+from headrace.storage.producers import Producers
+from headrace.storage.replay import marker_at, note_aborted, restore_producers
 from headrace.storage.scan import Damage, Found, find_batch, scan
 from headrace.storage.segment import Segment
 
@@ -56,6 +59,7 @@ class Loaded(NamedTuple):
     end_offset: int
     producers: Producers
     epochs: Epochs
+    aborted: AbortedTransactions
     snapshots: list[int]
     """Offsets of the producer snapshots there are, in order."""
 
@@ -73,6 +77,7 @@ class Loader:
         self._without_index: set[int] = set()
         self._producers = Producers()
         self._epochs = Epochs()
+        self._aborted = AbortedTransactions()
         self._snapshots: list[int] = []
 
     def load(self, *, clean: bool, recovery_point: int, start_offset: int | None, producer_expiry_ms: int) -> Loaded:
@@ -97,6 +102,7 @@ class Loader:
             goes_on_at,
             self._producers,
             self._epochs,
+            self._aborted,
             self._snapshots,
         )
 
@@ -125,12 +131,12 @@ class Loader:
         bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
         while len(bases) > 1 and bases[1] <= start_offset:
             # Removed before, in a way that did not last: the start offset did.
-            for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, SNAPSHOT):
+            for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
                 self._disk.unlink(self._directory / offset_name(bases[0], suffix))
             del bases[0]
         known = set(bases)
         for name in names:
-            for suffix in (OFFSET_INDEX, TIME_INDEX):
+            for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
                 base = parse_offset(name, suffix)
                 if base is not None and base not in known:
                     self._disk.unlink(self._directory / name)
@@ -199,6 +205,7 @@ class Loader:
         """Producers and epochs as of offset `limit`, the end of the first `segments` segments."""
         offsets = sorted(offset for name in names if (offset := parse_offset(name, SNAPSHOT)) is not None)
         covered = self._segments[:segments]
+        self._aborted = self._load_aborted(names, covered)
         self._producers, self._snapshots = restore_producers(
             self._disk, self._directory, offsets, limit, covered, self._clock.wall_ms()
         )
@@ -206,6 +213,30 @@ class Loader:
             for segment in covered:
                 for _, header in segment.headers():
                     self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _load_aborted(self, names: dict[str, int], segments: list[Segment]) -> AbortedTransactions:
+        aborted = AbortedTransactions()
+        for segment in segments:
+            if segment.aborted_path.name in names and segment.size:
+                try:
+                    entries = read_aborted(self._disk, segment.aborted_path, segment.base_offset, segment.next_offset)
+                except AbortedDamaged as error:
+                    _log.warning("%s is damaged (%s) and is made anew", segment.aborted_path, error)
+                    return self._find_aborted(segments)
+                for entry in entries:
+                    aborted.add(entry)
+        return aborted
+
+    def _find_aborted(self, segments: list[Segment]) -> AbortedTransactions:
+        """What the files should say, from the log."""
+        aborted, producers = AbortedTransactions(), Producers()
+        for segment in segments:
+            for position, header in segment.headers():
+                note_aborted(aborted, producers.replay(header, marker_at(segment, position, header), 0), producers)
+            replace_aborted(
+                self._disk, segment.aborted_path, aborted.ending_within(segment.base_offset, segment.next_offset)
+            )
+        return aborted
 
     def _load_epochs(self, limit: int) -> bool:
         """Read the checkpoint as far as it tells about offsets below `limit`; False if the log must be asked."""
@@ -235,6 +266,9 @@ class Loader:
             checked += 1
         for segment in self._segments[first:]:
             segment.reader().sync_data()
+            aborted = self._aborted.ending_within(segment.base_offset, segment.next_offset)
+            if aborted or segment.aborted_path.name in names:
+                replace_aborted(self._disk, segment.aborted_path, aborted)
             if segment.store_indexes():
                 segment.sync_indexes()
         self._disk.sync_dir(self._directory)
@@ -267,7 +301,10 @@ class Loader:
 
     def _take_over(self, segment: Segment, found: Found, position: int | None = None) -> None:
         segment.note_batch(found.position if position is None else position, found.header, self._interval_bytes)
-        self._producers.replay(found.header, self._clock.wall_ms())
+        marker = marker_at(segment, found.position, found.header)
+        note_aborted(
+            self._aborted, self._producers.replay(found.header, marker, self._clock.wall_ms()), self._producers
+        )
         self._epochs.assign(found.header.leader_epoch, found.header.base_offset)
 
     @staticmethod
@@ -323,36 +360,3 @@ class Loader:
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, Found):
                 segment.note_batch(item.position, item.header, self._interval_bytes)
-
-
-def restore_producers(
-    disk: Disk, directory: Path, snapshots: list[int], limit: int, segments: list[Segment], now_ms: int
-) -> tuple[Producers, list[int]]:
-    """Producers as of offset `limit`, from the newest sound snapshot up to there and the batches behind it.
-
-    Returns them with the offsets of the snapshots that are left: those past `limit` or damaged are removed.
-    """
-    left = list(snapshots)
-    producers, replay_from = Producers(), 0
-    while left:
-        offset = left[-1]
-        path = directory / offset_name(offset, SNAPSHOT)
-        if offset <= limit:
-            try:
-                producers = Producers.from_snapshot(disk.read_bytes(path), offset)
-            except SnapshotDamaged as error:
-                _log.warning("producer snapshot %s is damaged (%s): using an older one or the log", path, error)
-            except FileNotFoundError:
-                pass
-            else:
-                replay_from = offset
-                break
-        disk.unlink(path)
-        left.pop()
-    for segment in segments:
-        if segment.next_offset <= replay_from:
-            continue
-        for _, header in segment.headers(segment.position_from(replay_from)):
-            if replay_from <= header.base_offset < limit:
-                producers.replay(header, now_ms)
-    return producers, left

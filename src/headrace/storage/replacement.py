@@ -17,14 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.runtime.disk import DiskFile
+from headrace.storage.aborted import replace_aborted
 from headrace.storage.files import SWAP
 from headrace.storage.log import Log
 from headrace.storage.segment import Segment
 
 
 class Replacement:
-    def __init__(self, log: Log, old: Sequence[Segment], new: Segment) -> None:
+    def __init__(self, log: Log, old: Sequence[Segment], new: Segment, dropped_markers: Sequence[int] = ()) -> None:
         """`new` is a `Segment.over_cleaned_file`, and `old` are closed and follow each other."""
+        self._dropped_markers = tuple(dropped_markers)
         self._log = log
         self._disk = log.files.disk
         self._old = old
@@ -32,7 +34,7 @@ class Replacement:
         self._name = old[0].path
         self._doomed: list[Path] = [old[0].offsets.path, old[0].times.path]
         for segment in old[1:]:
-            self._doomed += (segment.offsets.path, segment.times.path, segment.path)
+            self._doomed += (segment.offsets.path, segment.times.path, segment.aborted_path, segment.path)
         self._held: DiskFile | None = None
 
     @property
@@ -43,14 +45,30 @@ class Replacement:
         # A file of gigabytes is freed when its last handle goes: this one makes that happen in `finish`.
         self._held = self._disk.open_read_only(self._name)
         end_offset = self._old[-1].next_offset
+        self._merge_aborted(end_offset)
         swap = self._name.with_name(f"{self._new.base_offset:020d}-{end_offset:020d}{SWAP}")
         self._disk.rename(self._new.path, swap)
         self._log.files.forget(self._new.path)
         self._new.path = swap
 
+    def _merge_aborted(self, end_offset: int) -> None:
+        """Put the aborted transactions of all the old segments into the file of the first, whose name stays.
+
+        Before the swap, and without those whose markers are to go: a consumer that is told of a transaction whose
+        marker is not there would drop what the producer wrote after it. Their records went long before.
+        """
+        dropped = set(self._dropped_markers)
+        aborted = self._log.aborted.ending_within(self._new.base_offset, end_offset)
+        left = [entry for entry in aborted if entry.last_offset not in dropped]
+        if aborted:
+            replace_aborted(self._disk, self._old[0].aborted_path, left)
+
     def adopt(self) -> bool:
         """False if the old segments are not all there any more; `withdraw` is then to follow."""
-        return self._log.adopt(self._old, self._new)
+        if not self._log.adopt(self._old, self._new):
+            return False
+        self._log.aborted.forget(self._dropped_markers)
+        return True
 
     def withdraw(self) -> None:
         """Undo `commit`, in a worker."""

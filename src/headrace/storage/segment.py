@@ -14,7 +14,17 @@ from pathlib import Path
 from headrace.model.errors import CorruptBatch, DiskFull
 from headrace.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP, BatchHeader, read_header
 from headrace.runtime.disk import DiskFile
-from headrace.storage.files import CLEANED, DELETED, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, FilePool, offset_name
+from headrace.storage.files import (
+    CLEANED,
+    DELETED,
+    LOG,
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    FilePool,
+    offset_name,
+)
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 
 _log = logging.getLogger(__name__)
@@ -139,7 +149,13 @@ class Segment:
 
     def siblings(self) -> tuple[Path, ...]:
         """The files that go when the segment goes, beside the log file itself."""
-        return (self.offsets.path, self.times.path, self.path.with_name(offset_name(self.base_offset, SNAPSHOT)))
+        snapshot = self.path.with_name(offset_name(self.base_offset, SNAPSHOT))
+        return (self.offsets.path, self.times.path, self.aborted_path, snapshot)
+
+    @property
+    def aborted_path(self) -> Path:
+        """Where the segment's aborted transactions are, if it has any."""
+        return self.path.with_name(offset_name(self.base_offset, TXN_INDEX))
 
     def forget_files(self) -> None:
         self.writer = None

@@ -16,10 +16,12 @@ from headrace.model.errors import LogClosed, OffsetOutOfRange, StorageFailed
 from headrace.records.batch import BatchHeader
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
+from headrace.storage.aborted import AbortedTransactions, replace_aborted
 from headrace.storage.epochs import Epochs
 from headrace.storage.files import SNAPSHOT, FilePool, offset_name, storage_error
 from headrace.storage.producers import Producers
-from headrace.storage.recovery import Loaded, restore_producers
+from headrace.storage.recovery import Loaded
+from headrace.storage.replay import restore_producers
 from headrace.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class LogStructure:
         self.directory = directory
         self.producers: Producers = loaded.producers
         self.epochs: Epochs = loaded.epochs
+        self.aborted: AbortedTransactions = loaded.aborted
         self.segments: list[Segment] = loaded.segments
         """In order; the last is the active one. Replaced, never changed in place: iterate over it in any thread."""
         self.start_offset = loaded.start_offset
@@ -123,6 +126,12 @@ class LogStructure:
     @property
     def latest_epoch(self) -> int:
         return self.epochs.latest
+
+    @property
+    def stable_offset(self) -> int:
+        """Everything below is on disk and belongs to no open transaction."""
+        unstable = self.producers.first_unstable_offset(self.flushed_offset)
+        return self.flushed_offset if unstable is None else min(self.flushed_offset, unstable)
 
     @property
     def is_closed(self) -> bool:
@@ -233,6 +242,7 @@ class LogStructure:
         self._starts = {}
         self._update_limits()
         self.epochs.truncate_from(new_end)
+        self._keep_aborted(kept[-1], new_end)
         self.producers, self._snapshots = restore_producers(
             self._disk, self.directory, self._snapshots, new_end, self.segments, self._clock.wall_ms()
         )
@@ -268,6 +278,17 @@ class LogStructure:
         self._update_limits()
         self.epochs.clear()
         self.producers.clear()
+        self._keep_aborted(self._active, 0)
+
+    def _keep_aborted(self, last: Segment, below: int) -> None:
+        """Forget aborted transactions whose markers are gone, also in the file of the segment that is now the last."""
+        if any(self.aborted.ending_within(below, _NEVER)):
+            self.aborted.keep(0, below)
+            try:
+                replace_aborted(self._disk, last.aborted_path, self.aborted.ending_within(last.base_offset, _NEVER))
+            except OSError as error:
+                self.fail(error)
+                raise StorageFailed(f"truncating {self.directory} failed: {error}") from error
 
     def _lower_end(self, new_end: int) -> None:
         """Before bytes go: no checkpoint and no snapshot may claim any more that they are there."""
@@ -339,6 +360,7 @@ class LogStructure:
                 self._set_segments(self.segments[removed:])
                 self.start_offset = max(self.start_offset, self.segments[0].base_offset)
                 self.epochs.truncate_before(self.start_offset)
+                self.aborted.keep(self.segments[0].base_offset, _NEVER)
                 self._snapshots = [at for at in self._snapshots if at >= self.segments[0].base_offset]
         return removed
 

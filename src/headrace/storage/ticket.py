@@ -11,7 +11,18 @@ from headrace.storage.segment import Segment
 class FlushTicket:
     """Made by `Log.begin_flush`, run by a worker with `sync`, given back to `Log.complete_flush`."""
 
-    __slots__ = ("closed", "directory", "disk", "end_offset", "epochs", "files", "generation", "new_names", "snapshots")
+    __slots__ = (
+        "aborted",
+        "closed",
+        "directory",
+        "disk",
+        "end_offset",
+        "epochs",
+        "files",
+        "generation",
+        "new_names",
+        "snapshots",
+    )
 
     def __init__(self, disk: Disk, directory: Path, end_offset: int, generation: int) -> None:
         self.disk = disk
@@ -24,6 +35,8 @@ class FlushTicket:
         """Segments closed since the last flush, whose indexes are to be synced too."""
         self.new_names = False
         """Whether segments were created, so that the directory is to be synced too."""
+        self.aborted: list[tuple[Path, bytes]] = []
+        """Indexes of aborted transactions: those of the closed segments."""
         self.epochs: tuple[Path, bytes] | None = None
         self.snapshots: list[tuple[Path, bytes]] = []
 
@@ -32,7 +45,7 @@ class FlushTicket:
 
         Raises `StorageFailed` when a sync fails, which is final: what the system kept of the data is not known any
         more, and asking again may be answered with success. `DiskFull` when there was no room for the epoch
-        checkpoint: nothing is lost then, and the flush may be tried again.
+        checkpoint or an index: nothing is lost then, and the flush may be tried again.
         """
         try:
             for file in self.files:
@@ -43,8 +56,8 @@ class FlushTicket:
                 self.disk.sync_dir(self.directory)
         except OSError as error:
             raise StorageFailed(f"syncing {self.directory} failed: {error}") from error
-        if self.epochs is not None:
-            path, data = self.epochs
+        needed = self.aborted if self.epochs is None else [*self.aborted, self.epochs]
+        for path, data in needed:
             try:
                 self.disk.write_atomic(path, data)
             except OSError as error:

@@ -8,6 +8,7 @@ from headrace.config.topic import TopicSettings
 from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
 from headrace.records.batch import iter_headers, read_header
 from headrace.records.builder import build_batch
+from headrace.records.markers import Marker
 from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import Disk
@@ -65,17 +66,30 @@ class LogBench:
         return self.reopen()
 
     def append(
-        self, *values: bytes, timestamp: int | None = None, epoch: int = 0, producer: int = -1, sequence: int = -1
+        self,
+        *values: bytes,
+        timestamp: int | None = None,
+        epoch: int = 0,
+        producer: int = -1,
+        sequence: int = -1,
+        producer_epoch: int = 0,
+        transactional: bool = False,
+        key: bytes | None = None,
     ) -> AppendResult:
         """Append one batch of these values."""
         time_ms = self.clock.wall_ms() if timestamp is None else timestamp
         batch = build_batch(
-            [Record(0, time_ms, None, value) for value in values],
+            [Record(0, time_ms, key, value) for value in values],
             producer_id=producer,
-            producer_epoch=0 if producer >= 0 else -1,
+            producer_epoch=producer_epoch if producer >= 0 else -1,
             base_sequence=sequence,
+            transactional=transactional,
         )
         return self.log.append(batch, read_header(batch), epoch)
+
+    def end_transaction(self, producer: int, *, committed: bool, producer_epoch: int = 0) -> AppendResult:
+        """Append the marker that ends what a producer has open."""
+        return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), 0)
 
     def flush(self) -> None:
         ticket = self.log.begin_flush()

@@ -6,6 +6,7 @@ from headrace.records.batch import DELETE_HORIZON, check_batch
 from headrace.records.builder import build_batch
 from headrace.records.compression import Codec
 from headrace.records.reader import Record, iter_records
+from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.compaction import Compactor, OffsetMap, SegmentView, clean_range, fits_behind
 
 NOW = 1_700_000_000_000
@@ -30,6 +31,7 @@ def map_of(*batches: bytes, max_bytes: int = 1 << 20) -> OffsetMap:
 
 def compactor(offsets: OffsetMap, now_ms: int = NOW, **last_batches: int) -> Compactor:
     return Compactor(
+        aborted=AbortedTransactions(),
         offsets=offsets,
         last_batches={int(producer[1:]): offset for producer, offset in last_batches.items()},
         now_ms=now_ms,

@@ -30,6 +30,7 @@ from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
+from headrace.storage.segment import walk_headers
 
 KEY = 1
 READ_COMMITTED = 1
@@ -215,6 +216,8 @@ class _Fetch:
 
     def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
         session = self._plan.session
+        if self._committed:
+            parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
         told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
         if session is not None:
             news = [(key, part) for key, part in told if session.is_news(key, part)]
@@ -243,6 +246,18 @@ def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedP
     except OSError as error:
         return _failed(key, error_code(StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")))
     return part._replace(records=(data,)) if data else part
+
+
+def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:
+    """With the aborted transactions among the records, if there are any."""
+    if item.partition is None or item.slice is None or not part.records or not item.partition.log.aborted:
+        return part
+    cut = item.slice
+    if not item.partition.aborted_within(cut.first_batch_offset, item.part.last_stable_offset):
+        return part
+    headers = walk_headers(cut.file, cut.position, cut.position + cut.length)
+    end = max((header.next_offset for _, header in headers), default=cut.first_batch_offset)
+    return part._replace(aborted=item.partition.aborted_within(cut.first_batch_offset, end))
 
 
 def _failed(key: PartitionKey, code: ErrorCode) -> FetchedPartition:

@@ -1,0 +1,67 @@
+"""What the batches of a log say about its producers and their transactions, gone through one after the other."""
+
+import logging
+from pathlib import Path
+
+from headrace.model.errors import RecordError
+from headrace.records.batch import BatchHeader
+from headrace.records.markers import Marker, read_marker
+from headrace.runtime.disk import Disk
+from headrace.storage.aborted import Aborted, AbortedTransactions
+from headrace.storage.files import SNAPSHOT, offset_name
+from headrace.storage.producers import Ended, Producers, SnapshotDamaged
+from headrace.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+def restore_producers(
+    disk: Disk, directory: Path, snapshots: list[int], limit: int, segments: list[Segment], now_ms: int
+) -> tuple[Producers, list[int]]:
+    """Producers as of offset `limit`, from the newest sound snapshot up to there and the batches behind it.
+
+    Returns them with the offsets of the snapshots that are left: those past `limit` or damaged are removed.
+    """
+    left = list(snapshots)
+    producers, replay_from = Producers(), 0
+    while left:
+        offset = left[-1]
+        path = directory / offset_name(offset, SNAPSHOT)
+        if offset <= limit:
+            try:
+                producers = Producers.from_snapshot(disk.read_bytes(path), offset)
+            except SnapshotDamaged as error:
+                _log.warning("producer snapshot %s is damaged (%s): using an older one or the log", path, error)
+            except FileNotFoundError:
+                pass
+            else:
+                replay_from = offset
+                break
+        disk.unlink(path)
+        left.pop()
+    for segment in segments:
+        if segment.next_offset <= replay_from:
+            continue
+        for position, header in segment.headers(segment.position_from(replay_from)):
+            if replay_from <= header.base_offset < limit:
+                producers.replay(header, marker_at(segment, position, header), now_ms)
+    return producers, left
+
+
+def marker_at(segment: Segment, position: int, header: BatchHeader) -> Marker | None:
+    """What the control batch at a position says; None of any other batch, or of one that cannot be read."""
+    if not header.is_control:
+        return None
+    try:
+        return read_marker(segment.reader().read(position, header.size), header)
+    except RecordError as error:
+        _log.error("%s has a control batch at offset %d that says nothing: %s", segment.path, header.base_offset, error)
+        return None
+
+
+def note_aborted(aborted: AbortedTransactions, ended: Ended | None, producers: Producers) -> None:
+    """Put a transaction that has just ended into the index, if it was aborted."""
+    if ended is not None and not ended.committed:
+        still_open = producers.first_open_offset
+        stable = ended.last_offset + 1 if still_open is None else still_open
+        aborted.add(Aborted(ended.producer_id, ended.first_offset, ended.last_offset, stable))
