@@ -1,0 +1,184 @@
+"""Who reads which partition: the assignors of consumer groups that are assigned by the broker (KIP-848). Pure.
+
+Every assignor promises, for the same input always the same output, in which every partition of a subscribed topic
+belongs to exactly one of its subscribers, and nothing else is assigned.
+
+- `uniform` spreads partitions evenly and moves as few as it can: no member has two partitions more than another one
+  that could take one of them. Members may subscribe to different topics.
+- `range` gives each subscriber of a topic a contiguous range of its partitions, so that those who read two topics with
+  the same number of partitions read the same partitions of both. The places are ordered by instance id, or by member id
+  for members without: a static member that restarts has the place that it had.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Place(NamedTuple):
+    """One partition of one incarnation of a topic."""
+
+    topic_id: UUID
+    partition: int
+
+
+Assignment = frozenset[Place]
+"""What one member reads."""
+
+
+class Subscriber(NamedTuple):
+    topics: frozenset[UUID]
+    held: Assignment = frozenset()
+    """What it was assigned before."""
+    instance_id: str | None = None
+
+
+Assignor = Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], dict[str, Assignment]]
+"""From the members by id and the partition count of each topic to what each member reads."""
+
+
+def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    order = sorted(members, key=lambda member_id: (members[member_id].instance_id or member_id, member_id))
+    assigned: dict[str, set[Place]] = {member_id: set() for member_id in members}
+    for topic_id, subscribers in _subscribers(order, members, partition_counts).items():
+        share, extra = divmod(partition_counts[topic_id], len(subscribers))
+        at = 0
+        for number, member_id in enumerate(subscribers):
+            size = share + (number < extra)
+            assigned[member_id].update(Place(topic_id, partition) for partition in range(at, at + size))
+            at += size
+    return {member_id: frozenset(places) for member_id, places in assigned.items()}
+
+
+def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """Keep what may be kept, give what is free to whoever has least, then move from the fullest to the emptiest.
+
+    Topics with the same subscribers are one pool. A move happens only where it leaves the giver with no less than the
+    taker, so the sum of squares of the loads falls with every move: it ends.
+    """
+    pools = _pools(members, partition_counts)
+    owned: dict[str, dict[int, list[Place]]] = {member_id: defaultdict(list) for member_id in members}
+    loads = dict.fromkeys(members, 0)
+    free = _keep_what_may_be_kept(members, pools, owned, loads)
+    # Those with few subscribers first: the others have more choice in who evens it out.
+    by_choice = sorted(range(len(pools)), key=lambda number: (len(pools[number].subscribers), number))
+    for number in by_choice:
+        _give(pools[number].subscribers, free[number], number, owned, loads)
+    while any(_even_out(pools[number].subscribers, number, owned, loads) for number in by_choice):
+        pass
+    return {
+        member_id: frozenset(place for places in by_pool.values() for place in places)
+        for member_id, by_pool in owned.items()
+    }
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+
+
+class _Pool(NamedTuple):
+    """The topics that the same members subscribe to."""
+
+    subscribers: tuple[str, ...]
+    topics: tuple[UUID, ...]
+    places: frozenset[Place]
+
+
+def _subscribers(
+    order: Iterable[str], members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]
+) -> dict[UUID, list[str]]:
+    """The subscribers of each topic that exists, in this order."""
+    subscribers: dict[UUID, list[str]] = defaultdict(list)
+    for member_id in order:
+        for topic_id in members[member_id].topics:
+            if topic_id in partition_counts:
+                subscribers[topic_id].append(member_id)
+    return subscribers
+
+
+def _pools(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> list[_Pool]:
+    topics: dict[tuple[str, ...], list[UUID]] = defaultdict(list)
+    by_topic = _subscribers(sorted(members), members, partition_counts)
+    for topic_id in sorted(by_topic):
+        topics[tuple(by_topic[topic_id])].append(topic_id)
+    return [
+        _Pool(
+            subscribers,
+            tuple(pooled),
+            frozenset(Place(topic_id, at) for topic_id in pooled for at in range(partition_counts[topic_id])),
+        )
+        for subscribers, pooled in topics.items()
+    ]
+
+
+def _keep_what_may_be_kept(
+    members: Mapping[str, Subscriber],
+    pools: list[_Pool],
+    owned: dict[str, dict[int, list[Place]]],
+    loads: dict[str, int],
+) -> list[list[Place]]:
+    """Leave to members what they held and may still read; what is free then, by pool."""
+    pool_of = {topic_id: number for number, pool in enumerate(pools) for topic_id in pool.topics}
+    taken: set[Place] = set()
+    for member_id in sorted(members):
+        subscriber = members[member_id]
+        for place in sorted(subscriber.held):
+            number = pool_of.get(place.topic_id)
+            if (
+                number is not None
+                and place.topic_id in subscriber.topics
+                and place in pools[number].places
+                and place not in taken
+            ):
+                taken.add(place)
+                owned[member_id][number].append(place)
+                loads[member_id] += 1
+    return [sorted(pool.places - taken) for pool in pools]
+
+
+def _give(
+    subscribers: tuple[str, ...],
+    free: list[Place],
+    number: int,
+    owned: dict[str, dict[int, list[Place]]],
+    loads: dict[str, int],
+) -> None:
+    if not free:
+        return
+    least = [(loads[member_id], member_id) for member_id in subscribers]
+    heapify(least)
+    for place in free:
+        load, member_id = heappop(least)
+        owned[member_id][number].append(place)
+        loads[member_id] = load + 1
+        heappush(least, (load + 1, member_id))
+
+
+def _even_out(
+    subscribers: tuple[str, ...], number: int, owned: dict[str, dict[int, list[Place]]], loads: dict[str, int]
+) -> bool:
+    """Move partitions of one pool until no subscriber has two more than another; whether anything moved."""
+    moved = False
+    least = [(loads[member_id], member_id) for member_id in subscribers]
+    most = [(-loads[member_id], member_id) for member_id in subscribers if owned[member_id][number]]
+    heapify(least)
+    heapify(most)
+    while least and most:
+        low, taker = least[0]
+        high, giver = -most[0][0], most[0][1]
+        # What lies in the heaps from before a member's load changed is dropped when it comes to the top.
+        if low != loads[taker]:
+            heappop(least)
+        elif high != loads[giver] or not owned[giver][number]:
+            heappop(most)
+        elif high - low < 2:
+            break
+        else:
+            owned[taker][number].append(owned[giver][number].pop())
+            loads[giver], loads[taker] = high - 1, low + 1
+            for member_id in (giver, taker):
+                heappush(least, (loads[member_id], member_id))
+                heappush(most, (-loads[member_id], member_id))
+            moved = True
+    return moved
