@@ -274,7 +274,9 @@ class Connection(asyncio.BufferedProtocol):
         key, version, correlation_id = peek_api(frame)
         found = route(key, version)
         if found is None:
-            self._answer(slot, _refusal(frame, key, version, correlation_id))
+            refusal = _refusal(frame, key, version, correlation_id)
+            self._release(frame)
+            self._answer(slot, refusal)
             return
         handler, read, flexible = found
         header = read_request_header(frame, flexible=flexible)
@@ -310,7 +312,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         if slot.deferred is not None:
             self._promised_bytes -= slot.deferred.size_bytes
-        self._answer(slot, _encode(context, answer))
+        try:
+            buffers = _encode(context, answer)
+        except Exception:
+            log.exception("the answer to %s cannot be written", api_name(context.header.api_key))
+            self.abort()
+            return
+        self._answer(slot, buffers)
         if self._queue or self._is_read_paused:
             self._pump()
 

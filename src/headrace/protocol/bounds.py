@@ -3,7 +3,8 @@
 kio's reader makes room for as many elements as an array claims to have: a frame of ten bytes that claims four billion
 ends the process. So every request is walked first, along its schema, without making any objects: a string, an array or
 a tagged field that does not fit its frame is a `ProtocolError`, and so are more than `MAX_ELEMENTS` elements of arrays
-in one request, which would be small on the wire and large in memory.
+in one request, which would be small on the wire and large in memory. So is a null where the schema has none: kio would
+hand it on, and no handler expects it.
 
 The walk costs a microsecond or two for a request of one topic. It is made of small functions, one for each field that
 has no fixed size, put together once for each version of each API.
@@ -97,8 +98,9 @@ def _field(shape: Shape, *, flexible: bool) -> Walk:
     if shape.is_array:
         element_size = _fixed_element_size(shape, flexible=flexible)
         if element_size is not None:
-            return _fixed_elements(element_size, flexible=flexible)
-        return _elements(_one(shape, flexible=flexible), flexible=flexible)
+            return _fixed_elements(element_size, flexible=flexible, nullable=shape.is_nullable)
+        element = _one(shape._replace(is_nullable=False), flexible=flexible)
+        return _elements(element, flexible=flexible, nullable=shape.is_nullable)
     one = _one(shape, flexible=flexible)
     return _nullable(one) if shape.entity is not None and shape.is_nullable else one
 
@@ -109,8 +111,8 @@ def _one(shape: Shape, *, flexible: bool) -> Walk:
     if shape.primitive in FIXED_SIZES:
         return _fixed(FIXED_SIZES[shape.primitive])
     if flexible:
-        return _compact_bytes
-    return _short_string if shape.primitive == "string" else _long_bytes
+        return _compact_bytes(shape.is_nullable)
+    return _short_string(shape.is_nullable) if shape.primitive == "string" else _long_bytes(shape.is_nullable)
 
 
 def _fixed_element_size(shape: Shape, *, flexible: bool) -> int | None:
@@ -122,44 +124,62 @@ def _fixed_element_size(shape: Shape, *, flexible: bool) -> int | None:
     return sum(FIXED_SIZES[field.primitive] for field in inner)
 
 
-def _compact_bytes(buffer: Buffer, at: int, walked: Walked) -> int:
-    length = buffer[at]
-    at += 1
-    if length >= 0x80:
-        length, at = _long_number(buffer, at - 1)
-    return at + length - 1 if length else at
+def _compact_bytes(nullable: bool) -> Walk:
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        length = buffer[at]
+        at += 1
+        if length >= 0x80:
+            length, at = _long_number(buffer, at - 1)
+        return at + length - 1 if length else _null(at, nullable)
+
+    return walk
 
 
-def _short_string(buffer: Buffer, at: int, walked: Walked) -> int:
-    (length,) = _U16.unpack_from(buffer, at)
-    if length < 0x8000:
-        return at + 2 + int(length)
-    if length != _NULL_U16:
-        raise ProtocolError(f"a string has the negative length {length - 0x10000}")
-    return at + 2
+def _short_string(nullable: bool) -> Walk:
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        (length,) = _U16.unpack_from(buffer, at)
+        if length < 0x8000:
+            return at + 2 + int(length)
+        if length != _NULL_U16:
+            raise ProtocolError(f"a string has the negative length {length - 0x10000}")
+        return _null(at + 2, nullable)
+
+    return walk
 
 
-def _long_bytes(buffer: Buffer, at: int, walked: Walked) -> int:
-    (length,) = _I32.unpack_from(buffer, at)
-    if length >= 0:
-        return at + 4 + int(length)
-    if length != -1:
-        raise ProtocolError(f"a field of bytes has the negative length {length}")
-    return at + 4
+def _long_bytes(nullable: bool) -> Walk:
+    def walk(buffer: Buffer, at: int, walked: Walked) -> int:
+        (length,) = _I32.unpack_from(buffer, at)
+        if length >= 0:
+            return at + 4 + int(length)
+        if length != -1:
+            raise ProtocolError(f"a field of bytes has the negative length {length}")
+        return _null(at + 4, nullable)
+
+    return walk
 
 
-def _fixed_elements(size: int, *, flexible: bool) -> Walk:
+def _null(at: int, nullable: bool) -> int:
+    """Something that is null ends where its length does."""
+    if not nullable:
+        raise ProtocolError("a field that must be there is null")
+    return at
+
+
+def _fixed_elements(size: int, *, flexible: bool, nullable: bool) -> Walk:
     read_count = _compact_count if flexible else _plain_count
 
     def walk(buffer: Buffer, at: int, walked: Walked) -> int:
         count, at = read_count(buffer, at)
+        if count < 0:
+            return _null(at, nullable)
         walked.count(count, len(buffer) - at)
         return at + count * size
 
     return walk
 
 
-def _elements(element: Walk, *, flexible: bool) -> Walk:
+def _elements(element: Walk, *, flexible: bool, nullable: bool) -> Walk:
     read_count = _compact_count if flexible else _plain_count
 
     def walk(buffer: Buffer, at: int, walked: Walked) -> int:
@@ -167,6 +187,8 @@ def _elements(element: Walk, *, flexible: bool) -> Walk:
         if count == 1:
             # The common case of the common requests: one topic, one partition.
             return element(buffer, at, walked)
+        if count < 0:
+            return _null(at, nullable)
         walked.count(count, len(buffer) - at)
         for _ in range(count):
             at = element(buffer, at, walked)
@@ -176,21 +198,16 @@ def _elements(element: Walk, *, flexible: bool) -> Walk:
 
 
 def _compact_count(buffer: Buffer, at: int) -> tuple[int, int]:
-    """How many elements an array has (none if it is null), and where they start."""
-    count = buffer[at]
-    if count >= 0x80:
-        count, at = _long_number(buffer, at)
-        return count - 1, at
-    return (count - 1 if count else 0), at + 1
+    """How many elements an array has (-1 if it is null), and where they start."""
+    count, at = _number(buffer, at)
+    return count - 1, at
 
 
 def _plain_count(buffer: Buffer, at: int) -> tuple[int, int]:
     (count,) = _I32.unpack_from(buffer, at)
-    if count >= 0:
-        return count, at + 4
-    if count != -1:
+    if count < -1:
         raise ProtocolError(f"an array has the negative length {count}")
-    return 0, at + 4
+    return count, at + 4
 
 
 def _nullable(entity: Walk) -> Walk:

@@ -1,10 +1,11 @@
 """The Produce request, read by hand: records stay where they were received, as views of the frame.
 
-    flexible from 9:  transactional id, acks, timeout, [topic name ≤12 | topic id 13  [partition, records, tags], tags],
-                      tags
+    flexible from 9:  transactional id (3), acks, timeout, [topic name ≤12 | topic id 13  [partition, records, tags],
+                      tags], tags
 
-Every length and count is checked against the bytes that are left before it is used. A view is valid until the frame is
-released; whoever wants to keep records copies them.
+Every length and count is checked against the bytes that are left before it is used, and there are at most
+`MAX_ELEMENTS` topics and partitions: entries of a few bytes would be small on the wire and large in memory. A view is
+valid until the frame is released; whoever wants to keep records copies them.
 """
 
 from struct import Struct
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.model.errors import ProtocolError
+from headrace.protocol.bounds import MAX_ELEMENTS
 from headrace.protocol.codec import RequestHeader
 from headrace.protocol.fast import PRODUCE_FLEXIBLE_FROM, PRODUCE_TOPIC_IDS_FROM, TopicKey
 
@@ -36,7 +38,10 @@ class ProduceRequest(NamedTuple):
 
 
 def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> ProduceRequest:
-    """The request in `frame`, from version 3 on. Anything that does not fit is a `ProtocolError`."""
+    """The request in `frame`. Anything that does not fit is a `ProtocolError`.
+
+    Before version 3 the records are message sets: of those nobody but who refuses them makes use.
+    """
     try:
         return _Reader(frame, header.body_at).read(header.api_version)
     except (StructError, IndexError, UnicodeDecodeError) as error:
@@ -44,25 +49,26 @@ def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> Pr
 
 
 class _Reader:
-    __slots__ = ("_at", "_end", "_view")
+    __slots__ = ("_at", "_elements_left", "_end", "_view")
 
     def __init__(self, frame: bytes | memoryview, at: int) -> None:
         self._view = memoryview(frame)
         self._at = at
+        self._elements_left = MAX_ELEMENTS
         self._end = len(frame)
 
     def read(self, version: int) -> ProduceRequest:
         if version >= PRODUCE_FLEXIBLE_FROM:
             request = self._read_flexible(by_id=version >= PRODUCE_TOPIC_IDS_FROM)
         else:
-            request = self._read_plain()
+            request = self._read_plain(version)
         if self._at != self._end:
             raise ProtocolError(f"Produce v{version}: {self._end - self._at} bytes left over")
         return request
 
-    def _read_plain(self) -> ProduceRequest:
+    def _read_plain(self, version: int) -> ProduceRequest:
         view = self._view
-        transactional_id = self._plain_string()
+        transactional_id = self._plain_string() if version >= 3 else None
         acks, timeout_ms = _ACKS.unpack_from(view, self._at)
         self._at += _ACKS.size
         topics: list[tuple[TopicKey, list[PartitionData]]] = []
@@ -121,7 +127,8 @@ class _Reader:
 
     def _checked_count(self, count: int) -> int:
         """A null array is as good as an empty one; no entry is smaller than a byte."""
-        if count > self._end - self._at or count < -1:
+        self._elements_left -= count
+        if count > self._end - self._at or count < -1 or self._elements_left < 0:
             raise ProtocolError(f"Produce: {count} entries do not fit {self._end - self._at} bytes")
         return count
 

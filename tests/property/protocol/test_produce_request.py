@@ -14,6 +14,7 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from headrace.model.errors import ProtocolError
+from headrace.protocol import produce_request
 from headrace.protocol.codec import RequestHeader
 from headrace.protocol.produce_request import read_produce_request
 
@@ -88,3 +89,16 @@ def test_a_count_beyond_the_bytes_left_is_refused() -> None:
     body = written(8, None, 1, 5, [])
     with pytest.raises(ProtocolError):
         read_produce_request(body[:-4] + b"\x7f\xff\xff\xff", RequestHeader(0, 8, 1, None, 0))
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_entries_are_limited_in_total(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of a few bytes are cheap to send and expensive to keep, and to answer."""
+    monkeypatch.setattr(produce_request, "MAX_ELEMENTS", 10)
+    header = RequestHeader(0, version, 1, None, 0)
+    topic = (UUID(int=5), "t", [(0, None)])
+    for accepted in ([topic] * 5, [(UUID(int=5), "t", [(0, None)] * 9)]):
+        assert read_produce_request(written(version, None, 1, 0, accepted), header).topics
+    for refused in ([topic] * 6, [(UUID(int=5), "t", [(0, None)] * 10)], [(UUID(int=5), "t", [])] * 11):
+        with pytest.raises(ProtocolError, match="do not fit"):
+            read_produce_request(written(version, None, 1, 0, refused), header)

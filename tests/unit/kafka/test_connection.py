@@ -91,7 +91,10 @@ class Client:
         self._unsent = b""
 
     def send(self, *bodies: bytes) -> None:
-        self._unsent += b"".join(pack(">i", len(request)) + request for request in map(request_of, bodies))
+        self.send_raw(*map(request_of, bodies))
+
+    def send_raw(self, *requests: bytes) -> None:
+        self._unsent += b"".join(pack(">i", len(request)) + request for request in requests)
 
     def put(self, data: bytes) -> int:
         """Put bytes where the connection reads them."""
@@ -305,3 +308,37 @@ def test_a_client_that_owes_the_rest_of_a_request_is_closed_sooner_than_an_idle_
     host.time_ms = 31_000.0
     idle.connection.look_after(idle_ms=30_000, stall_ms=5000)
     assert idle.transport.is_closed
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_answer_that_cannot_be_written_ends_the_connection(serve: Callable[[Handle], None], is_late: bool) -> None:
+    """Rather than leave every later one waiting behind it."""
+
+    async def late() -> Any:
+        return "no answer"
+
+    async def test() -> None:
+        serve(lambda body: late() if is_late else "no answer")
+        client = Client(FakeHost())
+        client.send(b"x")
+        client.push()
+        await asyncio.sleep(0)
+        assert client.transport.is_aborted
+
+    asyncio.run(test())
+
+
+def test_a_large_request_of_a_version_that_is_refused_gives_its_memory_back() -> None:
+    async def test() -> None:
+        host = FakeHost()
+        client = Client(host)
+        records = bytes(700 * KIB)
+        body = pack(">hi", 1, 1000) + pack(">i", 1) + pack(">h", 1) + b"t" + pack(">iii", 1, 0, len(records)) + records
+        client.send_raw(pack(">hhih", 0, 2, 7, -1) + body)
+        while client.push():
+            pass
+        await asyncio.sleep(0)
+        assert len(client.transport.other_end.recv(1000)) > 0
+        assert host.budget.used_bytes == 0
+
+    asyncio.run(test())

@@ -102,10 +102,30 @@ def compact(number: int) -> bytes:
         (0, 7, pack(">hhiiHii", -1, 1, 1, 1, 0, 1, 0) + pack(">i", -5)),
         (0, 7, pack(">hhiiHii", -1, 1, 1, 1, 0, 1, 0) + pack(">i", 2**31 - 1)),
         (1, 17, b""),
+        # A null in more bytes than it needs: walked in another way than it is read, it would hide what comes behind it.
+        (35, 2, compact(2) + b"\x06ab\x00\x01\x00" + b"\x80\x00" + b"\x00\x00"),
     ],
 )
 def test_lies_about_lengths(key: int, version: int, body: bytes) -> None:
     with pytest.raises(ProtocolError):
+        read_request(body, RequestHeader(key, version, 1, None, 0))
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (2, 5, pack(">ib", -1, 0) + pack(">i", -1)),
+        (2, 5, pack(">ib", -1, 0) + pack(">i", 1) + pack(">h", -1) + pack(">i", 0)),
+        (2, 5, pack(">ib", -1, 0) + pack(">i", 1) + pack(">h", 1) + b"t" + pack(">i", -1)),
+        (2, 6, pack(">ib", -1, 0) + b"\x00\x00"),
+        (2, 6, pack(">ib", -1, 0) + b"\x02\x00\x01\x00\x00"),
+        (2, 6, pack(">ib", -1, 0) + b"\x02\x02t\x00\x00\x00"),
+        (35, 2, b"\x02\x02t\x80\x00\x00\x00"),
+    ],
+)
+def test_what_must_be_there_is_not_null(key: int, version: int, body: bytes) -> None:
+    """kio hands it on as None, which no handler expects, and which cannot be written into an answer."""
+    with pytest.raises(ProtocolError, match="null"):
         read_request(body, RequestHeader(key, version, 1, None, 0))
 
 

@@ -12,8 +12,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from struct import Struct
-from struct import error as StructError
 
 from kio.schema.errors import ErrorCode
 
@@ -27,7 +25,7 @@ from headrace.model.errors import (
     NotEnoughReplicas,
     ProtocolError,
 )
-from headrace.protocol.codec import response_header
+from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
 from headrace.protocol.produce_request import ProduceRequest, read_produce_request
 from headrace.records.batch import Buffer, check_batch, read_header
@@ -39,16 +37,17 @@ from headrace.storage.log import AppendResult
 KEY = 0
 ACKS_ALL = -1
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
-_OLD_HEAD = Struct(">hi")
-
 Topics = list[tuple[TopicKey, list[ProducedPartition]]]
 
 
 def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
     """UNSUPPORTED_VERSION for each partition of a request in the layout of versions 0-2."""
-    return produce_response(version, b"", _read_old_topics(frame))
+    request = read_produce_request(frame, read_request_header(frame, flexible=False))
+    refused: Topics = [
+        (topic, [ProducedPartition(index, ErrorCode.unsupported_version.value) for index, _ in partitions])
+        for topic, partitions in request.topics
+    ]
+    return produce_response(version, b"", refused)
 
 
 @handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
@@ -148,6 +147,10 @@ class _Waiting:
     def start(self, topics: Topics, timeout_ms: int) -> Deferred[Answer]:
         self._topics = topics
         self._answer = Deferred()
+        if not self._unsettled:
+            # The log failed under a later batch of the same request.
+            self._finish()
+            return self._answer
         services = self._ctx.services
         services.expiries.add(services.clock.monotonic_ms() + max(0, timeout_ms), self._expired)
         return self._answer
@@ -179,33 +182,3 @@ class _Waiting:
         ctx.services.expiries.remove(self._expired)
         head = response_header(ctx.header)
         answer.resolve(Raw((produce_response(ctx.header.api_version, head, self._topics),)))
-
-
-def _read_old_topics(frame: bytes | memoryview) -> Topics:
-    """Topics and partitions of a request in the layout of versions 0-2; the messages are skipped unread."""
-    try:
-        (client_id_length,) = _I16.unpack_from(frame, 8)
-        at = 10 + max(0, client_id_length) + _OLD_HEAD.size
-        topics: Topics = []
-        count, at = _read_count(frame, at)
-        for _ in range(count):
-            (length,) = _I16.unpack_from(frame, at)
-            name = str(frame[at + 2 : at + 2 + length], "utf-8")
-            partition_count, at = _read_count(frame, at + 2 + length)
-            produced: list[ProducedPartition] = []
-            for _ in range(partition_count):
-                (index,) = _I32.unpack_from(frame, at)
-                (size,) = _I32.unpack_from(frame, at + 4)
-                at += 8 + max(0, size)
-                produced.append(ProducedPartition(index, ErrorCode.unsupported_version.value))
-            topics.append((name, produced))
-    except (StructError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"a Produce request of an old version is malformed: {error}") from error
-    return topics
-
-
-def _read_count(frame: bytes | memoryview, at: int) -> tuple[int, int]:
-    (count,) = _I32.unpack_from(frame, at)
-    if not 0 <= count <= len(frame):
-        raise ProtocolError(f"a Produce request of an old version counts {count} entries")
-    return count, at + 4
