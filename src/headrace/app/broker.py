@@ -20,6 +20,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import BrokerSettings
+from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -93,6 +94,9 @@ class BrokerApp:
         partitions = PartitionTable()
         hosting = await self._open_logs(data_dir, metadata, partitions, workers)
         metadata.subscribe(hosting.image_changed)
+        groups = GroupService(settings, metadata=metadata, partitions=partitions, clock=self._clock, workers=workers)
+        groups.start()
+        undo.push_async_callback(groups.stop)
         services = Services(
             clock=self._clock,
             metadata=metadata,
@@ -103,6 +107,8 @@ class BrokerApp:
             ),
             expiries=Expiries(),
             workers=workers,
+            groups=groups,
+            coordinators={0: groups.coordinator},
         )
         self._keep(self._sweep(services.expiries))
         server = KafkaServer(services)

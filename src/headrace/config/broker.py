@@ -44,6 +44,16 @@ class BrokerSettings:
     # Reading
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
+    # Groups
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2**31 - 1
+    group_min_session_timeout_ms: int = 6_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_retention_minutes: int = 10_080
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_segment_bytes: int = 100 * _MIB
     # Logs
     background_threads: int = 4
     log_cleaner_backoff_ms: int = 15_000
@@ -123,6 +133,19 @@ _OWN_ROWS = (
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
          "Fetch sessions kept for clients that fetch incrementally.", 0),
+    _row("group.initial.rebalance.delay.ms", Kind.INT,
+         "How long an empty group waits for more members before its first rebalance.", 0),
+    _row("group.max.session.timeout.ms", Kind.INT, "The longest session timeout a member may ask for.", 1),
+    _row("group.max.size", Kind.INT, "Members of a classic group beyond this number are refused.", 1),
+    _row("group.min.session.timeout.ms", Kind.INT, "The shortest session timeout a member may ask for.", 1),
+    _row("offset.metadata.max.bytes", Kind.INT, "The longest metadata that may be committed with an offset.", 0),
+    _row("offsets.retention.check.interval.ms", Kind.LONG, "How often expired offsets are looked for.", 1),
+    _row("offsets.retention.minutes", Kind.INT,
+         "Forget the offsets of a group that has been without members for this long, and of topics that a group with "
+         "members has stopped reading for this long.", 1),
+    _row("offsets.topic.num.partitions", Kind.INT,
+         "Partitions of __consumer_offsets when it is made, which is when the first group is.", 1),
+    _row("offsets.topic.segment.bytes", Kind.INT, "Segment size of __consumer_offsets when it is made.", 1024 * 1024),
     _row("background.threads", Kind.INT, "Threads for flushing, cold reads and other work that may block.", 1, 256),
     _row("log.cleaner.backoff.ms", Kind.LONG, "How long the cleaner rests when there is nothing to compact.", 1),
     _row("log.cleaner.dedupe.buffer.size", Kind.LONG, "Memory for the keys of one compaction.", _MIB),
@@ -165,6 +188,11 @@ def _check_together(settings: BrokerSettings) -> None:
         raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
     if not settings.data_dir:
         raise SettingsError("data.dir is empty: name a directory")
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise SettingsError(
+            f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is larger than "
+            f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}"
+        )
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
         raise SettingsError(
             f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="

@@ -13,7 +13,7 @@ from headrace.coordinator.machine import Machine
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, TopicExists
-from headrace.model.ids import TopicName
+from headrace.model.ids import BrokerId, TopicName
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
@@ -53,8 +53,10 @@ class Coordinator(Generic[M]):
         clock: Clock,
         workers: Executor,
         on_loaded: Callable[[Shard[M]], None] = lambda _: None,
+        on_lost: Callable[[Shard[M]], None] = lambda _: None,
     ) -> None:
-        """`on_loaded` is called with each shard that becomes active, to arm the deadlines of what was loaded."""
+        """`on_loaded` is called with each shard that becomes active, to arm the deadlines of what was loaded; `on_lost`
+        when a shard that was active goes away or must load again, while it still has its old machine."""
         self.topic = topic
         self.timers = TimerLoop(clock)
         self._partition_count = partition_count
@@ -65,6 +67,7 @@ class Coordinator(Generic[M]):
         self._clock = clock
         self._workers = workers
         self._on_loaded = on_loaded
+        self._on_lost = on_lost
         self._shards: dict[int, Shard[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,9 +81,9 @@ class Coordinator(Generic[M]):
         self._partitions.on_removed.append(self._removed)
 
     async def stop(self) -> None:
-        self.timers.clear()
         for shard in self._shards.values():
-            shard.state = State.CLOSED
+            self._close(shard)
+        self.timers.clear()
         for task in tuple(self._tasks):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -103,6 +106,11 @@ class Coordinator(Generic[M]):
             raise CoordinatorNotAvailable(f"the topic {self.topic} does not exist yet")
         return partition_for(key, len(topic.partitions))
 
+    def leader_for(self, key: str) -> BrokerId:
+        """The broker that coordinates a key: it leads the partition that is responsible for it."""
+        index = self.index_for(key)
+        return self._metadata.image.topics[self.topic].partitions[index].leader
+
     def shard(self, key: str) -> Shard[M]:
         """The shard for a key, if this broker has it: `NotCoordinator` otherwise."""
         shard = self._shards.get(self.index_for(key))
@@ -117,7 +125,7 @@ class Coordinator(Generic[M]):
 
     def _added(self, partition: Partition) -> None:
         if partition.topic == self.topic:
-            shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._load)
+            shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._reload)
             self._shards[partition.index] = shard
             self._load(shard)
 
@@ -125,9 +133,21 @@ class Coordinator(Generic[M]):
         if partition.topic == self.topic:
             shard = self._shards.pop(partition.index, None)
             if shard is not None:
-                shard.state = State.CLOSED
+                self._close(shard)
+
+    def _close(self, shard: Shard[M]) -> None:
+        shard.state = State.CLOSED
+        self._on_lost(shard)
+
+    def _reload(self, shard: Shard[M]) -> None:
+        self._on_lost(shard)
+        self._load(shard)
 
     def _load(self, shard: Shard[M]) -> None:
+        if shard.partition.log.end_offset == shard.partition.log.start_offset:
+            shard.machine = self._make_machine(shard.partition)
+            self._activate(shard)
+            return
         task = asyncio.get_running_loop().create_task(self._load_now(shard))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -141,8 +161,10 @@ class Coordinator(Generic[M]):
             return
         if shard.state is not State.LOADING:
             return
-        machine.loaded(self._clock.monotonic_ms())
+        self._activate(shard)
+        log.info("loaded %d records of %s", count, shard.partition)
+
+    def _activate(self, shard: Shard[M]) -> None:
+        shard.machine.loaded(self._clock.monotonic_ms())
         shard.state = State.ACTIVE
         self._on_loaded(shard)
-        if count:
-            log.info("loaded %d records of %s", count, shard.partition)

@@ -37,11 +37,15 @@ Step = Ended | Written
 
 
 async def load(partition: Partition, machine: Machine, workers: Executor) -> int:
-    """Replay everything committed; returns the number of records. The machine starts empty."""
+    """Replay the whole log; returns the number of records. The machine starts empty.
+
+    What is in the log and not committed yet is waited for: it will be committed, and nobody would replay it then.
+    """
     loop = asyncio.get_running_loop()
-    offset = partition.log.start_offset
+    offset, end = partition.log.start_offset, partition.log.end_offset
+    await _committed(partition, end)
     count = 0
-    while offset < partition.high_watermark:
+    while offset < end:
         cut = partition.slice(offset, _SLICE_BYTES, committed=False, at_least_one=True)
         if cut is None:
             break
@@ -55,6 +59,20 @@ async def load(partition: Partition, machine: Machine, workers: Executor) -> int
                 await asyncio.sleep(0)
         count += len(steps)
     return count
+
+
+async def _committed(partition: Partition, end: int) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(error: BaseException | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    if not partition.when_committed(end, settled):
+        await done
 
 
 def _read(read: Callable[[int, int], bytes], position: int, length: int, offset: int) -> tuple[list[Step], int]:

@@ -114,6 +114,16 @@ class Shard(Generic[M]):
         if self.state is State.ACTIVE:
             self.machine.replay_end(producer_id, committed=committed)
 
+    @property
+    def is_active(self) -> bool:
+        return self.state is State.ACTIVE
+
+    def check(self) -> None:
+        """Raise what to tell somebody who asks now, unless the shard is active."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
     def _refusal(self) -> HeadraceError | None:
         if self.state is State.LOADING:
             return CoordinatorLoading(f"the coordinator on {self.partition} is loading")

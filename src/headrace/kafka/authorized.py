@@ -31,6 +31,9 @@ _ON_BOTH = _bits(
 )
 _TOPIC = _ON_BOTH | _bits(Operation.READ, Operation.WRITE, Operation.DELETE)
 _CLUSTER = _ON_BOTH | _bits(Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE)
+_GROUP = _bits(
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+)
 
 
 def on_topic(asked: bool) -> int:
@@ -39,3 +42,7 @@ def on_topic(asked: bool) -> int:
 
 def on_cluster(asked: bool) -> int:
     return _CLUSTER if asked else NOT_ASKED
+
+
+def on_group(asked: bool) -> int:
+    return _GROUP if asked else NOT_ASKED

@@ -49,6 +49,11 @@ class Peer:
     """Where this client reaches this broker: what Metadata tells it."""
     client_software: str = "unknown"
 
+    @property
+    def host(self) -> str:
+        """The address without its port, written as Kafka's tools show it."""
+        return f"/{self.address.rpartition(':')[0]}"
+
 
 class Context(NamedTuple):
     """What a handler knows beside the request itself."""

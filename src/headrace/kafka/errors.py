@@ -53,6 +53,22 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
     errors.CoordinatorNotAvailable: ErrorCode.coordinator_not_available,
     errors.NotCoordinator: ErrorCode.not_coordinator,
+    # Groups
+    errors.InvalidGroupId: ErrorCode.invalid_group_id,
+    errors.GroupNotFound: ErrorCode.group_id_not_found,
+    errors.GroupNotEmpty: ErrorCode.non_empty_group,
+    errors.GroupFull: ErrorCode.group_max_size_reached,
+    errors.UnknownMember: ErrorCode.unknown_member_id,
+    errors.FencedInstance: ErrorCode.fenced_instance_id,
+    errors.MemberIdRequired: ErrorCode.member_id_required,
+    errors.IllegalGeneration: ErrorCode.illegal_generation,
+    errors.RebalanceInProgress: ErrorCode.rebalance_in_progress,
+    errors.InconsistentProtocol: ErrorCode.inconsistent_group_protocol,
+    errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
+    errors.SubscribedToTopic: ErrorCode.group_subscribed_to_topic,
+    errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,
+    errors.UnstableOffset: ErrorCode.unstable_offset_commit,
+    # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,
     # Fetch sessions

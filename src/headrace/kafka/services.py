@@ -1,15 +1,31 @@
 """What handlers may use, wired together once in `app`."""
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
+from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.model.ids import BrokerId
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
+
+
+class Locator(Protocol):
+    """A kind of coordinator, for FindCoordinator."""
+
+    async def ensure_topic(self) -> None:
+        """Create its internal topic if it is not there."""
+        ...
+
+    def leader_for(self, key: str) -> BrokerId:
+        """The broker that coordinates a key."""
+        ...
 
 
 @dataclass(slots=True)
@@ -25,6 +41,9 @@ class Services:
     """Timeouts of answers that wait for a commit."""
     workers: Executor
     """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
+    groups: GroupService
+    coordinators: Mapping[int, Locator] = field(default_factory=dict)
+    """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
     @property
     def settings(self) -> BrokerSettings:

@@ -42,6 +42,21 @@ HeadraceError
 │   ├── CoordinatorLoading    the coordinator's state is being read: try again
 │   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: try again
 │   └── NotCoordinator        another broker, or another partition, is responsible
+├── GroupError
+│   ├── InvalidGroupId        empty where a group needs a name
+│   ├── GroupNotFound         nobody knows this group
+│   ├── GroupNotEmpty         it has members, and this needs one without
+│   ├── GroupFull             group.max.size members are in it already
+│   ├── UnknownMember         not a member (any more): join anew
+│   ├── FencedInstance        another member has taken this static member's place
+│   ├── MemberIdRequired      join again with the id that comes with this refusal
+│   ├── IllegalGeneration     the group is at another generation
+│   ├── RebalanceInProgress   the group is forming anew: join again
+│   ├── InconsistentProtocol  no assignment protocol that everybody in the group speaks
+│   ├── InvalidSessionTimeout outside of group.min/max.session.timeout.ms
+│   ├── SubscribedToTopic     a member of the group reads this topic
+│   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
+│   └── UnstableOffset        an open transaction may still change this offset
 └── StoreConflict             a compare-and-set lost against another writer
 """
 
@@ -176,6 +191,56 @@ class CoordinatorNotAvailable(CoordinatorError): ...
 
 
 class NotCoordinator(CoordinatorError): ...
+
+
+class GroupError(HeadraceError): ...
+
+
+class InvalidGroupId(GroupError): ...
+
+
+class GroupNotFound(GroupError): ...
+
+
+class GroupNotEmpty(GroupError): ...
+
+
+class GroupFull(GroupError): ...
+
+
+class UnknownMember(GroupError): ...
+
+
+class FencedInstance(GroupError): ...
+
+
+class MemberIdRequired(GroupError):
+    """`member_id` is the id to join with."""
+
+    def __init__(self, message: str, member_id: str = "") -> None:
+        super().__init__(message)
+        self.member_id = member_id
+
+
+class IllegalGeneration(GroupError): ...
+
+
+class RebalanceInProgress(GroupError): ...
+
+
+class InconsistentProtocol(GroupError): ...
+
+
+class InvalidSessionTimeout(GroupError): ...
+
+
+class SubscribedToTopic(GroupError): ...
+
+
+class OffsetMetadataTooLarge(GroupError): ...
+
+
+class UnstableOffset(GroupError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -19,12 +19,14 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
+from headrace.groups.service import GroupService
 from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, read_request, write_response
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
+from headrace.runtime.deferred import Deferred
 
 CLIENT_SEES = Endpoint("192.168.1.5", 9092)
 _T = TypeVar("_T")
@@ -52,12 +54,21 @@ class Harness:
         frame = BytesIO()
         entity_writer(type(request))(frame, request)
         received = read_request(frame.getvalue(), header)
-        answer = APIS[key].handler(Context(header, Peer("client", CLIENT_SEES), self.services), received)
+        return self.run(self.ask(header, received))
+
+    async def ask(self, header: RequestHeader, received: Any) -> Any:
+        answer = APIS[header.api_key].handler(
+            Context(header, Peer("10.1.2.3:5555", CLIENT_SEES), self.services), received
+        )
         if asyncio.iscoroutine(answer):
-            answer = self.run(answer)
+            answer = await answer
+        elif isinstance(answer, Deferred):
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            answer.then(future.set_result)
+            answer = await future
         written = write_response(header, answer)
         body_at = 5 if answer.__flexible__ else 4
-        read_back, size = entity_reader(load_response_schema(key, version))(written, body_at)
+        read_back, size = entity_reader(load_response_schema(header.api_key, header.api_version))(written, body_at)
         assert size == len(written) - body_at
         assert read_back == answer
         return answer
@@ -83,14 +94,18 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
 
         store, metadata, producer_ids = runner.run(start())
         not_used: Any = None
+        partitions = PartitionTable()
+        groups = GroupService(own, metadata=metadata, partitions=partitions, clock=clock, workers=workers)
         services = Services(
             clock=clock,
             metadata=metadata,
-            partitions=PartitionTable(),
+            partitions=partitions,
             producer_ids=producer_ids,
             fetch_sessions=not_used,
             expiries=not_used,
             workers=workers,
+            groups=groups,
+            coordinators={0: groups.coordinator},
         )
         try:
             yield Harness(runner, services, store)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import TopicName
 from headrace.protocol.codec import make
 
-from .harness import Harness, hosted
+from .harness import CLIENT_SEES, Harness, hosted
 
 FIND_COORDINATOR, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS = 10, 22, 35
 
@@ -23,17 +24,25 @@ def find(harness: Harness, version: int, key_type: int, *keys: str) -> Any:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_nobody_coordinates_yet(harness: Harness, version: int) -> None:
+def test_this_broker_coordinates_groups(harness: Harness, version: int) -> None:
     answer = find(harness, version, 0, "g1", "g2")
     results = answer.coordinators if version >= 4 else [answer]
     assert len(results) == (2 if version >= 4 else 1)
     for result in results:
-        assert result.error_code is ErrorCode.coordinator_not_available
-        assert (result.node_id, result.host, result.port) == (-1, "", -1)
-        if version >= 1:
-            assert result.error_message == "this broker does not coordinate consumer groups yet"
+        assert result.error_code is ErrorCode.none
+        assert (result.node_id, result.host, result.port) == (0, CLIENT_SEES.host, CLIENT_SEES.port)
     if version >= 4:
         assert [result.key for result in results] == ["g1", "g2"]
+    assert len(harness.metadata.image.topics[TopicName("__consumer_offsets")].partitions) == 50
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_nobody_coordinates_transactions_yet(harness: Harness, version: int) -> None:
+    answer = find(harness, version, 1, "t1")
+    result = answer.coordinators[0] if version >= 4 else answer
+    assert result.error_code is ErrorCode.coordinator_not_available
+    assert (result.node_id, result.host, result.port) == (-1, "", -1)
+    assert result.error_message == "this broker does not coordinate transactions yet"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group, a transaction or a share group.
 
-None does yet: every key is answered with COORDINATOR_NOT_AVAILABLE and a sentence, so that a client that needs one says
-why it waits, and everything that needs none works. v4 and later ask for many keys at once. A kind of key that this
-version of the API does not have is INVALID_REQUEST.
+- The internal topic of a coordinator is created when somebody first asks for it; the answer waits for that.
+- v4 and later ask for many keys at once. A kind of key that this version of the API does not have is INVALID_REQUEST;
+  one that this broker does not coordinate is COORDINATOR_NOT_AVAILABLE, with a sentence that says so.
 """
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka import views
 from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -17,26 +20,51 @@ KEY = 10
 _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups", 6)}
 """What a key type stands for, and the version that brought it."""
 
-_NOWHERE = {"node_id": -1, "host": "", "port": -1}
-
 
 @handles(KEY, 0, 6)
-def find_coordinator(ctx: Context, request: Any) -> Answer:
+async def find_coordinator(ctx: Context, request: Any) -> Answer:
     schema = ctx.schema
-    error, message = _refusal(getattr(request, "key_type", 0), ctx.version)
-    told = {**_NOWHERE, "error_code": error, "error_message": message}
+    key_type = getattr(request, "key_type", 0)
     keys = getattr(request, "coordinator_keys", None)
     if keys is None:
-        return make(schema.FindCoordinatorResponse, throttle_time=NO_THROTTLE, **told)
+        found = await _find(ctx, key_type, request.key)
+        return make(schema.FindCoordinatorResponse, throttle_time=NO_THROTTLE, **found)
     return make(
         schema.FindCoordinatorResponse,
         throttle_time=NO_THROTTLE,
-        coordinators=tuple(make(schema.Coordinator, key=key, **told) for key in keys),
+        coordinators=tuple([make(schema.Coordinator, key=key, **await _find(ctx, key_type, key)) for key in keys]),
     )
 
 
-def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
+async def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
+    try:
+        broker_id = await _broker_for(ctx, key_type, key)
+        for broker, endpoint in views.brokers(ctx, ctx.services.metadata.image):
+            if broker.broker_id == broker_id:
+                return {
+                    "error_code": ErrorCode.none,
+                    "error_message": None if ctx.version == 0 else "",
+                    "node_id": broker_id,
+                    "host": endpoint.host,
+                    "port": endpoint.port,
+                }
+        raise CoordinatorNotAvailable(f"the broker that coordinates {key} is not there")
+    except HeadraceError as error:
+        return {
+            "error_code": error_code(error),
+            "error_message": error_message(error),
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+
+
+async def _broker_for(ctx: Context, key_type: int, key: str) -> int:
     kind, since = _KINDS.get(key_type, ("", 99))
-    if version < since:
-        return ErrorCode.invalid_request, f"version {version} of FindCoordinator has no key type {key_type}"
-    return ErrorCode.coordinator_not_available, f"this broker does not coordinate {kind} yet"
+    if ctx.version < since:
+        raise ProtocolError(f"version {ctx.version} of FindCoordinator has no key type {key_type}")
+    coordinator = ctx.services.coordinators.get(key_type)
+    if coordinator is None:
+        raise CoordinatorNotAvailable(f"this broker does not coordinate {kind} yet")
+    await coordinator.ensure_topic()
+    return coordinator.leader_for(key)

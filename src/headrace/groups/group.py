@@ -1,0 +1,130 @@
+"""What every group is, whatever protocol its members speak, and what it wants done.
+
+A group is of one kind, classic or consumer (KIP-848). The machine keeps both behind this interface: committed offsets,
+listing, deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they change
+their own soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries of a
+`Write`, and the group that a restart finds is the one that these records describe.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from headrace.coordinator.machine import Entry
+from headrace.coordinator.shard import Result
+from headrace.groups.records import OffsetValue
+from headrace.runtime.deferred import Deferred
+
+
+class Now(NamedTuple):
+    ms: float
+    """Monotonic: for deadlines."""
+    wall_ms: int
+    """By the wall clock: for what is stored."""
+
+
+class Answer(NamedTuple):
+    """Tell somebody who waits."""
+
+    waiter: Deferred[Any]
+    result: Result[Any]
+
+
+class Write(NamedTuple):
+    """Write these records, and give the answers once they and everything before them are committed."""
+
+    entries: Sequence[Entry]
+    answers: Sequence[Answer] = ()
+
+
+Effects = list[Answer | Write]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """The group settings of a broker, see `docs/settings.md`."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    new_member_timeout_ms: int = 300_000
+    """How long a new member may wait in its first join: it cannot heartbeat yet, so nobody knows whether it lives."""
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+
+
+class Listed(NamedTuple):
+    """A line of ListGroups."""
+
+    group_id: str
+    kind: str
+    state: str
+    protocol_type: str
+
+
+class Group(Protocol):
+    """What the machine and the service need of a group of either kind."""
+
+    group_id: str
+
+    @property
+    def kind(self) -> str:
+        """`classic` or `consumer`."""
+        ...
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka's tools show it."""
+        ...
+
+    @property
+    def protocol_type(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, and may be deleted."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no members, nor anybody about to become one: without offsets it may be forgotten."""
+        ...
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
+    ) -> None:
+        """Refuse a commit by anybody but a current member, or a stranger where the group has no members."""
+        ...
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Refuse to show offsets to a member that is behind, where the client says which member it is."""
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether offsets of this topic are in use. `GroupNotEmpty` if nobody can tell."""
+        ...
+
+    def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
+        """When the retention of an offset began; None while it is in use."""
+        ...
+
+    def tombstones(self) -> Sequence[Entry]:
+        """The records that make a restart forget this group; offsets are not its business."""
+        ...
+
+    def start(self, now: Now) -> None:
+        """It was loaded: deadlines start anew."""
+        ...
+
+    def next_deadline_ms(self) -> float | None:
+        """When `expire` has something to do. May come earlier than that, never later."""
+        ...
+
+    def expire(self, now: Now) -> Effects:
+        """Do what is due."""
+        ...
+
+    def fail_waiters(self, error: Result[Any]) -> Effects:
+        """This group is no longer ours, or its state is void: everybody who waits gets this."""
+        ...

@@ -1,0 +1,227 @@
+"""The groups of one partition of `__consumer_offsets`: their state, and what may be done to it. Pure.
+
+Offsets change by replay alone. Groups have soft state of their own beside what is recorded (`group.py`); their records
+are replayed while loading, and make the groups that a restart finds.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.coordinator.machine import Entry, Outcome
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.group import Group, GroupLimits, Listed, Now
+from headrace.groups.offsets import OffsetStore, Place
+from headrace.groups.records import ClassicValue, OffsetKey, OffsetValue, decode, entry
+from headrace.model.errors import (
+    GroupNotEmpty,
+    GroupNotFound,
+    HeadraceError,
+    IllegalGeneration,
+    InconsistentProtocol,
+    OffsetMetadataTooLarge,
+    SubscribedToTopic,
+    UnknownMember,
+    UnstableOffset,
+)
+
+
+class Committer(NamedTuple):
+    """Who commits: a member at a generation (or member epoch), or with -1 and no id somebody outside of any group."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+
+
+class Commit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+Refused = dict[Place, HeadraceError]
+"""What was not done, and why; everything else was."""
+
+Fetched = OffsetValue | HeadraceError | None
+
+
+class GroupMachine:
+    def __init__(self, limits: GroupLimits) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore()
+        self._limits = limits
+        self._is_loaded = False
+
+    # -- replay
+
+    def replay(self, record: Entry, producer_id: int) -> None:
+        key, value = decode(record)
+        if isinstance(key, OffsetKey):
+            assert value is None or isinstance(value, OffsetValue)
+            self.offsets.replay(key, value, producer_id)
+            if value is not None and key.group not in self.groups:
+                self.groups[key.group] = ClassicGroup(key.group, self._limits, value.commit_ms)
+        elif value is None:
+            self.groups.pop(key.group, None)
+        elif isinstance(value, ClassicValue) and not self._is_loaded:
+            self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
+
+    def replay_end(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.replay_end(producer_id, committed=committed)
+
+    def loaded(self, now_ms: float) -> None:
+        self._is_loaded = True
+        for group in self.groups.values():
+            group.start(Now(now_ms, 0))
+
+    # -- finding
+
+    def group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupNotFound(f"there is no group {group_id}")
+        return group
+
+    def classic(self, group_id: str) -> ClassicGroup:
+        group = self.group(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise GroupNotFound(f"the group {group_id} is not a classic group")
+        return group
+
+    def classic_for_member(self, group_id: str) -> ClassicGroup:
+        """The group that somebody who claims to be a member speaks of."""
+        try:
+            return self.classic(group_id)
+        except GroupNotFound as error:
+            raise UnknownMember(str(error)) from None
+
+    def classic_for_join(self, group_id: str, member_id: str, now: Now) -> ClassicGroup:
+        """The group to join; one that is not there is made, unless the member says that it was in it."""
+        group = self.groups.get(group_id)
+        if group is None:
+            if member_id:
+                raise UnknownMember(f"there is no group {group_id}")
+            group = self.groups[group_id] = ClassicGroup(group_id, self._limits, now.wall_ms)
+        if not isinstance(group, ClassicGroup):
+            raise InconsistentProtocol(f"the group {group_id} uses the consumer protocol")
+        return group
+
+    def listed(self) -> Iterable[Listed]:
+        for group in self.groups.values():
+            yield Listed(group.group_id, group.kind, group.state_name, group.protocol_type)
+
+    # -- offsets
+
+    def check_commit(self, group_id: str, by: Committer, now: Now, *, transactional: bool = False) -> None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_commit(by.member_id, by.instance_id, by.generation, transactional=transactional, now=now)
+        elif by.generation >= 0:
+            raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
+
+    def commit(
+        self, group_id: str, by: Committer, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
+    ) -> Outcome[Refused]:
+        self.check_commit(group_id, by, now)
+        return self.commit_entries(group_id, commits, now, retention_ms=retention_ms)
+
+    def commit_entries(
+        self, group_id: str, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
+    ) -> Outcome[Refused]:
+        """The records of a commit that was allowed; a transaction's go into its own batch."""
+        refused: Refused = {}
+        entries: list[Entry] = []
+        expire_ms = now.wall_ms + retention_ms if retention_ms >= 0 else -1
+        limit = self._limits.offset_metadata_max_bytes
+        for topic, partition, offset, leader_epoch, metadata in commits:
+            if len(metadata) > limit:
+                refused[topic, partition] = OffsetMetadataTooLarge(
+                    f"the metadata of an offset has {len(metadata)} characters: offset.metadata.max.bytes is {limit}"
+                )
+                continue
+            value = OffsetValue(offset, leader_epoch, metadata, now.wall_ms, expire_ms)
+            entries.append(entry(OffsetKey(group_id, topic, partition), value))
+        return Outcome(entries, refused)
+
+    def fetch(
+        self,
+        group_id: str,
+        wanted: Mapping[str, Sequence[int]] | None,
+        *,
+        require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> dict[str, dict[int, Fetched]]:
+        """The offsets of these partitions, or with None of all that there are; None where there is none."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_fetch(member_id, member_epoch)
+        elif member_id and member_epoch >= 0:
+            raise UnknownMember(f"there is no group {group_id}")
+        if wanted is None:
+            everything: dict[str, list[int]] = {}
+            for key in self.offsets.keys_of(group_id):
+                everything.setdefault(key.topic, []).append(key.partition)
+            wanted = everything
+        return {
+            topic: {partition: self._fetch(group_id, topic, partition, require_stable) for partition in partitions}
+            for topic, partitions in wanted.items()
+        }
+
+    def _fetch(self, group_id: str, topic: str, partition: int, require_stable: bool) -> Fetched:
+        if require_stable and self.offsets.is_unstable(group_id, topic, partition):
+            return UnstableOffset(f"a transaction may still change the offset of {topic}-{partition}")
+        return self.offsets.get(group_id, topic, partition)
+
+    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Outcome[Refused]:
+        group = self.group(group_id)
+        refused: Refused = {}
+        entries: list[Entry] = []
+        for topic, partition in places:
+            if group.is_subscribed_to(topic):
+                refused[topic, partition] = SubscribedToTopic(f"a member of {group_id} reads {topic}")
+            elif self.offsets.get(group_id, topic, partition) is not None or self.offsets.is_unstable(
+                group_id, topic, partition
+            ):
+                entries.append(entry(OffsetKey(group_id, topic, partition), None))
+        return Outcome(entries, refused)
+
+    # -- the end of groups and offsets
+
+    def delete_group(self, group_id: str) -> Outcome[None]:
+        group = self.group(group_id)
+        if not group.is_empty:
+            raise GroupNotEmpty(f"the group {group_id} has members: stop them first")
+        entries = [entry(key, None) for key in self.offsets.keys_of(group_id)]
+        return Outcome(entries + list(group.tombstones()), None)
+
+    def forget_topics(self, topics: Mapping[str, object]) -> Outcome[None]:
+        """Topics are gone: a topic of the same name later is another one, and offsets in it mean something else."""
+        return Outcome([entry(key, None) for key in self.offsets.keys_in_topics(topics)], None)
+
+    def expire_offsets(self, wall_ms: int) -> Outcome[int]:
+        """Offsets whose time has passed, and groups that have neither members nor offsets left."""
+        entries: list[Entry] = []
+        for group_id, group in self.groups.items():
+            kept = gone = 0
+            for (topic, partition), value in self.offsets.of_group(group_id):
+                if self._has_expired(group, topic, value, wall_ms) and not self.offsets.is_unstable(
+                    group_id, topic, partition
+                ):
+                    entries.append(entry(OffsetKey(group_id, topic, partition), None))
+                    gone += 1
+                else:
+                    kept += 1
+            if group.is_idle and not kept and (gone or not self.offsets.has_any(group_id)):
+                entries.extend(group.tombstones())
+        return Outcome(entries, len(entries))
+
+    def _has_expired(self, group: Group, topic: str, value: OffsetValue, wall_ms: int) -> bool:
+        base_ms = group.offset_base_ms(topic, value)
+        if base_ms is None:
+            return False
+        if value.expire_ms >= 0:
+            return wall_ms >= value.expire_ms
+        return wall_ms - base_ms >= self._limits.offsets_retention_ms

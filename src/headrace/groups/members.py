@@ -1,0 +1,128 @@
+"""Members of a classic group, and what they agree on. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.coordinator.shard import Result
+from headrace.groups.records import MemberValue
+from headrace.runtime.deferred import Deferred
+
+
+class JoinRequest(NamedTuple):
+    """A member that wants to be in the next generation."""
+
+    member_id: str
+    """Empty for one that has none yet."""
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    """What it can speak, best first, with what it says under each."""
+    new_member_id: str
+    """The id it gets if it has none."""
+    needs_known_id: bool = False
+    """Whether a member without an id is sent back with one, instead of being let in at once (KIP-394)."""
+    can_skip_assignment: bool = False
+    """Whether the client knows of leaders that need not assign (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    subscription: bytes
+
+
+class Joined(NamedTuple):
+    """A member is in a generation."""
+
+    member_id: str
+    generation: int
+    protocol_type: str
+    protocol: str | None
+    leader: str
+    members: tuple[JoinedMember, ...] = ()
+    """All of them, for the leader, which assigns."""
+    skip_assignment: bool = False
+
+
+class Synced(NamedTuple):
+    protocol_type: str
+    protocol: str | None
+    assignment: bytes
+
+
+@dataclass(slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    deadline_ms: float = 0.0
+    """When it counts as gone unless it says something; see `is_excused`."""
+    is_new: bool = False
+    """It has not been told its id yet."""
+    join_waiter: Deferred[Result[Joined]] | None = None
+    sync_waiter: Deferred[Result[Synced]] | None = None
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it need not heartbeat: it waits for an answer of ours. One that is new may not wait for ever."""
+        return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
+
+    def subscription(self, protocol: str | None) -> bytes:
+        for name, said in self.protocols:
+            if name == protocol:
+                return said
+        return b""
+
+    def stored(self, protocol: str | None) -> MemberValue:
+        return MemberValue(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.session_timeout_ms,
+            self.rebalance_timeout_ms,
+            self.subscription(protocol),
+            self.assignment,
+        )
+
+    @classmethod
+    def from_stored(cls, value: MemberValue, protocol: str | None) -> "Member":
+        return cls(
+            value.member_id,
+            value.instance_id,
+            value.client_id,
+            value.client_host,
+            value.session_timeout_ms,
+            value.rebalance_timeout_ms,
+            ((protocol or "", value.subscription),),
+            value.assignment,
+        )
+
+
+def common_protocols(members: Iterable[Member]) -> set[str]:
+    """The protocols that every member speaks."""
+    common: set[str] | None = None
+    for member in members:
+        names = {name for name, _ in member.protocols}
+        common = names if common is None else common & names
+    return common or set()
+
+
+def select_protocol(members: Sequence[Member]) -> str | None:
+    """Everybody votes for the first on its list that all speak; among equals the first voter's choice wins."""
+    candidates = common_protocols(members)
+    votes = Counter(
+        next(name for name, _ in member.protocols if name in candidates) for member in members if candidates
+    )
+    return votes.most_common(1)[0][0] if votes else None

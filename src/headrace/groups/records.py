@@ -1,0 +1,80 @@
+"""What is stored in `__consumer_offsets`, and nowhere else: keys and values as msgpack arrays.
+
+    key                                  value                  meaning
+    ["offset", group, topic, partition]  ["offset-1", …]        how far a group has read a partition
+    ["group", group]                     ["classic-1", …]       a classic group: its generation, members, assignments
+
+The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
+A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
+would be to lose somebody's state silently.
+"""
+
+import msgspec
+
+from headrace.coordinator.machine import Entry
+from headrace.model.errors import CorruptBatch
+
+
+class OffsetKey(msgspec.Struct, array_like=True, frozen=True, tag="offset"):
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(msgspec.Struct, array_like=True, frozen=True, tag="group"):
+    group: str
+
+
+class OffsetValue(msgspec.Struct, array_like=True, frozen=True, tag="offset-1", gc=False):
+    offset: int
+    leader_epoch: int
+    """-1 if the client did not say."""
+    metadata: str
+    commit_ms: int
+    """When it was committed, by the wall clock."""
+    expire_ms: int = -1
+    """When it goes at the latest, for clients old enough to say so; else -1."""
+
+
+class MemberValue(msgspec.Struct, array_like=True, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    subscription: bytes
+    """What the member said under the protocol that was chosen."""
+    assignment: bytes
+
+
+class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"):
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_since_ms: int
+    """Since when the group is as it is (empty, most of all), by the wall clock."""
+    members: tuple[MemberValue, ...]
+
+
+Key = OffsetKey | GroupKey
+Value = OffsetValue | ClassicValue
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_key = msgspec.msgpack.Decoder(Key).decode
+_decode_value = msgspec.msgpack.Decoder(Value).decode
+
+
+def entry(key: Key, value: Value | None) -> Entry:
+    return Entry(_encode(key), None if value is None else _encode(value))
+
+
+def decode(record: Entry) -> tuple[Key, Value | None]:
+    """What a record says; `CorruptBatch` if this broker cannot know."""
+    try:
+        return _decode_key(record.key), None if record.value is None else _decode_value(record.value)
+    except msgspec.MsgspecError as error:
+        raise CorruptBatch(
+            f"a record of the group coordinator is damaged or of a newer version of Headrace: {error}"
+        ) from error

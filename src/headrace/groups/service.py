@@ -1,0 +1,340 @@
+"""The group coordinator of a broker: finds the shard of a group, does what its groups want, keeps their time.
+
+Everything that must be remembered is answered when it is committed (`coordinator/shard.py`). Joins and syncs wait in
+their group; whoever waits is answered when the wait ends, when the shard is lost or loads again, or when the client or
+the broker hurries. There is one timer per group and one for retention, on one heap.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from headrace.cluster.metadata import Metadata
+from headrace.config.broker import BrokerSettings
+from headrace.coordinator.coordinator import Coordinator
+from headrace.coordinator.machine import Outcome
+from headrace.coordinator.shard import Result, Shard
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.group import Answer, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
+from headrace.groups.members import Joined, JoinRequest, Synced
+from headrace.groups.offsets import Place
+from headrace.model.errors import (
+    CoordinatorNotAvailable,
+    HeadraceError,
+    InvalidGroupId,
+    NotCoordinator,
+)
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import Clock
+from headrace.runtime.deferred import Deferred
+
+A = TypeVar("A")
+G = TypeVar("G", bound=Group)
+GroupShard = Shard[GroupMachine]
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = TopicName("__consumer_offsets")
+_RETENTION_TIMER = "retention"
+
+
+def limits_from(settings: BrokerSettings) -> GroupLimits:
+    return GroupLimits(
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        max_size=settings.group_max_size,
+        min_session_timeout_ms=settings.group_min_session_timeout_ms,
+        max_session_timeout_ms=settings.group_max_session_timeout_ms,
+        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+    )
+
+
+class GroupService:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        clock: Clock,
+        workers: Executor,
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
+        """`new_id` makes the random part of member ids."""
+        self._clock = clock
+        self._new_id = new_id
+        self._retention_check_ms = settings.offsets_retention_check_interval_ms
+        limits = limits_from(settings)
+        self.coordinator: Coordinator[GroupMachine] = Coordinator(
+            OFFSETS_TOPIC,
+            partition_count=settings.offsets_topic_num_partitions,
+            topic_settings={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+            make_machine=lambda _: GroupMachine(limits),
+            metadata=metadata,
+            partitions=partitions,
+            clock=clock,
+            workers=workers,
+            on_loaded=self._loaded,
+            on_lost=self._lost,
+        )
+        metadata.subscribe(self._image_changed)
+
+    # -- life
+
+    def start(self) -> None:
+        self.coordinator.start()
+        self._arm_retention()
+
+    async def stop(self) -> None:
+        await self.coordinator.stop()
+
+    # -- membership
+
+    def join(self, group_id: str, wants: JoinRequest) -> Deferred[Result[Joined]]:
+        answer: Deferred[Result[Joined]] = _waiting()
+        self._do(
+            group_id,
+            answer,
+            lambda machine, now: machine.classic_for_join(group_id, wants.member_id, now),
+            lambda group, now: group.join(wants, answer, now),
+        )
+        return answer
+
+    def new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{self._new_id()}"
+
+    def sync(
+        self,
+        group_id: str,
+        by: Committer,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+    ) -> Deferred[Result[Synced]]:
+        answer: Deferred[Result[Synced]] = _waiting()
+        self._do(
+            group_id,
+            answer,
+            lambda machine, _: machine.classic_for_member(group_id),
+            lambda group, now: group.sync(
+                by.member_id, by.instance_id, by.generation, protocol, assignments, answer, now
+            ),
+        )
+        return answer
+
+    def heartbeat(self, group_id: str, by: Committer) -> None:
+        """Raises what the member is to be told."""
+        machine = self._shard(group_id).machine
+        machine.classic_for_member(group_id).heartbeat(by.member_id, by.instance_id, by.generation, self._now())
+
+    def leave(
+        self, group_id: str, leaving: Sequence[tuple[str, str | None]]
+    ) -> Deferred[Result[list[HeadraceError | None]]]:
+        """One result for each that leaves, when it is certain that it has left."""
+        answer: Deferred[Result[list[HeadraceError | None]]] = _waiting()
+
+        def leave(group: ClassicGroup, now: Now) -> Effects:
+            results, effects = group.leave(leaving, now)
+            return [*effects, Write((), [Answer(answer, Result(results))])]
+
+        self._do(group_id, answer, lambda machine, _: machine.classic_for_member(group_id), leave)
+        return answer
+
+    # -- offsets
+
+    def commit(
+        self, group_id: str, by: Committer, commits: Sequence[Commit], *, retention_ms: int = -1
+    ) -> Deferred[Result[Refused]]:
+        now = self._now()
+        return self._run(
+            group_id, lambda machine: machine.commit(group_id, by, commits, now, retention_ms=retention_ms)
+        )
+
+    def commit_in_transaction(
+        self, group_id: str, by: Committer, commits: Sequence[Commit], producer_id: int, producer_epoch: int
+    ) -> Deferred[Result[Refused]]:
+        """Offsets that count if the producer's transaction commits. That it may write is for the caller to know."""
+        try:
+            shard, now = self._shard(group_id), self._now()
+            shard.machine.check_commit(group_id, by, now, transactional=True)
+            entries, refused = shard.machine.commit_entries(group_id, commits, now)
+        except HeadraceError as error:
+            return _done(Result(error=error))
+        if not entries:
+            return _done(Result(refused))
+        return shard.write_in_transaction(entries, producer_id, producer_epoch, refused)
+
+    def fetch(
+        self,
+        group_id: str,
+        wanted: Mapping[str, Sequence[int]] | None,
+        *,
+        require_stable: bool = False,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+    ) -> Deferred[Result[dict[str, dict[int, Fetched]]]]:
+        return self._run(
+            group_id,
+            lambda machine: Outcome(
+                (),
+                machine.fetch(
+                    group_id,
+                    wanted,
+                    require_stable=require_stable,
+                    member_id=member_id,
+                    member_epoch=member_epoch,
+                ),
+            ),
+        )
+
+    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Deferred[Result[Refused]]:
+        return self._run(group_id, lambda machine: machine.delete_offsets(group_id, places))
+
+    # -- groups
+
+    def classic(self, group_id: str) -> ClassicGroup:
+        """The group to describe; `GroupNotFound` if there is none of the classic kind."""
+        return self._shard(group_id).machine.classic(group_id)
+
+    def listed(self) -> list[Listed]:
+        """Every group that this broker coordinates; `CoordinatorLoading` while a shard does not know its own."""
+        groups: list[Listed] = []
+        for shard in self.coordinator.shards():
+            shard.check()
+            groups.extend(shard.machine.listed())
+        return groups
+
+    def delete_group(self, group_id: str) -> Deferred[Result[None]]:
+        return self._run(group_id, lambda machine: machine.delete_group(group_id))
+
+    # -- doing
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic_ms(), self._clock.wall_ms())
+
+    def _shard(self, group_id: str) -> GroupShard:
+        if not group_id:
+            raise InvalidGroupId("a group must have a name")
+        return self._any_shard(group_id)
+
+    def _any_shard(self, group_id: str) -> GroupShard:
+        shard = self.coordinator.shard(group_id)
+        shard.check()
+        return shard
+
+    def _run(self, group_id: str, operation: Callable[[GroupMachine], Outcome[A]]) -> Deferred[Result[A]]:
+        """An operation on what is stored. Offsets may be kept under an empty name, as of old."""
+        try:
+            shard = self._any_shard(group_id)
+        except HeadraceError as error:
+            return _done(Result(error=error))
+        return shard.run(lambda _: operation(shard.machine))
+
+    def _do(
+        self,
+        group_id: str,
+        answer: Deferred[Result[Any]],
+        find: Callable[[GroupMachine, Now], G],
+        tell: Callable[[G, Now], Effects],
+    ) -> None:
+        """Tell a group what happened, and do what it wants done."""
+        now = self._now()
+        try:
+            shard = self._shard(group_id)
+            group = find(shard.machine, now)
+        except HeadraceError as error:
+            answer.resolve(Result(error=error))
+            return
+        try:
+            self._apply(shard, tell(group, now))
+        except HeadraceError as error:
+            answer.resolve(Result(error=error))
+        self._arm(shard, group)
+
+    def _apply(self, shard: GroupShard, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                effect.waiter.resolve(effect.result)
+                continue
+            entries, answers = effect
+
+            def committed(result: Result[None], answers: Sequence[Answer] = answers) -> None:
+                for waiter, told in answers:
+                    waiter.resolve(told if result.error is None else Result(error=result.error))
+
+            shard.run(lambda _, entries=entries: Outcome(entries, None)).then(committed)  # type: ignore[misc]
+
+    # -- time
+
+    def _arm(self, shard: GroupShard, group: Group) -> None:
+        """Wake up when the group has something to do. A heartbeat moves that later without coming here."""
+        timers, key = self.coordinator.timers, ("group", group.group_id)
+        deadline_ms = group.next_deadline_ms()
+        if deadline_ms is None:
+            timers.cancel(key)
+        else:
+            timers.set(key, deadline_ms, partial(self._expire, shard, shard.machine, group))
+
+    def _expire(self, shard: GroupShard, machine: GroupMachine, group: Group) -> None:
+        if shard.machine is machine and machine.groups.get(group.group_id) is group and shard.is_active:
+            self._apply(shard, group.expire(self._now()))
+            self._arm(shard, group)
+
+    def _arm_retention(self) -> None:
+        due_ms = self._clock.monotonic_ms() + self._retention_check_ms
+        self.coordinator.timers.set(_RETENTION_TIMER, due_ms, self._expire_offsets)
+
+    def _expire_offsets(self) -> None:
+        self._arm_retention()
+        for shard in self.coordinator.shards():
+            if shard.is_active:
+                shard.run(lambda _, shard=shard: shard.machine.expire_offsets(self._clock.wall_ms()))  # type: ignore[misc]
+
+    # -- what happens around
+
+    def _loaded(self, shard: GroupShard) -> None:
+        for group in shard.machine.groups.values():
+            self._arm(shard, group)
+
+    def _lost(self, shard: GroupShard) -> None:
+        """The shard is no longer ours, or its state is void."""
+        lost: Result[Any] = Result(error=NotCoordinator(f"the coordinator on {shard.partition} has moved"))
+        for group in shard.machine.groups.values():
+            self.coordinator.timers.cancel(("group", group.group_id))
+            for effect in group.fail_waiters(lost):
+                if isinstance(effect, Answer):
+                    effect.waiter.resolve(effect.result)
+
+    async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        gone = {
+            name: topic
+            for name, topic in old.topics.items()
+            if name not in new.topics or new.topics[name].topic_id != topic.topic_id
+        }
+        if gone:
+            for shard in self.coordinator.shards():
+                if shard.is_active:
+                    shard.run(lambda _, shard=shard: shard.machine.forget_topics(gone))  # type: ignore[misc]
+
+
+def _waiting() -> Deferred[Result[Any]]:
+    """An answer that waits for others, and says so when it may wait no longer."""
+    answer: Deferred[Result[Any]] = Deferred(
+        hurry=lambda: answer.resolve(Result(error=CoordinatorNotAvailable("the broker stops waiting: ask again")))
+    )
+    return answer
+
+
+def _done(result: Result[Any]) -> Deferred[Result[Any]]:
+    answer: Deferred[Result[Any]] = Deferred()
+    answer.resolve(result)
+    return answer

@@ -1,0 +1,77 @@
+"""DescribeGroups (15), versions 0-6: state, protocol and members of classic groups.
+
+- What members subscribe to, and the protocol, are told while the group is stable; in between nobody knows them.
+- A group that does not exist is told as Dead; from v6 on with GROUP_ID_NOT_FOUND and a sentence (KIP-1043). So is one
+  of the consumer protocol, which ConsumerGroupDescribe shows.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.classic import ClassicGroup, State
+from headrace.kafka import authorized
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import GroupNotFound, HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 15
+_NOT_FOUND_FROM = 6
+
+
+@handles(KEY, 0, 6)
+def describe_groups(ctx: Context, request: Any) -> Answer:
+    asked = getattr(request, "include_authorized_operations", False)
+    groups = []
+    for group_id in request.groups:
+        try:
+            fields = _described(ctx, ctx.services.groups.classic(group_id))
+        except HeadraceError as error:
+            fields = _failed(ctx, error)
+        groups.append(
+            make(
+                ctx.schema.DescribedGroup,
+                group_id=group_id,
+                authorized_operations=authorized.on_group(asked),
+                **fields,
+            )
+        )
+    return make(ctx.schema.DescribeGroupsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+def _described(ctx: Context, group: ClassicGroup) -> dict[str, Any]:
+    protocol = group.protocol if group.state is State.STABLE else None
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_state": group.state_name,
+        "protocol_type": group.protocol_type,
+        "protocol_data": protocol or "",
+        "members": tuple(
+            make(
+                ctx.schema.DescribedGroupMember,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.subscription(protocol),
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    }
+
+
+def _failed(ctx: Context, error: HeadraceError) -> dict[str, Any]:
+    is_dead = isinstance(error, GroupNotFound)
+    code = ErrorCode.none if is_dead and ctx.version < _NOT_FOUND_FROM else error_code(error)
+    return {
+        "error_code": code,
+        "error_message": None if code is ErrorCode.none else error_message(error),
+        "group_state": "Dead" if is_dead else "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": (),
+    }

@@ -1,0 +1,25 @@
+"""Heartbeat (12), versions 0-4: a member of a classic group says that it lives, and hears if it must join again."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.machine import Committer
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 12
+
+
+@handles(KEY, 0, 4)
+def heartbeat(ctx: Context, request: Any) -> Answer:
+    error = ErrorCode.none
+    by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
+    try:
+        ctx.services.groups.heartbeat(request.group_id, by)
+    except HeadraceError as failure:
+        error = error_code(failure)
+    return make(ctx.schema.HeartbeatResponse, throttle_time=NO_THROTTLE, error_code=error)

@@ -1,0 +1,68 @@
+"""LeaveGroup (13), versions 0-5: members leave a group, and what they read goes to the others at once.
+
+From v3 on several may leave together, each named by its member id or, a static one, by its instance id alone (which is
+how an operator removes it); each has a result of its own. Before v3 there is one, whose result is that of the request.
+"""
+
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.later import answer_with
+from headrace.model.errors import HeadraceError, UnknownMember
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.runtime.deferred import Deferred
+
+KEY = 13
+_REASON_MAX = 255
+
+log = logging.getLogger(__name__)
+
+
+@handles(KEY, 0, 5)
+def leave_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    members = getattr(request, "members", None)
+    if members is None:
+        leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
+    else:
+        leaving = [(member.member_id, member.group_instance_id) for member in members]
+        for member in members:
+            if getattr(member, "reason", None):
+                log.debug("%s leaves %s: %s", member.member_id, request.group_id, member.reason[:_REASON_MAX])
+    return answer_with(
+        ctx.services.groups.leave(request.group_id, leaving), lambda result: _answer(ctx, leaving, result)
+    )
+
+
+def _answer(ctx: Context, leaving: list[tuple[str, str | None]], result: Result[list[HeadraceError | None]]) -> Answer:
+    schema = ctx.schema
+    has_results = hasattr(schema, "MemberResponse")
+    error: HeadraceError | None = None
+    outcomes: list[HeadraceError | None] = []
+    if isinstance(result.error, UnknownMember):
+        outcomes = [result.error] * len(leaving)
+    elif result.error is not None:
+        error = result.error
+    else:
+        outcomes = result.get()
+    if not has_results and outcomes:
+        error = outcomes[0]
+    return make(
+        schema.LeaveGroupResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=_code(error),
+        members=tuple(
+            schema.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=_code(outcome))
+            for (member_id, instance_id), outcome in zip(leaving, outcomes, strict=False)
+            if has_results
+        ),
+    )
+
+
+def _code(error: HeadraceError | None) -> ErrorCode:
+    return ErrorCode.none if error is None else error_code(error)

@@ -1,0 +1,45 @@
+"""ListGroups (16), versions 0-5: the groups that this broker coordinates, of either protocol.
+
+v4 filters by state, v5 by type, both without regard to case; no filter means all.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.group import Listed
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 16
+
+
+@handles(KEY, 0, 5)
+def list_groups(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    states = {state.lower() for state in getattr(request, "states_filter", ())}
+    kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}
+    error, groups = ErrorCode.none, list[Listed]()
+    try:
+        groups = ctx.services.groups.listed()
+    except HeadraceError as failure:
+        error = error_code(failure)
+    return make(
+        schema.ListGroupsResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        groups=tuple(
+            make(
+                schema.ListedGroup,
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
+            )
+            for group in groups
+            if (not states or group.state.lower() in states) and (not kinds or group.kind in kinds)
+        ),
+    )

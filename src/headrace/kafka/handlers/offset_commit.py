@@ -1,0 +1,82 @@
+"""OffsetCommit (8), versions 2-10: remember how far a group has read.
+
+- Members commit at their generation; somebody without a group (generation -1, no member id) may commit for a group that
+  has no members. Anybody else is refused, a fenced static member above all.
+- Answered when the offsets are on disk as `flush.policy` of `__consumer_offsets` has it: a commit that was answered is
+  there after a crash.
+- Partitions that do not exist, and metadata longer than `offset.metadata.max.bytes`, are refused one by one; the rest
+  is committed. From v10 on topics are named by id.
+- A retention time (v2-4) outweighs `offsets.retention.minutes`.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.machine import Commit, Committer, Refused
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.later import answer_with
+from headrace.kafka.topic_keys import TopicKeys
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE, to_ms
+from headrace.runtime.deferred import Deferred
+
+KEY = 8
+
+
+@handles(KEY, 2, 10)
+def offset_commit(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    keys = TopicKeys(ctx.services.metadata.image)
+    commits: list[Commit] = []
+    for topic in request.topics:
+        for one in topic.partitions:
+            if keys.problem(topic, one.partition_index) is None:
+                epoch = getattr(one, "committed_leader_epoch", -1)
+                commits.append(
+                    Commit(
+                        keys.name_of(topic) or "",
+                        one.partition_index,
+                        one.committed_offset,
+                        epoch,
+                        one.committed_metadata or "",
+                    )
+                )
+    by = Committer(
+        request.member_id, getattr(request, "group_instance_id", None), request.generation_id_or_member_epoch
+    )
+    retention = getattr(request, "retention_time", None)
+    committed = ctx.services.groups.commit(
+        request.group_id, by, commits, retention_ms=-1 if retention is None else to_ms(retention)
+    )
+    return answer_with(committed, lambda result: _answer(ctx, request, keys, result))
+
+
+def _answer(ctx: Context, request: Any, keys: TopicKeys, result: Result[Refused]) -> Answer:
+    schema = ctx.schema
+    refused = {} if result.error is not None else result.get()
+
+    def outcome(topic: Any, index: int) -> ErrorCode:
+        problem = keys.problem(topic, index) or result.error or refused.get((keys.name_of(topic) or "", index))
+        return ErrorCode.none if problem is None else error_code(problem)
+
+    return make(
+        schema.OffsetCommitResponse,
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            make(
+                schema.OffsetCommitResponseTopic,
+                **keys.fields(topic),
+                partitions=tuple(
+                    make(
+                        schema.OffsetCommitResponsePartition,
+                        partition_index=one.partition_index,
+                        error_code=outcome(topic, one.partition_index),
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )

@@ -1,0 +1,63 @@
+"""OffsetDelete (47), version 0: forget a group's offsets of partitions that it does not read any more.
+
+A topic that a member of the group subscribes to is GROUP_SUBSCRIBED_TO_TOPIC; a group with members that are not
+consumers is NON_EMPTY_GROUP, as nobody knows what it reads.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.machine import Refused
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.later import answer_with
+from headrace.kafka.topic_keys import TopicKeys
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.runtime.deferred import Deferred
+
+KEY = 47
+
+
+@handles(KEY, 0, 0)
+def offset_delete(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    keys = TopicKeys(ctx.services.metadata.image)
+    places = [
+        (topic.name, one.partition_index)
+        for topic in request.topics
+        for one in topic.partitions
+        if keys.problem(topic, one.partition_index) is None
+    ]
+
+    def answer(result: Result[Refused]) -> Answer:
+        refused = {} if result.error is not None else result.get()
+
+        def outcome(topic: Any, index: int) -> ErrorCode:
+            problem = keys.problem(topic, index) or refused.get((topic.name, index))
+            return ErrorCode.none if problem is None else error_code(problem)
+
+        return make(
+            ctx.schema.OffsetDeleteResponse,
+            error_code=ErrorCode.none if result.error is None else error_code(result.error),
+            throttle_time=NO_THROTTLE,
+            topics=tuple(
+                make(
+                    ctx.schema.OffsetDeleteResponseTopic,
+                    name=topic.name,
+                    partitions=tuple(
+                        make(
+                            ctx.schema.OffsetDeleteResponsePartition,
+                            partition_index=one.partition_index,
+                            error_code=outcome(topic, one.partition_index),
+                        )
+                        for one in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+                if result.error is None
+            ),
+        )
+
+    return answer_with(ctx.services.groups.delete_offsets(request.group_id, places), answer)

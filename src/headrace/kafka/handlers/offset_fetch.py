@@ -1,0 +1,115 @@
+"""OffsetFetch (9), versions 1-10: how far groups have read.
+
+- No topics (null, from v2 on) means all that the group has offsets for. A partition without one is answered with -1 and
+  no error, whether or not group, topic or partition exist.
+- From v7 on a client may require stable offsets: one that an open transaction may still change is
+  UNSTABLE_OFFSET_COMMIT, and the client asks again.
+- From v8 on several groups are asked for at once, from v9 on as a certain member, from v10 on with topics by id.
+- Told is only what is committed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.machine import Fetched
+from headrace.groups.records import OffsetValue
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.later import answer_with_all
+from headrace.kafka.topic_keys import TopicKeys
+from headrace.model.errors import HeadraceError, UnknownTopicId
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.runtime.deferred import Deferred
+
+KEY = 9
+_GROUPS_FROM = 8
+_TOP_ERROR_FROM = 2
+
+Offsets = dict[str, dict[int, Fetched]]
+
+
+@handles(KEY, 1, 10)
+def offset_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    keys = TopicKeys(ctx.services.metadata.image)
+    groups = [request] if ctx.version < _GROUPS_FROM else list(request.groups)
+    waited: list[Deferred[Result[Offsets]]] = []
+    for group in groups:
+        wanted: Mapping[str, Sequence[int]] | None = None
+        if group.topics is not None:
+            wanted = {name: topic.partition_indexes for topic in group.topics if (name := keys.name_of(topic))}
+        waited.append(
+            ctx.services.groups.fetch(
+                group.group_id,
+                wanted,
+                require_stable=getattr(request, "require_stable", False),
+                member_id=getattr(group, "member_id", None),
+                member_epoch=getattr(group, "member_epoch", -1),
+            )
+        )
+
+    def answer(results: list[Result[Offsets]]) -> Answer:
+        told = [_group(ctx, keys, group, result) for group, result in zip(groups, results, strict=True)]
+        if ctx.version < _GROUPS_FROM:
+            return make(ctx.schema.OffsetFetchResponse, throttle_time=NO_THROTTLE, **told[0])
+        return make(
+            ctx.schema.OffsetFetchResponse,
+            throttle_time=NO_THROTTLE,
+            groups=tuple(
+                make(ctx.schema.OffsetFetchResponseGroup, group_id=group.group_id, **fields)
+                for group, fields in zip(groups, told, strict=True)
+            ),
+        )
+
+    return answer_with_all(waited, answer)
+
+
+def _group(ctx: Context, keys: TopicKeys, group: Any, result: Result[Offsets]) -> dict[str, Any]:
+    code = ErrorCode.none if result.error is None else error_code(result.error)
+    if result.error is not None:
+        # Before v2 there is no place for an error but in each partition.
+        asked = group.topics if ctx.version < _TOP_ERROR_FROM else ()
+        topics = [
+            _topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, result.error)) for topic in asked
+        ]
+        return {"error_code": code, "topics": tuple(topics)}
+    offsets = result.get()
+    if group.topics is None:
+        topics = [_topic(ctx, keys.by_name(name), found) for name, found in offsets.items()]
+    else:
+        topics = []
+        for topic in group.topics:
+            name = keys.name_of(topic)
+            if name is None:
+                unknown: Fetched = UnknownTopicId(f"there is no topic with the id {topic.topic_id}")
+                topics.append(_topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, unknown)))
+            else:
+                found = offsets[name]
+                topics.append(
+                    _topic(ctx, keys.fields(topic), {index: found.get(index) for index in topic.partition_indexes})
+                )
+    return {"error_code": code, "topics": tuple(topics)}
+
+
+def _topic(ctx: Context, key: dict[str, Any], offsets: Mapping[int, Fetched]) -> Any:
+    schema = ctx.schema
+    many = ctx.version >= _GROUPS_FROM
+    topic = schema.OffsetFetchResponseTopics if many else schema.OffsetFetchResponseTopic
+    partition = schema.OffsetFetchResponsePartitions if many else schema.OffsetFetchResponsePartition
+    parts = []
+    for index, found in offsets.items():
+        value = found if isinstance(found, OffsetValue) else None
+        parts.append(
+            make(
+                partition,
+                partition_index=index,
+                committed_offset=-1 if value is None else value.offset,
+                committed_leader_epoch=-1 if value is None else value.leader_epoch,
+                metadata="" if value is None else value.metadata,
+                error_code=error_code(found) if isinstance(found, HeadraceError) else ErrorCode.none,
+            )
+        )
+    return make(topic, **key, partitions=tuple(parts))

@@ -1,0 +1,44 @@
+"""SyncGroup (14), versions 0-5: get one's assignment; the leader brings everybody's.
+
+- Followers wait for the leader. Everybody is answered when the assignment is committed: a restart cannot take back
+  what a member was told to read.
+- From v5 on a client says which protocol it believes in; another one is INCONSISTENT_GROUP_PROTOCOL.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.machine import Committer
+from headrace.groups.members import Synced
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.later import answer_with
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.runtime.deferred import Deferred
+
+KEY = 14
+
+
+@handles(KEY, 0, 5)
+def sync_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
+    protocol = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
+    assignments = {one.member_id: one.assignment for one in request.assignments}
+    synced = ctx.services.groups.sync(request.group_id, by, protocol, assignments)
+    return answer_with(synced, lambda result: _answer(ctx, result))
+
+
+def _answer(ctx: Context, result: Result[Synced]) -> Answer:
+    error = result.error
+    synced = Synced("", None, b"") if error is not None else result.get()
+    return make(
+        ctx.schema.SyncGroupResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        protocol_type=synced.protocol_type or None,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
