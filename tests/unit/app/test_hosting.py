@@ -1,0 +1,152 @@
+"""What a broker hosts follows the metadata, also where the disk does not play along."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.app import hosting as module
+from headrace.app.hosting import Hosting
+from headrace.cluster.metadata import Metadata
+from headrace.cluster.sqlite import SqliteStore
+from headrace.config.broker import broker_settings
+from headrace.model.errors import DiskFull, UnknownTopic
+from headrace.model.ids import BrokerId, TopicName
+from headrace.model.image import Endpoint
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.disk import OsDisk
+from headrace.storage.datadir import DataDir
+from headrace.storage.flusher import Flusher
+from headrace.storage.manager import LogManager
+from headrace.testing.disks import FaultyDisk
+
+BATCH = build_batch([Record(0, 1000, None, b"value")])
+
+
+@dataclass
+class Bench:
+    metadata: Metadata
+    partitions: PartitionTable
+    disk: FaultyDisk
+    root: Path
+
+    def append(self, topic: str, index: int = 0) -> None:
+        self.partitions.get(topic, index).append(BATCH, read_header(BATCH))
+
+
+@asynccontextmanager
+async def bench_in(root: Path) -> AsyncIterator[Bench]:
+    clock, disk = SystemClock(), FaultyDisk(OsDisk())
+    store = await SqliteStore.open(root / "metadata.sqlite", clock)
+    metadata = Metadata(store, broker_settings({}), Endpoint("127.0.0.1", 9092))
+    await metadata.open()
+    logs = LogManager(DataDir(root, "cluster", BrokerId(1)), disk=disk, clock=clock)
+    logs.start()
+    partitions, flusher = PartitionTable(), Flusher()
+    with ThreadPoolExecutor(2) as workers:
+        hosting = Hosting(metadata, logs, partitions, flusher, workers)
+        await hosting.open_all()
+        metadata.subscribe(hosting.image_changed)
+        try:
+            yield Bench(metadata, partitions, disk, root)
+        finally:
+            disk.hook = None
+            await hosting.finish()
+            await flusher.stop()
+            logs.stop()
+            await metadata.close()
+            await store.close()
+
+
+def run(root: Path, scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with bench_in(root) as bench:
+            await scenario(bench)
+
+    asyncio.run(main())
+
+
+def test_a_topic_made_without_room_is_served_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TRY_AGAIN_S", 0.01)
+
+    async def scenario(bench: Bench) -> None:
+        tries = asyncio.Queue[None]()
+        loop = asyncio.get_running_loop()
+
+        def hook(step: str, path: Path) -> None:
+            if step == "make" and path.name == "orders-1":
+                loop.call_soon_threadsafe(tries.put_nowait, None)
+                raise OSError(errno.ENOSPC, "played")
+
+        bench.disk.hook = hook
+        with pytest.raises(DiskFull):
+            await bench.metadata.create_topic("orders", partitions=3)
+        bench.append("orders", 0)
+        for _ in range(3):
+            await asyncio.wait_for(tries.get(), 10)
+        bench.disk.hook = None
+        async with asyncio.timeout(10):
+            while len(bench.partitions.of_topic(TopicName("orders"))) < 3:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+        bench.append("orders", 1)
+        bench.append("orders", 2)
+
+    run(tmp_path, scenario)
+
+
+def test_other_changes_go_on_while_one_topic_cannot_be_made(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        def hook(step: str, path: Path) -> None:
+            if step == "make" and path.name.startswith("orders"):
+                raise OSError(errno.ENOSPC, "played")
+
+        bench.disk.hook = hook
+        with pytest.raises(DiskFull):
+            await bench.metadata.create_topic("orders", partitions=1)
+        await bench.metadata.create_topic("payments", partitions=1)
+        bench.append("payments")
+        await bench.metadata.delete_topic("orders")
+        with pytest.raises(UnknownTopic):
+            bench.append("orders")
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_made_anew_never_has_the_records_of_the_one_that_was_deleted(tmp_path: Path) -> None:
+    """Not even if the folder of one of its partitions could not be put away."""
+
+    async def scenario(bench: Bench) -> None:
+        await bench.metadata.create_topic("orders", partitions=3)
+        for index in range(3):
+            bench.append("orders", index)
+
+        def hook(step: str, path: Path) -> None:
+            if step == "rename" and path.name == "orders-0":
+                raise OSError(errno.EIO, "played")
+
+        bench.disk.hook = hook
+        await bench.metadata.delete_topic("orders")
+        bench.disk.hook = None
+        topic = await bench.metadata.create_topic("orders", partitions=3)
+        for partition in bench.partitions.of_topic(topic.name):
+            assert partition.log.end_offset == 0
+            assert partition.topic_id == topic.topic_id
+
+    run(tmp_path, scenario)
+    run(tmp_path, still_empty)
+
+
+async def still_empty(bench: Bench) -> None:
+    found = [partition.log.end_offset for partition in bench.partitions.all()]
+    assert found == [0, 0, 0]
