@@ -312,12 +312,16 @@ class Log(LogStructure):
 
     def _undisturbed(self, find: Callable[[Sequence[Segment]], Dated | None]) -> Dated | None:
         """What `find` finds, asked again if retention or compaction took a segment's file away while it looked."""
-        for _ in range(_TRIES):
+        tries = 0
+        while True:
+            if self._closed:
+                self._refuse()
             try:
                 return find(self.segments)
-            except FileNotFoundError:
-                continue
-        return find(self.segments)
+            except OSError as error:
+                tries += 1
+                if not self._closed and (not isinstance(error, FileNotFoundError) or tries > _TRIES):
+                    raise storage_error(error, f"searching {self.directory.name}") from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends (KIP-320); (-1, -1) if it is not known."""

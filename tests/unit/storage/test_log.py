@@ -331,6 +331,23 @@ class TestTrouble:
         bench.append(b"writing goes on")
         bench.manager.stop()
 
+    def test_a_search_by_time_in_a_log_that_goes_away_or_cannot_be_read_says_so(self, tmp_path: Path) -> None:
+        for expected in (StorageFailed, LogClosed):
+            root = tmp_path / expected.__name__
+            root.mkdir()
+            bench = LogBench(OsDisk(), root=root)
+            for _ in range(20):
+                bench.append(b"x" * 60)
+            bench = bench.reopen_cleanly()
+            if expected is StorageFailed:
+                (bench.folder / "00000000000000000000.log").rename(root / "elsewhere")
+            else:
+                bench.log.delete()
+            with pytest.raises(expected):
+                bench.log.offset_for_time(1, 20)
+            with pytest.raises(expected):
+                bench.log.max_timestamp(20)
+
     @pytest.mark.parametrize("index", [".index", ".timeindex"])
     def test_no_room_for_the_rest_of_an_index_keeps_closed_segments_readable(self, index: str) -> None:
         """What was in the file of an index before must not get lost when the file goes."""
