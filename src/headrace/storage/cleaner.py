@@ -13,7 +13,7 @@ only means that cleaning starts from the front.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,7 @@ from headrace.model.errors import DiskFull, HeadraceError, LogClosed
 from headrace.runtime.clock import Clock
 from headrace.storage.aborted import AbortedTransactions
 from headrace.storage.compaction import CleanRange, Compactor, OffsetMap, clean_range
-from headrace.storage.files import is_disk_full
+from headrace.storage.files import SNAPSHOT, is_disk_full, offset_name
 from headrace.storage.log import Log
 from headrace.storage.replacement import Replacement
 from headrace.storage.retention import keep_from
@@ -185,10 +185,7 @@ class Cleaner:
         if below <= log.segments[0].base_offset:
             return 0
         if below >= log.end_offset:
-            try:
-                log.roll()
-            except DiskFull as error:
-                _log.warning("the last segment of %s stays for now: %s", log.directory.name, error)
+            below = await self._close_active(log)
         removed = 0
         # One at a time: each waits for the disk a little, and others may run in between.
         for segment in log.segments[:-1]:
@@ -200,6 +197,23 @@ class Cleaner:
             _log.info("retention removed %d segments of %s, which starts at offset %d now",
                       removed, log.directory.name, log.start_offset)  # fmt: skip
         return removed
+
+    async def _close_active(self, log: Log) -> int:
+        """Close the active segment so that it can be removed; the offset below which everything can be then."""
+        last = log.active
+        try:
+            snapshots = log.roll_to_remove()
+        except DiskFull as error:
+            _log.warning("the last segment of %s stays for now: %s", log.directory.name, error)
+            return last.base_offset
+        try:
+            await self._run(lambda: _write_snapshots(log, snapshots))
+        except OSError as error:
+            _log.warning("the last segment of %s stays for now: %s", log.directory.name, error)
+            log.snapshots_written(snapshots, well=False)
+            return last.base_offset
+        log.snapshots_written(snapshots, well=True)
+        return last.next_offset
 
     # Compaction
 
@@ -355,6 +369,11 @@ class Cleaner:
             state = self._states.setdefault(log, loaded)
         state.first_dirty = min(max(state.first_dirty, log.start_offset), log.end_offset)
         return state
+
+
+def _write_snapshots(log: Log, snapshots: Sequence[tuple[int, bytes]]) -> None:
+    for offset, data in snapshots:
+        log.files.disk.write_atomic(log.directory / offset_name(offset, SNAPSHOT), data)
 
 
 def _read_checkpoint(log: Log) -> _State:

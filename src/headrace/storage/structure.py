@@ -5,7 +5,7 @@ what must not come back goes durably first, what refers to something goes before
 """
 
 import logging
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -205,6 +205,23 @@ class LogStructure:
         except OSError as error:
             raise storage_error(error, f"creating {segment.path}") from error
         return segment
+
+    def roll_to_remove(self) -> list[tuple[int, bytes]]:
+        """Roll, so that everything so far can be removed; returns the snapshots that are to be on disk before it is.
+
+        They are the only memory of producers whose records go. No flush writes them any more: `snapshots_written` is to
+        follow.
+        """
+        self.roll()
+        snapshots, self._new_snapshots = self._new_snapshots, []
+        return snapshots
+
+    def snapshots_written(self, snapshots: Sequence[tuple[int, bytes]], *, well: bool) -> None:
+        if well:
+            for at, _ in snapshots:
+                insort(self._snapshots, at)
+        else:
+            self._new_snapshots[:0] = snapshots
 
     # Truncating: blocking, and rare
 

@@ -423,6 +423,24 @@ def test_a_lone_active_segment_past_retention_goes_too() -> None:
     assert bench.items() == [(1, "b", "2")]
 
 
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_a_producer_whose_records_are_all_gone_is_known_after_a_crash(is_power_lost: bool) -> None:
+    """Else what it sends again, not knowing that it was taken, would be taken a second time."""
+    bench = Bench(replace(DELETE, retention_ms=1000))
+    bench.put(("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    bench.flush()
+    bench.clock.advance(1001)
+    assert bench.retain() == 1
+    assert isinstance(bench.disk, ModelDisk)
+    bench.disk = bench.disk.after_power_loss() if is_power_lost else bench.disk.after_process_kill()
+    bench.log = bench.open(bench.log.settings)
+    assert bench.log.end_offset == 1
+    bench.put(("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    assert bench.log.end_offset == 1
+    bench.put(("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
+    assert bench.log.end_offset == 2
+
+
 def test_what_is_closed_goes_even_where_there_is_no_room_to_close_the_active_segment() -> None:
     """Else a full disk would stay full."""
     bench = Bench(replace(DELETE, retention_ms=DAY))
