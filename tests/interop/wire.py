@@ -216,7 +216,7 @@ class Connection:
         try:
             self._socket.recv(1, socket.MSG_PEEK)
             return False
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return True
         except ConnectionResetError:
             return False
