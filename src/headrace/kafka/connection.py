@@ -40,6 +40,8 @@ _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
 """Past this no further request is begun. What one of them may bring comes on top."""
 _JOIN_BELOW_BYTES = 4096
 _SEND_AT_BYTES = 64 * 1024
+_SLOWEST_BYTES_PER_MS = 16
+"""A request may take the time allowed for it, and longer while at least this much of it comes on average."""
 
 
 class Slot:
@@ -77,6 +79,7 @@ class Host(Protocol):
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
+        "_frame_began_ms",
         "_frames",
         "_held_bytes",
         "_host",
@@ -123,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_bytes = 0
         self._last_active_ms = 0.0
         """When bytes last came in, or went out to a client that is slow to take them."""
+        self._frame_began_ms = 0.0
+        """When the frame that is under way began to come, or we began to read it on."""
 
     # -- the transport's side
 
@@ -138,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         if self._outbox is not None:
             self._outbox.abandon()
+            # It refers back to us: without the circle the memory of a connection goes with it.
+            self._outbox = None
         self._host.closed(self)
         self._queue.clear()
         self._host.budget.leave(self._budget_has_room)
@@ -154,6 +161,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._last_active_ms = self._host.now_ms()
         frames = self._frames
+        if not frames.is_inside_frame:
+            self._frame_began_ms = self._last_active_ms
         try:
             if frames.wants_window:
                 frame = frames.advance(nbytes)
@@ -161,6 +170,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._queue.append(frame)
             else:
                 self._queue.extend(frames.feed(self._host.scratch[:nbytes]))
+                if self._queue:
+                    self._frame_began_ms = self._last_active_ms
         except ProtocolError as error:
             self.close(f"sent a malformed frame: {error}")
             return
@@ -184,10 +195,12 @@ class Connection(asyncio.BufferedProtocol):
         """Whether there are requests without an answer, or answers that are not with the client yet."""
         return bool(self._slots or self._out or (self._outbox is not None and self._outbox.pending_bytes))
 
-    @property
-    def is_stalled(self) -> bool:
-        """The client owes us the rest of a frame, and we are reading."""
-        return self._frames.is_inside_frame and not self._is_read_paused
+    def _is_stalled(self, now_ms: float, stall_ms: float) -> bool:
+        """The client owes us the rest of a frame for too long: it sends nothing, or too little to ever get done."""
+        if self._is_read_paused or not self._frames.is_inside_frame:
+            return False
+        slow_ms = stall_ms + self._frames.got_bytes / _SLOWEST_BYTES_PER_MS
+        return now_ms - self._last_active_ms > stall_ms or now_ms - self._frame_began_ms > slow_ms
 
     def drain(self) -> None:
         """Take no more requests; those under way are answered."""
@@ -211,8 +224,10 @@ class Connection(asyncio.BufferedProtocol):
             # What it was to get before is not taken, and may never be.
             if silent_ms > stall_ms:
                 self.abort()
-        elif silent_ms > stall_ms and self.is_stalled:
-            self.close(f"sent part of a request and then nothing for {stall_ms} ms")
+        elif self._is_stalled(now_ms, stall_ms):
+            self.close(f"sent part of a request and not the rest within {stall_ms} ms")
+        elif silent_ms > stall_ms and self._unsent_bytes and self._reserved_bytes:
+            self.close("holds memory with part of a request, and takes no answers")
         elif silent_ms > idle_ms and (self.is_idle or self._unsent_bytes):
             self.close(f"was idle for {idle_ms} ms")
 
@@ -356,6 +371,8 @@ class Connection(asyncio.BufferedProtocol):
         out, self._out, self._out_bytes = self._out, [], 0
         if out and self._outbox is not None and self._transport is not None:
             self._outbox.send(out)
+            if self._outbox is not None and self._outbox.is_full:
+                self._regulate()
         if self._is_draining and not self._slots:
             self._host.drained()
 
@@ -372,11 +389,13 @@ class Connection(asyncio.BufferedProtocol):
             if pause:
                 transport.pause_reading()
             else:
+                # The time that it waited for us is not held against the client.
+                self._frame_began_ms = self._last_active_ms = self._host.now_ms()
                 transport.resume_reading()
 
     def _reserve(self) -> None:
-        """Account for the memory of a large frame as it grows; wait for room if there is none."""
-        growth = self._frames.room_bytes - self._reserved_bytes
+        """Account for the memory of a large frame before it grows; wait for room if there is none."""
+        growth = self._frames.needed_bytes - self._reserved_bytes
         if growth <= 0 or self._waits_for_budget:
             return
         budget = self._host.budget

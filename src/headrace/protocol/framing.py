@@ -38,9 +38,17 @@ class FrameReader:
         return self._room is not None or bool(self._head)
 
     @property
-    def room_bytes(self) -> int:
-        """Memory held for the frame that is under way."""
-        return 0 if self._room is None else len(self._room)
+    def got_bytes(self) -> int:
+        """How much of the frame that is under way has come."""
+        return len(self._head) if self._room is None else self._got
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory for the frame that is under way once its next byte comes: `window` makes more room for that."""
+        room = self._room
+        if room is None:
+            return 0
+        return len(room) if self._got < len(room) else self._larger(room)
 
     @property
     def wants_window(self) -> bool:
@@ -70,7 +78,7 @@ class FrameReader:
         if room is None:
             raise ValueError("no frame is under way")
         if self._got == len(room):
-            larger = self._pool.take(min(self._size, _GROWTH * len(room)))
+            larger = self._pool.take(self._larger(room))
             larger[: self._got] = room
             self._pool.give_back(room)
             self._room = room = larger
@@ -94,6 +102,9 @@ class FrameReader:
             frame.release()
             if isinstance(room, bytearray):
                 self._pool.give_back(room)
+
+    def _larger(self, room: bytearray) -> int:
+        return min(self._size, _GROWTH * len(room))
 
     def _checked(self, size: int) -> int:
         if size < 0 or size > self._max_frame_bytes:
