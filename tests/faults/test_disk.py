@@ -27,7 +27,7 @@ def full(tmp_path: Path) -> Iterator[tuple[Subject, Path, int]]:
     with small_disk(tmp_path / "disk", 48) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(16 << 20))
-        broker = subject.make(disk)
+        broker = subject.make(disk, {"log.flush.offset.checkpoint.interval.ms": "200"})
         broker.start()
         try:
             wire.create_topic(broker.bootstrap, "other")
@@ -51,9 +51,10 @@ def produce(connection: wire.Connection, number: int) -> Error:
 
 
 def eventually_produces(connection: wire.Connection, number: int, seconds: float = 20) -> None:
+    """A write may also take the last of the room and then find none for its flush: that is a timeout, and retriable."""
     end = time.monotonic() + seconds
     while (code := produce(connection, number)) != Error.none:
-        assert code == Error.kafka_storage_error
+        assert code in (Error.kafka_storage_error, Error.request_timed_out)
         assert time.monotonic() < end, "writing did not resume"
         time.sleep(0.1)
 
