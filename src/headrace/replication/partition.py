@@ -7,10 +7,16 @@ Promises:
   acks=all answer for, is there after a power cut (invariants 1 and 2 of `docs/invariants.md`).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed, UnknownLeaderEpoch
+from headrace.model.errors import (
+    FencedLeaderEpoch,
+    HeadraceError,
+    OffsetOutOfRange,
+    StorageFailed,
+    UnknownLeaderEpoch,
+)
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
@@ -158,17 +164,26 @@ class Partition:
             return None
         return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 
-    def delete_before(self, offset: int) -> int:
-        """DeleteRecords: the new log start offset, durable on return. -1 means up to the high watermark."""
+    async def delete_before(self, offset: int, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> int:
+        """DeleteRecords: the new log start offset, durable on return. -1 means up to the high watermark.
+
+        `in_worker` runs what waits for the disk.
+        """
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
             raise OffsetOutOfRange(
                 f"cannot delete before offset {offset} of {self.topic}-{self.index}: "
                 f"the high watermark is {self.high_watermark}"
             )
-        if target > self.log.start_offset:
-            self.log.advance_start(target)
-        return self.log.start_offset
+        log = self.log
+        before = log.raise_start(target)
+        try:
+            await in_worker(log.persist_start)
+        except HeadraceError:
+            if log.start_offset == target:
+                log.lower_start(before)
+            raise
+        return log.start_offset
 
     def _flushed(self, _: Log) -> None:
         if self._visible_when_flushed:

@@ -12,7 +12,7 @@ from typing import NoReturn
 from zlib import crc32
 
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import LogClosed, OffsetOutOfRange, StorageFailed
+from headrace.model.errors import HeadraceError, LogClosed, OffsetOutOfRange, StorageFailed
 from headrace.records.batch import BatchHeader
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
@@ -339,20 +339,40 @@ class LogStructure:
 
     def advance_start(self, offset: int) -> None:
         """Raise the start offset, durably, and remove the segments that lie wholly below it. `OffsetOutOfRange`."""
+        before = self.raise_start(offset)
+        try:
+            self.persist_start()
+        except HeadraceError:
+            self.lower_start(before)
+            raise
+
+    def raise_start(self, offset: int) -> int:
+        """Raise the start offset, and remove the segments that lie wholly below it; returns what it is surely.
+
+        The rest is durable when `persist_start` has returned. Whole segments go first and need no room on the disk, so
+        that a full one can be emptied in this way.
+        """
         self._check_writable()
         if offset > self.end_offset:
             raise OffsetOutOfRange(f"offset {offset} lies past the end of {self.directory.name}, {self.end_offset}")
-        if offset <= self.start_offset:
-            return
+        removed = self.remove_segments_below(offset)
         before = self.start_offset
-        self.start_offset = offset
+        self.start_offset = max(before, offset)
+        if removed:
+            self.epochs.truncate_before(self.start_offset)
+        return before
+
+    def persist_start(self) -> None:
+        """Put the start offset on disk. Blocking; safe in any thread."""
         try:
             if self._persist is not None:
                 self._persist(self)
         except OSError as error:
-            self.start_offset = before
             raise storage_error(error, f"writing the start offset of {self.directory.name}") from error
-        self.remove_segments_below(offset)
+
+    def lower_start(self, before: int) -> None:
+        """Undo `raise_start` as far as that goes."""
+        self.start_offset = max(before, self.segments[0].base_offset)
 
     def remove_segments_below(self, offset: int) -> int:
         """Remove the closed segments that lie wholly below `offset`, oldest first; returns how many.

@@ -3,6 +3,8 @@
 The new start is durable before the answer. Compacted topics without the delete policy refuse, as in Kafka.
 """
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -17,8 +19,9 @@ KEY = 21
 
 
 @handles(KEY, 0, 2)
-def delete_records(ctx: Context, request: Any) -> Answer:
+async def delete_records(ctx: Context, request: Any) -> Answer:
     schema = ctx.schema
+    in_worker = partial(asyncio.get_running_loop().run_in_executor, ctx.services.workers)
     topics = []
     for topic in request.topics:
         parts = []
@@ -28,7 +31,7 @@ def delete_records(ctx: Context, request: Any) -> Answer:
                 partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
                 if not partition.settings.deletes:
                     raise PolicyViolation(f"topic {topic.name} is compacted: its records cannot be deleted by offset")
-                low_watermark = partition.delete_before(wanted.offset)
+                low_watermark = await partition.delete_before(wanted.offset, in_worker)
             except HeadraceError as failure:
                 error = error_code(failure)
             parts.append(
