@@ -1,4 +1,4 @@
-"""Apache Kafka's Java clients and command-line tools against a real `headrace serve` process.
+"""Apache Kafka's Java clients and command-line tools against a real `headrace serve` process, and its broker beside it.
 
     python interop/java/run.py
 
@@ -9,8 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+# For the wire-level client of the tests.
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+
 from apache import Unavailable, java
 from clients import check_clients, check_restarts
+from compare import check_odd_requests
 from report import Report
 from storage import check_storage
 from tools import check_tools
@@ -19,7 +23,7 @@ from headrace.testing.process import BrokerProcess
 
 # Small segments and a dense index, so that there is something to roll and to look up.
 _SETTINGS = {"log.segment.bytes": 4 * 1024 * 1024, "log.index.interval.bytes": 4096}
-_DUMPED = {"load-idempotent": "none", "load-gzip": "gzip", "load-snappy": "snappy", "load-lz4": "lz4"}
+_DUMPED = {"load-idempotent": "none"} | {f"load-{codec}": codec for codec in ("gzip", "snappy", "lz4", "zstd")}
 
 
 def main() -> int:
@@ -37,6 +41,7 @@ def main() -> int:
             check_tools(report, kafka, broker, Path(scratch))
             broker.terminate()
         check_storage(report, kafka, broker.data_dir, _DUMPED)
+        check_odd_requests(report, kafka, Path(scratch))
     print(report.summary(), flush=True)
     return 1 if report.failed else 0
 

@@ -240,12 +240,12 @@ def _check_records(report: Report, tools: Tools, scratch: Path) -> None:
         return tools.ok(f"{_TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(file))
 
     with report.check("DeleteRecordsCommand moves the start, to an offset and to the end"):
-        end = tools.offsets("--topic", "load-zstd")["load-zstd"][0]
-        ran = delete(console=2, load_zstd=-1)
+        end = tools.offsets("--topic", "load-acks-0")["load-acks-0"][0]
+        ran = delete(console=2, load_acks_0=-1)
         expect("partition: console-0\tlow_watermark: 2" in ran.out, ran)
-        expect(f"partition: load-zstd-0\tlow_watermark: {end}" in ran.out, ran)
+        expect(f"partition: load-acks-0-0\tlow_watermark: {end}" in ran.out, ran)
         starts = tools.offsets("--time", "earliest")
-        expect((starts["console"][0], starts["load-zstd"][0]) == (2, end), starts)
+        expect((starts["console"][0], starts["load-acks-0"][0]) == (2, end), starts)
     with report.check("DeleteRecordsCommand refuses an offset past the end"):
         ran = delete(console=4)
         expect("OffsetOutOfRangeException" in ran.out + ran.err, ran)

@@ -7,6 +7,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster.metadata import Metadata, SettingsEdit
+from headrace.cluster.topics import check_name
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
@@ -56,7 +57,9 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
     if twice := [name for name, count in names.items() if count > 1]:
         raise ProtocolError(f"a setting must appear only once for a resource: {', '.join(twice)}")
     if resource.resource_type == ResourceType.TOPIC:
-        topic = existing_topic(metadata, resource.resource_name)
+        if not resource.resource_name:
+            raise ProtocolError("settings of topics are changed topic by topic: name one")
+        topic = existing_topic(metadata, check_name(resource.resource_name))
         settings = metadata.topic_settings(topic)
         edit = make_edit(
             resource.configs,

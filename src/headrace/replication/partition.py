@@ -155,11 +155,25 @@ class Partition:
             return None
         return self.log.slice(offset, max_bytes, below, at_least_one=at_least_one)
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote an offset, or that will: an empty log's first record is of the current one."""
+        epoch = self.log.epochs.epoch_of(offset)
+        return self.leader_epoch if epoch < 0 else epoch
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` and where it ends; (-1, -1) if it is not known.
+
+        The log knows of an epoch by its records. The current one is known without: it ends where the log does.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.log.end_offset
+        return self.log.end_offset_for_epoch(epoch)
+
     def diverges_at(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where a reader that last read at this epoch and wants `offset` next has left the log's history, if it has."""
         if last_fetched_epoch < 0:
             return None
-        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0:
             return None
         return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None

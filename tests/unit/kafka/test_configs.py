@@ -177,6 +177,8 @@ def test_single_changes_in_every_version(harness: Harness, version: int) -> None
         (TOPIC, "a", [("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config, "cleanup.policy is empty"),
         (TOPIC, "a", [("flush.ms", SET, "1"), ("flush.ms", SET, "2")], ErrorCode.invalid_request, "only once"),
         (TOPIC, "none", [("retention.ms", SET, "1")], ErrorCode.unknown_topic_or_partition, "does not exist"),
+        (TOPIC, "a b", [("retention.ms", SET, "1")], ErrorCode.invalid_topic_exception, "has characters other than"),
+        (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.invalid_request, "name one"),
         (BROKER, "0", [("broker.id", SET, "1")], ErrorCode.invalid_config, "cannot be changed on a running broker"),
         (BROKER, "7", [("num.partitions", SET, "1")], ErrorCode.invalid_request, "this is broker 0"),
         (BROKER_LOGGER, "0", [("root", SET, "INFO")], ErrorCode.invalid_request, "not supported"),

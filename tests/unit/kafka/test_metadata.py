@@ -198,7 +198,16 @@ def test_a_cursor_at_a_topic_that_is_gone_goes_on(harness: Harness) -> None:
     harness.create("a")
     harness.create("c")
     assert [topic.name for topic in pages(harness, 10, cursor=("b", 3)).topics] == ["c"]
-    assert pages(harness, 10, "a", cursor=("a", -1)).topics[0].error_code is ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize("cursor", [("a", -1), ("b", 0), ("z", 0)])
+def test_a_cursor_that_cannot_be(harness: Harness, cursor: tuple[str, int]) -> None:
+    harness.create("a")
+    answer = pages(harness, 10, "a", "c", cursor=cursor)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("a", ErrorCode.invalid_request),
+        ("c", ErrorCode.invalid_request),
+    ]
 
 
 def test_a_limit_that_makes_no_sense_gives_one_partition(harness: Harness) -> None:

@@ -109,6 +109,18 @@ def test_manual_assignment(harness: Harness) -> None:
     assert gap.error_code is ErrorCode.invalid_replica_assignment
 
 
+def test_a_manual_assignment_that_names_a_partition_twice(harness: Harness) -> None:
+    def build(schema: Any) -> Any:
+        entry = schema.CreatableReplicaAssignment(partition_index=0, broker_ids=(0,))
+        return schema.CreatableTopic(
+            name="a", num_partitions=-1, replication_factor=-1, assignments=(entry, entry), configs=()
+        )
+
+    (result,) = create(harness, 7, build)
+    assert result.error_code is ErrorCode.invalid_replica_assignment
+    assert "more than once" in result.error_message
+
+
 def test_a_name_that_appears_twice_is_refused_once(harness: Harness) -> None:
     twice, once = create(harness, 7, topic("twice"), topic("once"), topic("twice"))
     assert (twice.name, twice.error_code) == ("twice", ErrorCode.invalid_request)

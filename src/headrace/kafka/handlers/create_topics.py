@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.config_entries import topic_entries
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError
+from headrace.model.errors import HeadraceError, InvalidReplicaAssignment, InvalidSettings, ProtocolError
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -46,7 +46,7 @@ async def _create(ctx: Context, wanted: Any, *, validate_only: bool) -> TopicIma
             raise ProtocolError("with a manual assignment, partitions and replication factor must both be -1")
         assignment = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
         if len(assignment) != len(wanted.assignments):
-            raise ProtocolError("a manual assignment names a partition more than once")
+            raise InvalidReplicaAssignment("a manual assignment names a partition more than once")
     return await ctx.services.metadata.create_topic(
         wanted.name,
         partitions=None if wanted.num_partitions == DEFAULT else wanted.num_partitions,

@@ -4,7 +4,7 @@
 - A page ends after `response_partition_limit` partitions, at most 2,000; `next_cursor` says where the next one begins.
   A cursor at a topic that is gone goes on with the one after it.
 - A topic that is unknown is UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION if it never could exist.
-- A cursor at a negative partition is INVALID_REQUEST.
+- A cursor at a negative partition, or at a topic that is not among those asked for, is INVALID_REQUEST.
 
 Eligible leader replicas (KIP-966) are not kept and told as null.
 """
@@ -28,9 +28,10 @@ MAX_PARTITIONS_PER_PAGE = 2_000
 def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
     schema, image = ctx.schema, ctx.services.metadata.image
     cursor = request.cursor
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or image.topics)
     if cursor is not None:
-        if cursor.partition_index < 0:
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             refused = tuple(_failed(schema, name, ErrorCode.invalid_request) for name in names)
             return make(schema.DescribeTopicPartitionsResponse, throttle_time=NO_THROTTLE, topics=refused)
         names = [name for name in names if name >= cursor.topic_name]

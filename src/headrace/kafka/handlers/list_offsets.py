@@ -6,7 +6,8 @@
     -5  (v9) the last tiered, -6 (v11) the earliest not yet tiered: none, so offset -1
      t  the first offset whose timestamp is at least t; offset -1 if there is none
 
-A special time that the request's version does not know is UNSUPPORTED_VERSION.
+A special time that the request's version does not know is UNSUPPORTED_VERSION. A partition that is named twice is
+INVALID_REQUEST, told once.
 Looking for a time reads the log, so it is done by a worker thread.
 """
 
@@ -41,7 +42,7 @@ async def list_offsets(ctx: Context, request: Any) -> Answer:
     for topic in request.topics:
         counts = Counter(wanted.partition_index for wanted in topic.partitions)
         parts = []
-        for wanted in topic.partitions:
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
             error, located = ErrorCode.none, _NOWHERE
             try:
                 if counts[wanted.partition_index] > 1:
@@ -73,9 +74,9 @@ async def _locate(ctx: Context, partition: Partition, timestamp: int, *, committ
     log = partition.log
     below = partition.last_stable_offset if committed else partition.high_watermark
     if timestamp == LATEST:
-        return below, -1, log.latest_epoch
+        return below, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
+        return log.start_offset, -1, partition.epoch_at(log.start_offset)
     if timestamp in (LAST_TIERED, EARLIEST_PENDING):
         return _NOWHERE
     loop = asyncio.get_running_loop()
