@@ -9,7 +9,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.classic import ClassicGroup, State
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.roster import State
 from headrace.kafka import authorized
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
