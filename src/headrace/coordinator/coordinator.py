@@ -123,6 +123,11 @@ class Coordinator(Generic[M]):
 
     # -- loading
 
+    @property
+    def loading(self) -> tuple["asyncio.Task[None]", ...]:
+        """The loads under way."""
+        return tuple(self._tasks)
+
     def _added(self, partition: Partition) -> None:
         if partition.topic == self.topic:
             shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._reload)

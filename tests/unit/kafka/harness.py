@@ -38,6 +38,7 @@ class Harness:
         self.services = services
         self.store = store
         self.metadata = services.metadata
+        self._waiting: set[Deferred[Any]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return self._runner.run(coroutine)
@@ -49,12 +50,22 @@ class Harness:
 
     def call(self, key: int, version: int, build: Callable[[Any], Any]) -> Any:
         """The answer to the request that `build` makes from its schema. Both go through bytes, as on a connection."""
+        return self.run(self.ask(*self.received(key, version, build)))
+
+    def received(self, key: int, version: int, build: Callable[[Any], Any]) -> tuple[RequestHeader, Any]:
+        """A request as the broker reads it off the wire."""
         request = build(load_payload_module(key, version, EntityType.request))
         header = RequestHeader(key, version, 7, "test", 0)
         frame = BytesIO()
         entity_writer(type(request))(frame, request)
-        received = read_request(frame.getvalue(), header)
-        return self.run(self.ask(header, received))
+        return header, read_request(frame.getvalue(), header)
+
+    def hurried(self) -> int:
+        """Tell every answer that waits that waiting is no use, as a lost connection or a stopping broker does."""
+        waiting = tuple(self._waiting)
+        for answer in waiting:
+            answer.hurry()
+        return len(waiting)
 
     async def ask(self, header: RequestHeader, received: Any) -> Any:
         answer = APIS[header.api_key].handler(
@@ -65,7 +76,11 @@ class Harness:
         elif isinstance(answer, Deferred):
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             answer.then(future.set_result)
-            answer = await future
+            self._waiting.add(answer)
+            try:
+                answer = await future
+            finally:
+                self._waiting.clear()
         written = write_response(header, answer)
         body_at = 5 if answer.__flexible__ else 4
         read_back, size = entity_reader(load_response_schema(header.api_key, header.api_version))(written, body_at)
