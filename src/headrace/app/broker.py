@@ -10,7 +10,7 @@ import random
 import signal
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +152,11 @@ class BrokerApp:
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a background task until the broker stops."""
         task = asyncio.get_running_loop().create_task(coroutine)
+        task.add_done_callback(_say_why_it_ended)
 
         async def end() -> None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait((task,))
 
         self._undo.push_async_callback(end)
 
@@ -164,6 +164,11 @@ class BrokerApp:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             expiries.sweep(self._clock.monotonic_ms())
+
+
+def _say_why_it_ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("work in the background has ended, restart the broker: %s", error, exc_info=error)
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:

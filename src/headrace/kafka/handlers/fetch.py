@@ -12,6 +12,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -31,6 +32,8 @@ from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
 from headrace.storage.segment import walk_headers
+
+log = logging.getLogger(__name__)
 
 KEY = 1
 READ_COMMITTED = 1
@@ -209,7 +212,13 @@ class _Fetch:
         future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
 
         def done(read: asyncio.Future[list[FetchedPartition]]) -> None:
-            answer.resolve(self._reply(found, read.result()))
+            error = read.exception()
+            if error is None:
+                answer.resolve(self._reply(found, read.result()))
+                return
+            # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
+            log.error("reading for a fetch failed", exc_info=error)
+            answer.resolve(self._reply(found, [_failed(item.key, error_code(error)) for item in found]))
 
         future.add_done_callback(done)
         return answer
