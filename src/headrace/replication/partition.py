@@ -104,7 +104,8 @@ class Partition:
         try:
             result = self.log.append(batch, header, self.leader_epoch)
         except StorageFailed as error:
-            self.failed(error)
+            if self.log.failure is not None:
+                self.failed(error)
             raise
         if not result.duplicate:
             self._appended(self.log)
@@ -117,7 +118,8 @@ class Partition:
         try:
             result = self.log.append_marker(producer_id, producer_epoch, marker, self.leader_epoch)
         except StorageFailed as error:
-            self.failed(error)
+            if self.log.failure is not None:
+                self.failed(error)
             raise
         self._appended(self.log)
         if not self._visible_when_flushed:

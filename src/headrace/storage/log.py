@@ -387,6 +387,8 @@ class Log(LogStructure):
         """
         if self._closed:
             return
+        # Whoever wants to hear of flushes belongs to the event loop, and this is another thread.
+        self.on_flushed = None
         try:
             if self._failure is None:
                 self._flush_all()

@@ -208,8 +208,12 @@ class Segment:
 
     # Finding things
 
-    def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch whose last offset is not below `offset`; None if there is none."""
+    def locate(self, offset: int, *, mends_index: bool = True) -> tuple[int, BatchHeader] | None:
+        """Position and header of the first batch whose last offset is not below `offset`; None if there is none.
+
+        An index that does not match is made anew, unless this is another thread than the log's: those who use the
+        segment at the same time would find it empty.
+        """
         file = self.reader()
         relative = offset - self.base_offset
         entry = None
@@ -228,8 +232,9 @@ class Segment:
         except (CorruptBatch, OSError):
             if entry is None:
                 raise
-        _log.warning("index %s does not match its log and is made anew", self.offsets.path)
-        self.rebuild_indexes()
+        if mends_index:
+            _log.warning("index %s does not match its log and is made anew", self.offsets.path)
+            self.rebuild_indexes()
         return self._locate_by_walking(file, offset)
 
     def _locate_by_walking(self, file: DiskFile, offset: int) -> tuple[int, BatchHeader] | None:
@@ -259,8 +264,9 @@ class Segment:
         """The newest timestamp in the segment, -1 without one. Reads the end of the time index once."""
         if self._max_timestamp is None:
             entry = self.times.last()
-            self._max_timestamp = entry.key if entry else NO_TIMESTAMP
+            # In this order, for another thread that asks too: one that finds the time finds its offset.
             self.max_timestamp_offset = self.base_offset + entry.value if entry else -1
+            self._max_timestamp = entry.key if entry else NO_TIMESTAMP
         return self._max_timestamp
 
     def note_timestamp(self, timestamp: int, last_offset: int) -> None:

@@ -43,7 +43,7 @@ def newest(segments: Sequence[Segment], start_offset: int, below: int) -> Dated 
             continue
         if best is not None and segment.max_timestamp <= best.timestamp:
             break
-        found = segment.locate(segment.max_timestamp_offset)
+        found = segment.locate(segment.max_timestamp_offset, mends_index=False)
         if found is not None and found[1].base_offset >= start_offset and found[1].last_offset < below:
             candidates = [found]
         else:

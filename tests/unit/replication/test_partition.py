@@ -8,8 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from headrace.model.errors import DiskFull, OffsetOutOfRange
+from headrace.model.errors import DiskFull, OffsetOutOfRange, StorageFailed
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
 from headrace.replication.partition import Partition
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import LogBench
@@ -67,3 +70,26 @@ def test_deleting_records_makes_room_on_a_full_disk() -> None:
     bench.log.purge_deleted()
     disk.hook = None
     assert delete_before(partition, whole[1] + 1) == whole[1] + 1
+
+
+def test_a_failure_that_leaves_the_log_as_it_was_is_nothing_to_those_who_wait() -> None:
+    """What they wait for will be flushed: they would send it again for nothing."""
+    disk = ModelDisk()
+    bench = LogBench(disk)
+    partition = partition_of(bench)
+    batch = build_batch([Record(0, 1, None, b"x" * 600)])
+    partition.append(batch, read_header(batch))
+    told: list[BaseException | None] = []
+    assert not partition.when_committed(1, told.append)
+
+    def hook(step: str, path: Path) -> None:
+        if step == "create":
+            raise OSError(errno.EACCES, "played")
+
+    disk.hook = hook
+    with pytest.raises(StorageFailed):
+        partition.append(batch, read_header(batch))
+    assert told == []
+    disk.hook = None
+    bench.flush()
+    assert told == [None]

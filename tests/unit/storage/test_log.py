@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -347,6 +348,31 @@ class TestTrouble:
                 bench.log.offset_for_time(1, 20)
             with pytest.raises(expected):
                 bench.log.max_timestamp(20)
+
+    def test_a_search_by_time_mends_no_index(self) -> None:
+        """It runs beside appends and reads, which would see a segment that is being indexed as an empty one."""
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        for i in range(40):
+            bench.append(b"x" * 60, timestamp=1000 + i)
+        bench = bench.reopen_cleanly()
+        segment = bench.log.segments[0]
+        damaged = b"".join(pack(">ii", i, 13) for i in range(len(segment.offsets)))
+        disk.damage(segment.offsets.path, 0, damaged)
+        newest = segment.next_offset
+        assert bench.log.max_timestamp(newest) == (newest - 1, 1000 + newest - 1, 0)
+        assert disk.read_bytes(segment.offsets.path) == damaged
+        assert [record.offset for record in bench.records(3)] == list(range(3, 40))
+        assert disk.read_bytes(segment.offsets.path) != damaged
+
+    def test_closing_tells_nobody_of_the_flush(self) -> None:
+        """It runs in a thread of its own, and whoever waits belongs to the event loop."""
+        bench = LogBench()
+        told: list[int] = []
+        bench.log.on_flushed = lambda log: told.append(log.flushed_offset)
+        bench.append(b"x")
+        bench.log.close()
+        assert (bench.log.flushed_offset, told) == (1, [])
 
     @pytest.mark.parametrize("index", [".index", ".timeindex"])
     def test_no_room_for_the_rest_of_an_index_keeps_closed_segments_readable(self, index: str) -> None:
