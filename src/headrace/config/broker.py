@@ -45,6 +45,15 @@ class BrokerSettings:
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
     # Groups
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_min_heartbeat_interval_ms: int = 5_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_session_timeout_ms: int = 45_000
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
@@ -133,6 +142,20 @@ _OWN_ROWS = (
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
          "Fetch sessions kept for clients that fetch incrementally.", 0),
+    _row("group.consumer.assignors", Kind.LIST,
+         "How consumer groups (KIP-848) may be assigned; the first is for members that ask for none.",
+         choices=("uniform", "range")),
+    _row("group.consumer.heartbeat.interval.ms", Kind.INT, "How often members of consumer groups heartbeat.", 1),
+    _row("group.consumer.max.heartbeat.interval.ms", Kind.INT, "The longest interval that may be set.", 1),
+    _row("group.consumer.max.session.timeout.ms", Kind.INT, "The longest timeout that may be set.", 1),
+    _row("group.consumer.max.size", Kind.INT, "Members of a consumer group beyond this number are refused.", 1),
+    _row("group.consumer.min.heartbeat.interval.ms", Kind.INT, "The shortest interval that may be set.", 1),
+    _row("group.consumer.min.session.timeout.ms", Kind.INT, "The shortest timeout that may be set.", 1),
+    _row("group.consumer.session.timeout.ms", Kind.INT,
+         "A member of a consumer group that is silent for this long is removed.", 1),
+    _row("group.coordinator.rebalance.protocols", Kind.LIST,
+         "The protocols of groups that are served. Classic is always served; without consumer, ConsumerGroupHeartbeat "
+         "is refused.", choices=("classic", "consumer")),
     _row("group.initial.rebalance.delay.ms", Kind.INT,
          "How long an empty group waits for more members before its first rebalance.", 0),
     _row("group.max.session.timeout.ms", Kind.INT, "The longest session timeout a member may ask for.", 1),
@@ -193,11 +216,30 @@ def _check_together(settings: BrokerSettings) -> None:
             f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is larger than "
             f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}"
         )
+    _check_consumer_groups(settings)
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
         raise SettingsError(
             f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="
             f"{settings.socket_request_max_bytes}: a request of the allowed size would wait for ever"
         )
+
+
+def _check_consumer_groups(settings: BrokerSettings) -> None:
+    for what in ("heartbeat_interval_ms", "session_timeout_ms"):
+        low, value, high = (getattr(settings, f"group_consumer_{part}{what}") for part in ("min_", "", "max_"))
+        name = what.replace("_", ".")
+        if not low <= value <= high:
+            raise SettingsError(
+                f"group.consumer.{name}={value} is not from group.consumer.min.{name}={low} "
+                f"to group.consumer.max.{name}={high}"
+            )
+    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+        raise SettingsError(
+            f"group.consumer.heartbeat.interval.ms={settings.group_consumer_heartbeat_interval_ms} must be below "
+            f"group.consumer.session.timeout.ms={settings.group_consumer_session_timeout_ms}"
+        )
+    if not settings.group_consumer_assignors:
+        raise SettingsError("group.consumer.assignors is empty: name uniform or range")
 
 
 def _check_address(name: str, text: str, *, default_port: int | None) -> Endpoint:

@@ -41,6 +41,17 @@ Effects = list[Answer | Write]
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """The settings `group.consumer.*` of a broker."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is for groups whose members ask for none."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The group settings of a broker, see `docs/settings.md`."""
 
@@ -52,6 +63,7 @@ class GroupLimits:
     """How long a new member may wait in its first join: it cannot heartbeat yet, so nobody knows whether it lives."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    consumer: ConsumerLimits = ConsumerLimits()
 
 
 class Listed(NamedTuple):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.consumer import JOIN, ConsumerGroup
 from headrace.groups.group import Group, GroupLimits, Listed, Now
 from headrace.groups.offsets import OffsetStore, Place
-from headrace.groups.records import ClassicValue, OffsetKey, OffsetValue, decode, entry
+from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
 from headrace.model.errors import (
     GroupNotEmpty,
     GroupNotFound,
@@ -63,10 +64,18 @@ class GroupMachine:
             self.offsets.replay(key, value, producer_id)
             if value is not None and key.group not in self.groups:
                 self.groups[key.group] = ClassicGroup(key.group, self._limits, value.commit_ms)
-        elif value is None:
+        elif isinstance(value, ClassicValue):
+            if not self._is_loaded:
+                self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
+        elif value is None and isinstance(key, GroupKey):
             self.groups.pop(key.group, None)
-        elif isinstance(value, ClassicValue) and not self._is_loaded:
-            self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
+        else:
+            assert not isinstance(value, OffsetValue)
+            group = self.groups.get(key.group)
+            if value is not None and not isinstance(group, ConsumerGroup):
+                group = self.groups[key.group] = ConsumerGroup(key.group, self._limits)
+            if isinstance(group, ConsumerGroup):
+                group.replay(key, value)
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.replay_end(producer_id, committed=committed)
@@ -100,13 +109,30 @@ class GroupMachine:
     def classic_for_join(self, group_id: str, member_id: str, now: Now) -> ClassicGroup:
         """The group to join; one that is not there is made, unless the member says that it was in it."""
         group = self.groups.get(group_id)
-        if group is None:
+        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             if member_id:
-                raise UnknownMember(f"there is no group {group_id}")
+                raise UnknownMember(f"there is no member {member_id} in the group {group_id}")
             group = self.groups[group_id] = ClassicGroup(group_id, self._limits, now.wall_ms)
         if not isinstance(group, ClassicGroup):
             raise InconsistentProtocol(f"the group {group_id} uses the consumer protocol")
         return group
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        group = self.group(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise GroupNotFound(f"the group {group_id} is not a consumer group")
+        return group
+
+    def consumer_for_heartbeat(self, group_id: str, epoch: int) -> ConsumerGroup:
+        """The group of a member. One that joins makes the group if there is none or only an empty classic one."""
+        group = self.groups.get(group_id)
+        if epoch == JOIN and (group is None or (isinstance(group, ClassicGroup) and group.is_empty)):
+            return ConsumerGroup(group_id, self._limits)
+        return self.consumer(group_id)
+
+    def adopt(self, group: ConsumerGroup) -> None:
+        """A group that was made for a member, which was let in."""
+        self.groups[group.group_id] = group
 
     def listed(self) -> Iterable[Listed]:
         for group in self.groups.values():

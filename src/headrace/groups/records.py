@@ -4,6 +4,8 @@
     ["offset", group, topic, partition]  ["offset-1", …]        how far a group has read a partition
     ["group", group]                     ["classic-1", …]       a classic group: its generation, members, assignments
 
+The records of groups of the consumer protocol are in `consumer_records.py`.
+
 The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
 A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
 would be to lose somebody's state silently.
@@ -12,6 +14,7 @@ would be to lose somebody's state silently.
 import msgspec
 
 from headrace.coordinator.machine import Entry
+from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey
 from headrace.model.errors import CorruptBatch
 
 
@@ -58,8 +61,8 @@ class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"
     members: tuple[MemberValue, ...]
 
 
-Key = OffsetKey | GroupKey
-Value = OffsetValue | ClassicValue
+Key = OffsetKey | GroupKey | ConsumerKey
+Value = OffsetValue | ClassicValue | ConsumerGroupValue
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(Key).decode

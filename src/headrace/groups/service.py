@@ -18,7 +18,8 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.group import Answer, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat
+from headrace.groups.group import Answer, ConsumerLimits, Effects, Group, GroupLimits, Listed, Now, Write
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
@@ -52,6 +53,12 @@ def limits_from(settings: BrokerSettings) -> GroupLimits:
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        consumer=ConsumerLimits(
+            session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            max_size=settings.group_consumer_max_size,
+            assignors=settings.group_consumer_assignors,
+        ),
     )
 
 
@@ -68,6 +75,7 @@ class GroupService:
     ) -> None:
         """`new_id` makes the random part of member ids."""
         self._clock = clock
+        self._metadata = metadata
         self._new_id = new_id
         self._retention_check_ms = settings.offsets_retention_check_interval_ms
         limits = limits_from(settings)
@@ -149,6 +157,21 @@ class GroupService:
         self._do(group_id, answer, lambda machine, _: machine.classic_for_member(group_id), leave)
         return answer
 
+    def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Deferred[Result[Beat]]:
+        """A member of a group of the consumer protocol lives, comes or goes."""
+        answer: Deferred[Result[Beat]] = Deferred()
+        now = self._now()
+        try:
+            shard = self._shard(group_id)
+            group = shard.machine.consumer_for_heartbeat(group_id, beat.epoch)
+            effects = group.heartbeat(beat, self._metadata.image, answer, now)
+        except HeadraceError as error:
+            return _done(Result(error=error))
+        shard.machine.adopt(group)
+        self._apply(shard, effects)
+        self._arm(shard, group)
+        return answer
+
     # -- offsets
 
     def commit(
@@ -204,6 +227,10 @@ class GroupService:
     def classic(self, group_id: str) -> ClassicGroup:
         """The group to describe; `GroupNotFound` if there is none of the classic kind."""
         return self._shard(group_id).machine.classic(group_id)
+
+    def consumer(self, group_id: str) -> ConsumerGroup:
+        """The group to describe; `GroupNotFound` if there is none of the consumer protocol."""
+        return self._shard(group_id).machine.consumer(group_id)
 
     def listed(self) -> list[Listed]:
         """Every group that this broker coordinates; `CoordinatorLoading` while a shard does not know its own."""

@@ -53,6 +53,11 @@ HeadraceError
 │   ├── IllegalGeneration     the group is at another generation
 │   ├── RebalanceInProgress   the group is forming anew: join again
 │   ├── InconsistentProtocol  no assignment protocol that everybody in the group speaks
+│   ├── FencedMemberEpoch     the member is at another epoch: give up everything and join anew
+│   ├── StaleMemberEpoch      the member is at another epoch: heartbeat, and ask again
+│   ├── UnreleasedInstance    a static member with this instance id is still there
+│   ├── UnsupportedAssignor   no assignor of this name
+│   ├── InvalidRegularExpression  a topic pattern that cannot be understood
 │   ├── InvalidSessionTimeout outside of group.min/max.session.timeout.ms
 │   ├── SubscribedToTopic     a member of the group reads this topic
 │   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
@@ -229,6 +234,21 @@ class RebalanceInProgress(GroupError): ...
 
 
 class InconsistentProtocol(GroupError): ...
+
+
+class FencedMemberEpoch(GroupError): ...
+
+
+class StaleMemberEpoch(GroupError): ...
+
+
+class UnreleasedInstance(GroupError): ...
+
+
+class UnsupportedAssignor(GroupError): ...
+
+
+class InvalidRegularExpression(GroupError): ...
 
 
 class InvalidSessionTimeout(GroupError): ...

@@ -1,0 +1,91 @@
+"""The target of a consumer group: which topics its members mean, and who shall read what of them. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import blake2b
+from uuid import UUID
+
+from headrace.groups.assignors import ASSIGNORS, Subscriber
+from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
+from headrace.groups.consumer_state import Draft
+from headrace.groups.patterns import topic_pattern
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage, TopicImage
+
+
+class SubscribedTopics:
+    """The topics that subscriptions stand for, in the image that was last looked at."""
+
+    def __init__(self) -> None:
+        self._image: ClusterImage | None = None
+        self._matching: dict[str, tuple[TopicImage, ...]] = {}
+        self._is_checked = False
+
+    def forget(self) -> None:
+        """Subscriptions changed: look again whether they mean other topics."""
+        self._is_checked = False
+
+    def follow(self, image: ClusterImage, draft: Draft) -> None:
+        """Look at an image: if the subscribed topics are others than before, or have grown, there must be a target
+        for them."""
+        if self._image is None or self._image.revision != image.revision:
+            self._image = image
+            self._matching.clear()
+            self._is_checked = False
+        if self._is_checked:
+            return
+        self._is_checked = True
+        found = self._hash(draft)
+        about = draft.about
+        if found != about.topics_hash:
+            draft.describe(ConsumerValue(about.epoch, about.target_epoch, about.assignor, found))
+            draft.bump()
+
+    def of(self, wants: SubscriptionValue) -> Iterator[TopicImage]:
+        """The topics of a subscription, as far as they exist."""
+        assert self._image is not None
+        for name in wants.topics:
+            topic = self._image.topics.get(TopicName(name))
+            if topic is not None:
+                yield topic
+        if wants.pattern is not None:
+            yield from self._matches(wants.pattern, self._image)
+
+    def _matches(self, text: str, image: ClusterImage) -> tuple[TopicImage, ...]:
+        found = self._matching.get(text)
+        if found is None:
+            pattern = topic_pattern(text)
+            found = tuple(topic for name, topic in image.topics.items() if pattern.matches(name))
+            self._matching[text] = found
+        return found
+
+    def _hash(self, draft: Draft) -> bytes:
+        topics = {topic.topic_id: topic for member in draft.members.values() for topic in self.of(member.wants)}
+        digest = blake2b(digest_size=8)
+        for topic_id in sorted(topics):
+            digest.update(topic_id.bytes + len(topics[topic_id].partitions).to_bytes(4))
+        return digest.digest()
+
+
+def aim(draft: Draft, topics: SubscribedTopics, default_assignor: str) -> None:
+    """Make the target for the group's epoch."""
+    counts: dict[UUID, int] = {}
+    subscribers: dict[str, Subscriber] = {}
+    for member_id, member in draft.members.items():
+        wanted: dict[UUID, int] = {topic.topic_id: len(topic.partitions) for topic in topics.of(member.wants)}
+        counts.update(wanted)
+        held = draft.targets.get(member_id, frozenset())
+        subscribers[member_id] = Subscriber(frozenset(wanted), held, member.wants.instance_id)
+    name = _elected(draft, default_assignor)
+    for member_id, target in ASSIGNORS[name](subscribers, counts).items():
+        draft.aim(member_id, target)
+    about = draft.about
+    draft.describe(ConsumerValue(about.epoch, about.epoch, name, about.topics_hash))
+
+
+def _elected(draft: Draft, default: str) -> str:
+    """The assignor that most members ask for; the first by name among equals."""
+    votes = Counter(member.wants.assignor for member in draft.members.values() if member.wants.assignor in ASSIGNORS)
+    if not votes:
+        return default
+    return min(votes, key=lambda name: (-votes[name], str(name))) or default

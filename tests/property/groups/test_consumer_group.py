@@ -1,0 +1,277 @@
+"""A consumer group under anything that may happen to it: no partition has two readers, and in the end all are read.
+
+Clients are modelled as they are told to behave: they give up what they are not assigned any more before they say so,
+take nothing that they were not assigned, and give up everything when they are refused. Answers get lost, clients vanish
+or pause past their session, topics come, grow and go, and the broker starts anew from its log, compacted or not.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headrace.coordinator.machine import Entry
+from headrace.coordinator.shard import Result
+from headrace.groups.assignors import Assignment, Place
+from headrace.groups.consumer import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
+from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
+from headrace.groups.machine import GroupMachine
+from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember
+from headrace.model.errors import FencedMemberEpoch, GroupNotFound, UnknownMember, UnreleasedInstance
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.image import ClusterImage, PartitionState, TopicImage
+from headrace.runtime.deferred import Deferred
+
+GROUP = "g"
+NAMES = ("a-1", "a-2", "b-1")
+LIMITS = GroupLimits()
+SESSION_MS = LIMITS.consumer.session_timeout_ms
+REBALANCE_MS = 10_000
+_STATE = PartitionState(BrokerId(0), LeaderEpoch(0), (BrokerId(0),), (BrokerId(0),))
+
+
+@dataclass(eq=False)
+class Client:
+    member_id: str
+    instance_id: str | None
+    topics: tuple[str, ...]
+    pattern: str | None
+    epoch: int = JOIN
+    owned: Assignment = frozenset()
+    told: Assignment = frozenset()
+    """What it was last told to read."""
+    must_say_all: bool = True
+    says_owned: bool = False
+    """Whether what it owns changed since it said so."""
+
+    def beat(self) -> Heartbeat:
+        says_all = self.must_say_all
+        return Heartbeat(
+            self.member_id,
+            self.epoch,
+            self.instance_id,
+            rebalance_timeout_ms=REBALANCE_MS if says_all else -1,
+            topics=self.topics if says_all else None,
+            pattern=self.pattern if says_all else None,
+            owned=self.owned if says_all or self.says_owned else None,
+        )
+
+    def hear(self, told: Beat) -> None:
+        self.epoch = told.epoch
+        self.must_say_all = self.says_owned = False
+        if told.assignment is not None:
+            self.told = told.assignment
+
+    def abandon(self) -> None:
+        self.epoch, self.owned, self.told, self.must_say_all = JOIN, frozenset(), frozenset(), True
+
+    def give_up(self) -> None:
+        if self.owned - self.told:
+            self.owned &= self.told
+            self.says_owned = True
+
+    def take(self) -> None:
+        if self.told - self.owned and not self.owned - self.told:
+            self.owned = self.told
+            self.says_owned = True
+
+
+class ConsumerGroups(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = Now(0.0, 0)
+        self.log: list[Entry] = []
+        self.machine = GroupMachine(LIMITS)
+        self.machine.loaded(0.0)
+        self.clients: list[Client] = []
+        self.made = 0
+        self.counts = {"a-1": 3}
+        self.ids = {"a-1": 1}
+        self.revision = 1
+
+    # -- the broker
+
+    @property
+    def image(self) -> ClusterImage:
+        topics = {
+            TopicName(name): TopicImage(TopicName(name), TopicId(UUID(int=self.ids[name])), (_STATE,) * count)
+            for name, count in self.counts.items()
+        }
+        names: dict[UUID, TopicName] = {topic.topic_id: name for name, topic in topics.items()}
+        return ClusterImage("c", BrokerId(0), {}, topics, names, {}, self.revision)
+
+    def apply(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Write):
+                for one in effect.entries:
+                    self.log.append(one)
+                    self.machine.replay(one, -1)
+            for answer in effect.answers if isinstance(effect, Write) else (effect,):
+                assert isinstance(answer, Answer)
+                answer.waiter.resolve(answer.result)
+
+    def ask(self, beat: Heartbeat) -> Beat:
+        waiter: Deferred[Result[Beat]] = Deferred()
+        answers: list[Result[Any]] = []
+        waiter.then(answers.append)
+        group = self.machine.consumer_for_heartbeat(GROUP, beat.epoch)
+        effects = group.heartbeat(beat, self.image, waiter, self.now)
+        self.machine.adopt(group)
+        self.apply(effects)
+        told = answers[0].get()
+        assert isinstance(told, Beat)
+        return told
+
+    @property
+    def group(self) -> ConsumerGroup | None:
+        found = self.machine.groups.get(GROUP)
+        return found if isinstance(found, ConsumerGroup) else None
+
+    def members(self) -> dict[str, ConsumerMember]:
+        return {} if self.group is None else {member.member_id: member for member in self.group.members}
+
+    def heartbeat(self, client: Client, *, is_lost: bool = False) -> None:
+        try:
+            told = self.ask(client.beat())
+        except (UnknownMember, FencedMemberEpoch, GroupNotFound):
+            client.abandon()
+        except UnreleasedInstance:
+            assert client.epoch == JOIN
+        else:
+            if is_lost:
+                client.must_say_all = True
+            else:
+                client.hear(told)
+
+    # -- what may happen
+
+    @precondition(lambda self: len(self.clients) < 5)
+    @rule(
+        instance=st.none() | st.sampled_from(["i1", "i2"]),
+        topics=st.sampled_from([("a-1",), ("a-1", "b-1"), ("a-2",), ()]),
+        pattern=st.sampled_from([None, None, "a-.*"]),
+    )
+    def start_client(self, instance: str | None, topics: tuple[str, ...], pattern: str | None) -> None:
+        if instance is None or all(client.instance_id != instance for client in self.clients):
+            self.made += 1
+            client = Client(f"m{self.made}", instance, topics, pattern)
+            self.clients.append(client)
+            self.heartbeat(client)
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4), is_lost=st.booleans())
+    def one_heartbeat(self, which: int, is_lost: bool) -> None:
+        self.heartbeat(self.clients[which % len(self.clients)], is_lost=is_lost)
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4))
+    def give_up(self, which: int) -> None:
+        self.clients[which % len(self.clients)].give_up()
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4))
+    def take(self, which: int) -> None:
+        self.clients[which % len(self.clients)].take()
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4), topics=st.sampled_from([("a-1",), ("a-1", "b-1"), ("b-1",)]))
+    def subscribe_anew(self, which: int, topics: tuple[str, ...]) -> None:
+        client = self.clients[which % len(self.clients)]
+        client.topics, client.must_say_all = topics, True
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4), how=st.sampled_from(["leave", "crash", "crash", "for now"]))
+    def end_client(self, which: int, how: str) -> None:
+        client = self.clients.pop(which % len(self.clients))
+        if how != "crash" and client.member_id in self.members():
+            epoch = LEFT_FOR_NOW if how == "for now" and client.instance_id is not None else LEAVE
+            client.owned = frozenset()
+            self.ask(Heartbeat(client.member_id, epoch, client.instance_id))
+
+    @rule(passing_ms=st.sampled_from([1_000.0, float(REBALANCE_MS), float(SESSION_MS)]))
+    def time_passes(self, passing_ms: float) -> None:
+        self.now = Now(self.now.ms + passing_ms, 0)
+        if self.group is not None:
+            due_ms = self.group.next_deadline_ms()
+            if due_ms is not None and due_ms <= self.now.ms:
+                self.apply(self.group.expire(self.now))
+
+    @rule(compacts=st.booleans())
+    def restart(self, compacts: bool) -> None:
+        before = self.members()
+        if compacts:
+            last = {one.key: at for at, one in enumerate(self.log)}
+            self.log = [one for at, one in enumerate(self.log) if last[one.key] == at and one.value is not None]
+        self.machine = GroupMachine(LIMITS)
+        for one in self.log:
+            self.machine.replay(one, -1)
+        self.machine.loaded(self.now.ms)
+        assert self.members() == before
+
+    @rule(name=st.sampled_from(NAMES), more=st.integers(1, 3))
+    def grow_topic(self, name: str, more: int) -> None:
+        self.revision += 1
+        if name not in self.counts:
+            self.ids[name] = self.revision
+        self.counts[name] = self.counts.get(name, 0) + more
+
+    @rule(name=st.sampled_from(NAMES))
+    def delete_topic(self, name: str) -> None:
+        self.revision += 1
+        self.counts.pop(name, None)
+
+    @rule()
+    def settle(self) -> None:
+        """Left alone, the group comes to rest with every partition read by somebody who wants it."""
+        for _ in range(2):
+            # Who does not say anything any more goes, static or not.
+            self.time_passes(float(SESSION_MS))
+            for _ in range(4 * len(self.clients) + 4):
+                for client in self.clients:
+                    self.heartbeat(client)
+                    client.give_up()
+                    self.heartbeat(client)
+                    client.take()
+                    self.heartbeat(client)
+        if not self.clients:
+            return
+        assert self.group is not None
+        assert self.group.state_name == "Stable"
+        wanted = {
+            Place(UUID(int=self.ids[name]), partition)
+            for name, count in self.counts.items()
+            for partition in range(count)
+            if any(name in one.topics or (one.pattern and name.startswith("a-")) for one in self.clients)
+        }
+        assert {place for client in self.clients for place in client.owned} == wanted
+        assert sum(len(client.owned) for client in self.clients) == len(wanted)
+
+    # -- what must hold
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        held = [place for member in self.members().values() for place in member.holds]
+        assert len(held) == len(set(held))
+
+    @invariant()
+    def clients_read_only_what_is_theirs(self) -> None:
+        """A client that would not be refused owns nothing that another may have."""
+        members = self.members()
+        for client in self.clients:
+            member = members.get(client.member_id)
+            if member is not None and client.epoch in (member.epoch, member.previous_epoch) and client.epoch != JOIN:
+                would_be_heard = client.epoch == member.epoch or client.owned <= member.assigned
+                assert not would_be_heard or client.owned <= member.holds
+
+    @invariant()
+    def epochs_are_in_order(self) -> None:
+        if self.group is not None:
+            assert self.group.target_epoch <= self.group.epoch
+            assert all(member.epoch <= self.group.target_epoch for member in self.group.members)
+
+
+TestConsumerGroups = ConsumerGroups.TestCase
+TestConsumerGroups.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
