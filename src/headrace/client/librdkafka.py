@@ -53,7 +53,7 @@ def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: b
     ours = {
         "acks": "all",
         "enable.idempotence": True,
-        "linger.ms": 2,
+        "linger.ms": 0.5,
         "queue.buffering.max.kbytes": 256 * 1024,
         "partitioner": "murmur2_random" if uses_keys else "random",
         "message.timeout.ms": 60_000,
@@ -78,6 +78,11 @@ def consumer(bootstrap: str, client_id: str, group: str, settings: Settings, *, 
         # A member that joins or leaves does not stop the others.
         ours["partition.assignment.strategy"] = "cooperative-sticky"
     return {**ours, **common(bootstrap, client_id, chosen)}
+
+
+def shared(settings: Settings) -> Settings:
+    """The settings that are neither for producers nor for consumers alone."""
+    return _without(settings, _CONSUMER_ONLY + _PRODUCER_ONLY)
 
 
 def _without(settings: Settings, prefixes: tuple[str, ...]) -> dict[str, Any]:

@@ -70,14 +70,17 @@ class Publisher:
                     self._unseen.append(error)
             future.set_exception(self._failed(record.topic, error))
 
-        self.produce(record, report)
+        try:
+            self.queue(record, report)
+        except KafkaException as failure:
+            raise self._failed(record.topic, failure.args[0]) from None
         return future
 
     def encode(self, outgoing: Outgoing) -> Record:
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
 
-    def produce(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
-        """Queue a record. Raises `DeliveryFailed` if librdkafka refuses it, as one that is too large."""
+    def queue(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+        """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
         self._serve_reports()
         where: dict[str, int] = {}
         if (partition := self._choose(record)) is not None:
@@ -97,8 +100,6 @@ class Publisher:
                 return
             except BufferError:
                 self.producer.poll(_ROOM_POLL_S)
-            except KafkaException as failure:
-                raise self._failed(record.topic, failure.args[0]) from None
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every message sent so far is answered. Raises `DeliveryFailed` if any since the last `flush` was

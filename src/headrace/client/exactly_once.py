@@ -1,0 +1,99 @@
+"""Consume, transform, produce in one transaction, as a stream."""
+
+import time
+from typing import Unpack
+
+from headrace.client.consumption import Consumption
+from headrace.client.message import Message
+from headrace.client.outgoing import Options, Outgoing, Payload
+from headrace.client.polling import Poller, Where
+from headrace.client.transactor import Aborted, Transactor
+
+
+class ExactlyOnce(Consumption):
+    """Coming back for the next message says that this one is done; there is nothing to acknowledge.
+
+    What is published with `publish` of this object and the positions of the messages are committed together, every
+    `commit_interval_s`. When a transaction fails, its messages are handed over again, as if they never had been.
+    Leaving the `with` block commits; leaving it by an exception aborts.
+    """
+
+    def __init__(self, poller: Poller, topics: list[str], transactor: Transactor, commit_interval_s: float) -> None:
+        self._transactor = transactor
+        self._interval_s = commit_interval_s
+        self._committed_at_s = time.monotonic()
+        self._done: dict[Where, int] = {}
+        self._bases: dict[Where, int] = {}
+        super().__init__(poller, topics)
+
+    def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> None:
+        """Publish in the transaction: readers see it when the transaction is committed."""
+        try:
+            self._transactor.publish(Outgoing(topic, payload, **options))
+        except Aborted:
+            # Said again by the commit, where the messages can be handed over anew.
+            return
+
+    def commit(self) -> None:
+        self._commit(keeping=self._poller.assignment())
+
+    def _before_take(self) -> None:
+        if time.monotonic() - self._committed_at_s >= self._interval_s:
+            self.commit()
+
+    def _fill(self, timeout_s: float) -> None:
+        self._buffer.extend(self._poller.take(500, min(timeout_s, self._interval_s)))
+
+    def _hand_over(self, message: Message) -> Message:
+        where = (message.topic, message.partition)
+        self._bases.setdefault(where, message.offset)
+        self._done[where] = message.offset + 1
+        return message
+
+    def _commit(self, keeping: set[Where]) -> None:
+        self._committed_at_s = time.monotonic()
+        metadata = self._poller.group_metadata() if self._done else None
+        try:
+            self._transactor.commit(self._done, metadata)
+        except Aborted:
+            self._undo(keeping)
+        else:
+            self._bases |= self._done
+            self._done = {}
+
+    def _undo(self, keeping: set[Where]) -> None:
+        self._transactor.abort()
+        self._drop(set(self._bases))
+        starts = {where: offset for where, offset in self._bases.items() if where in keeping}
+        self._bases, self._done = {}, {}
+        self._poller.seek(starts)
+
+    def _go_to(self, positions: dict[Where, int]) -> None:
+        self.commit()
+        for where in positions:
+            self._bases.pop(where, None)
+        super()._go_to(positions)
+
+    def _on_revoked(self, where: set[Where]) -> None:
+        if not self._is_closed:
+            self._commit(keeping=self._poller.assignment() - where)
+        self._forget(where)
+
+    def _on_lost(self, where: set[Where]) -> None:
+        if where & set(self._done):
+            self._undo(keeping=self._poller.assignment() - where)
+        self._forget(where)
+
+    def _forget(self, where: set[Where]) -> None:
+        for each in where:
+            self._bases.pop(each, None)
+        self._drop(where)
+
+    def _finish(self, is_success: bool) -> None:
+        try:
+            if is_success:
+                self._commit(keeping=set())
+            else:
+                self._transactor.abort()
+        finally:
+            self._transactor.close()

@@ -1,0 +1,81 @@
+"""What a user says about a handler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypedDict
+
+from headrace.client.backoff import Backoff
+from headrace.client.message import Message
+from headrace.client.retry import Policy, RetryMode
+
+Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
+
+
+class HandlerOptions(TypedDict, total=False):
+    """The keyword arguments of `Client.handler`."""
+
+    delivery: Delivery
+    """`at-least-once` unless told."""
+    retry: Backoff
+    """How often and after which waits a message is tried again."""
+    retry_mode: RetryMode
+    """`hold` (unless told) keeps the order of the partition; `retry-topic` goes on with the next message."""
+    retry_topic: str | None
+    """Where messages are set aside; unless told, the first topic's name with the group's and `retry`."""
+    dead_letter: str | None
+    """Where messages go that failed for good; without it the handler stops at the first of them."""
+    workers: int
+    """How many partitions are handled at the same time; 1 unless told."""
+    start: Literal["earliest", "latest"]
+    batch: int
+    """At most once: so many messages are committed before the first of them is handled; 100 unless told."""
+    commit_interval_s: float | None
+    transactional_id: str | None
+
+
+@dataclass(frozen=True)
+class Handler:
+    topics: list[str]
+    group: str
+    function: Callable[[Message], object]
+    delivery: Delivery = "at-least-once"
+    retry: Backoff = field(default_factory=Backoff)
+    retry_mode: RetryMode = "hold"
+    retry_topic: str | None = None
+    dead_letter: str | None = None
+    workers: int = 1
+    start: Literal["earliest", "latest"] = "earliest"
+    batch: int = 100
+    commit_interval_s: float | None = None
+    transactional_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise ValueError("a handler needs at least one topic")
+        if self.delivery not in ("at-most-once", "at-least-once", "exactly-once"):
+            raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {self.delivery!r}")
+        if self.retry_mode not in ("hold", "retry-topic"):
+            raise ValueError(f"retry_mode must be hold or retry-topic, not {self.retry_mode!r}")
+        if self.workers < 1 or self.batch < 1:
+            raise ValueError("workers and batch must be at least 1")
+
+    @property
+    def set_aside_topic(self) -> str | None:
+        if self.retry_mode == "hold":
+            return None
+        return self.retry_topic or f"{self.topics[0]}.{self.group}.retry"
+
+    @property
+    def all_topics(self) -> list[str]:
+        aside = self.set_aside_topic
+        return [*self.topics, aside] if aside else self.topics
+
+    @property
+    def policy(self) -> Policy:
+        return Policy(self.group, self.retry, self.retry_mode, self.set_aside_topic, self.dead_letter)
+
+    @property
+    def interval_s(self) -> float:
+        if self.commit_interval_s is not None:
+            return self.commit_interval_s
+        return 0.1 if self.delivery == "exactly-once" else 0.5

@@ -1,0 +1,313 @@
+"""The loop behind `@client.handler`: reads, hands messages to workers, retries, dead-letters, commits.
+
+One thread polls, so the group hears from this member however long a handler takes. Workers take the messages of one
+partition each, in order (`lanes.py`). Partitions that are given up are waited for: the message in hand is finished and
+committed first. All shared state is under one lock.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from headrace.client.errors import ClientError, HandlerFailed, TransactionFailed, Unreachable
+from headrace.client.lanes import Lane
+from headrace.client.librdkafka import log
+from headrace.client.message import Message
+from headrace.client.outgoing import Outgoing
+from headrace.client.polling import Poller, Where
+from headrace.client.retry import GiveUp, Hold, Policy, describe, judge
+from headrace.client.sinks import Sink
+from headrace.client.transactor import Aborted
+
+_AT_ONCE = 500
+_FULL = 500
+_RUN = 100
+"""Messages of one partition before the worker turns to another."""
+_POLL_S = 0.1
+_POLL_WHILE_PAUSED_S = 0.02
+_WAIT_FOR_ROOM_S = 0.05
+_UNREACHABLE_WAIT_MS = 1_000
+_MAX_ABORTS = 10
+
+
+class HandlerLoop:
+    """`call` runs the handler on a message and returns what it returns. `run` returns after `stop`, or raises."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        topics: list[str],
+        call: Callable[[Message], object],
+        policy: Policy,
+        sink: Sink,
+        *,
+        workers: int,
+        batch: int,
+        commit_interval_s: float,
+    ) -> None:
+        self._poller = poller
+        self._topics = topics
+        self._call = call
+        self._policy = policy
+        self._sink = sink
+        self._batch = min(batch, _AT_ONCE)
+        self._interval_s = commit_interval_s
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"headrace-{policy.group}")
+        self._lock = threading.Condition()
+        self._lanes: dict[Where, Lane] = {}
+        self._paused: set[Where] = set()
+        self._committed_at_s = time.monotonic()
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._must_undo = False
+        self._aborts = 0
+
+    def stop(self) -> None:
+        """Finish the messages in hand, commit, leave the group. May be called from anywhere, also a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        self._poller.join(self._topics, on_assigned=lambda _: None, on_revoked=self._on_revoked, on_lost=self._on_lost)
+        try:
+            while not self._stopping.is_set() and self._failure is None:
+                self._step()
+        except BaseException as error:
+            self._failure = self._failure or error
+        self._shut_down()
+        if self._failure is not None:
+            raise self._failure
+
+    def _step(self) -> None:
+        with self._lock:
+            self._start_due_lanes()
+            self._make_room()
+            timeout_s = self._poll_timeout_s()
+        messages = self._poller.take(self._batch, timeout_s)
+        if messages:
+            if self._sink.accept(messages):
+                self._put(messages)
+            else:
+                self._read_again(messages)
+        if self._must_undo:
+            self._undo(keeping=self._poller.assignment())
+        elif time.monotonic() - self._committed_at_s >= self._interval_s:
+            self._commit(wait=False)
+
+    def _put(self, messages: list[Message]) -> None:
+        with self._lock:
+            for each in messages:
+                self._lanes.setdefault((each.topic, each.partition), Lane()).put([each])
+
+    def _read_again(self, messages: list[Message]) -> None:
+        starts: dict[Where, int] = {}
+        for each in messages:
+            starts.setdefault((each.topic, each.partition), each.offset)
+        mine = self._poller.assignment()
+        self._poller.seek({where: offset for where, offset in starts.items() if where in mine})
+
+    # Workers
+
+    def _start_due_lanes(self) -> None:
+        if self._stopping.is_set() and not self._sink.must_drain:
+            return
+        now_ms = _now_ms()
+        for lane in self._lanes.values():
+            due_ms = lane.next_due_ms()
+            if not lane.is_claimed and due_ms is not None and due_ms <= now_ms:
+                lane.is_claimed = True
+                self._pool.submit(self._work, lane)
+
+    def _work(self, lane: Lane) -> None:
+        """Handle messages of one lane."""
+        try:
+            for _ in range(_RUN):
+                with self._lock:
+                    is_over = self._failure is not None or (self._stopping.is_set() and not self._sink.must_drain)
+                    message = None if is_over else lane.start(_now_ms())
+                if message is None:
+                    return
+                self._handle(lane, message)
+        except BaseException as error:
+            log.debug("a worker ends", exc_info=error)
+            with self._lock:
+                self._failure = self._failure or error
+        finally:
+            with self._lock:
+                lane.is_claimed = False
+                if self._failure is None:
+                    # Not left to the polling thread, which may be waiting for messages.
+                    self._start_due_lanes()
+                self._lock.notify_all()
+
+    def _handle(self, lane: Lane, message: Message) -> None:
+        try:
+            results = _collect(self._call(message))
+            self._sink.deliver(results)
+        except Unreachable as error:
+            log.warning("waiting to publish the results of %s: %s", _name(message), error)
+            self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
+            return
+        except Exception as error:
+            verdict = judge(self._policy, message, error, lane.failures, now_ms=_now_ms(), chance=random.random())
+            if isinstance(verdict, Hold):
+                log.info("%s failed and is tried again in %d ms: %s", _name(message), verdict.delay_ms, describe(error))
+                self._hold(lane, verdict.delay_ms, is_failure=True)
+                return
+            if isinstance(verdict, GiveUp):
+                raise HandlerFailed(
+                    f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped"
+                ) from error
+            what = "is dead-lettered" if verdict.is_dead else "is set aside"
+            log.warning("%s %s to %s: %s", _name(message), what, verdict.copy.topic, describe(error))
+            results = [verdict.copy]
+            try:
+                self._sink.deliver(results)
+            except Unreachable:
+                self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
+                return
+        self._settle(lane, results)
+
+    def _hold(self, lane: Lane, delay_ms: int, *, is_failure: bool) -> None:
+        with self._lock:
+            lane.hold(_now_ms() + delay_ms, is_failure=is_failure)
+
+    def _settle(self, lane: Lane, results: list[Outgoing]) -> None:
+        with self._lock:
+            if not any(each is lane for each in self._lanes.values()):
+                return  # The partition was lost meanwhile, or its work undone.
+            try:
+                self._sink.enlist(results)
+            except Aborted:
+                self._must_undo = True
+                lane.is_closed = True
+                self._lock.notify_all()
+                return
+            lane.finish()
+
+    # Room
+
+    def _make_room(self) -> None:
+        """Read no more of partitions that have enough waiting. A short wait often makes pausing unnecessary, which
+        costs librdkafka what it has read ahead."""
+        full = {where for where, lane in self._lanes.items() if len(lane) >= _FULL} - self._paused
+        if full:
+            self._lock.wait_for(lambda: self._is_urgent() or not self._still_full(full), _WAIT_FOR_ROOM_S)
+            full = self._still_full(full)
+            self._poller.pause(full)
+            self._paused |= full
+        roomy = {where for where in self._paused if len(self._lanes.get(where, ())) <= _FULL // 2}
+        if roomy:
+            self._poller.resume(roomy)
+            self._paused -= roomy
+
+    def _still_full(self, where: set[Where]) -> set[Where]:
+        return {each for each in where if each in self._lanes and len(self._lanes[each]) > _FULL // 2}
+
+    def _is_urgent(self) -> bool:
+        return self._stopping.is_set() or self._failure is not None or self._must_undo
+
+    def _poll_timeout_s(self) -> float:
+        timeout_s = _POLL_WHILE_PAUSED_S if self._paused else min(_POLL_S, self._interval_s)
+        waiting = [lane.next_due_ms() for lane in self._lanes.values() if not lane.is_claimed]
+        due_ms = min((each for each in waiting if each is not None), default=None)
+        return timeout_s if due_ms is None else max(0.0, min(timeout_s, (due_ms - _now_ms()) / 1000))
+
+    # Committing, giving up partitions
+
+    def _commit(self, *, wait: bool, giving_up: frozenset[Where] = frozenset()) -> None:
+        with self._lock:
+            self._committed_at_s = time.monotonic()
+            found = {where: offset for where, lane in self._lanes.items() if (offset := lane.to_commit()) is not None}
+            try:
+                self._sink.commit(found, wait=wait)
+            except Aborted:
+                self._must_undo = True
+            else:
+                self._aborts = 0
+                for where, offset in found.items():
+                    self._lanes[where].committed(offset)
+        if self._must_undo:
+            self._undo(keeping=self._poller.assignment() - giving_up)
+
+    def _undo(self, keeping: set[Where]) -> None:
+        """Abort, and read again what was not committed of the partitions that stay ours."""
+        self._aborts += 1
+        if self._aborts > _MAX_ABORTS:
+            raise TransactionFailed(f"the transaction was aborted {_MAX_ABORTS} times in a row")
+        self._quiesce(set(self._lanes), drain=False)
+        with self._lock:
+            self._must_undo = False
+            self._sink.undo()
+            bases = {where: lane.base for where, lane in self._lanes.items() if where in keeping}
+            self._lanes.clear()
+            self._poller.resume(self._paused & keeping)
+            self._paused.clear()
+        self._poller.seek({where: offset for where, offset in bases.items() if offset is not None})
+
+    def _quiesce(self, where: set[Where], *, drain: bool) -> None:
+        """Wait until no worker is at these partitions: each finishes the message in hand, or with `drain` all."""
+        with self._lock:
+            lanes = [lane for each, lane in self._lanes.items() if each in where]
+            if drain:
+                self._start_due_lanes()
+            else:
+                for lane in lanes:
+                    lane.is_closed = True
+            self._lock.wait_for(lambda: not any(lane.is_claimed for lane in lanes))
+
+    def _on_revoked(self, where: set[Where]) -> None:
+        self._quiesce(where, drain=self._sink.must_drain)
+        if self._failure is None:
+            self._commit(wait=True, giving_up=frozenset(where))
+        self._forget(where)
+
+    def _on_lost(self, where: set[Where]) -> None:
+        log.warning("partitions were lost to other members: %s", sorted(where))
+        if self._sink.can_undo and where & set(self._lanes):
+            self._undo(keeping=self._poller.assignment() - where)
+        self._forget(where)
+
+    def _forget(self, where: set[Where]) -> None:
+        with self._lock:
+            for each in where:
+                self._lanes.pop(each, None)
+            self._paused -= where
+
+    def _shut_down(self) -> None:
+        self._stopping.set()
+        self._quiesce(set(self._lanes), drain=self._sink.must_drain and self._failure is None)
+        self._pool.shutdown()
+        try:
+            # After a failure too: what is done is done. A transaction that failed has nothing to commit.
+            if not isinstance(self._failure, TransactionFailed):
+                self._commit(wait=True)
+        except ClientError as error:
+            self._failure = self._failure or error
+        finally:
+            self._lanes.clear()
+            self._poller.close()
+            self._sink.close()
+
+
+def _collect(returned: object) -> list[Outgoing]:
+    """What a handler returned, as messages to publish."""
+    if returned is None:
+        return []
+    if isinstance(returned, Outgoing):
+        return [returned]
+    results: list[Outgoing] = []
+    for each in returned if isinstance(returned, Iterable) else [returned]:
+        if not isinstance(each, Outgoing):
+            raise TypeError(f"a handler returns None, an Outgoing or several of them, not {type(each).__name__}")
+        results.append(each)
+    return results
+
+
+def _name(message: Message) -> str:
+    return f"{message.topic}/{message.partition}/{message.offset}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

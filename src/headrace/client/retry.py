@@ -1,0 +1,112 @@
+"""What to do with a message that a handler failed on. Pure.
+
+- `hold`: wait and try again in place. Later messages of the partition wait too, so order is kept.
+- `retry-topic`: set a copy aside in a retry topic, to be tried again from there, and go on: order is given up for
+  throughput.
+When the tries are used up, or the handler raised `Reject`, the message goes to the dead-letter topic.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.client.backoff import Backoff
+from headrace.client.errors import Reject
+from headrace.client.message import (
+    ATTEMPTS,
+    GROUP,
+    NOT_BEFORE,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PARTITION,
+    ORIGINAL_TIMESTAMP,
+    ORIGINAL_TOPIC,
+    REASON,
+    Header,
+    Message,
+)
+from headrace.client.outgoing import Outgoing
+
+RetryMode = Literal["hold", "retry-topic"]
+
+_MAX_REASON_CHARS = 2000
+_OURS = frozenset(
+    {REASON, ATTEMPTS, GROUP, NOT_BEFORE, ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a handler's failures are dealt with."""
+
+    group: str
+    backoff: Backoff
+    mode: RetryMode = "hold"
+    retry_topic: str | None = None
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Try again in place after a wait."""
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTo:
+    """Publish this copy; then the original is done."""
+
+    copy: Outgoing
+    is_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """There is no place for the message: stop, so that nothing is skipped."""
+
+    reason: str
+
+
+Verdict = Hold | MoveTo | GiveUp
+
+
+def judge(
+    policy: Policy, message: Message, error: BaseException, failures_before: int, *, now_ms: int, chance: float
+) -> Verdict:
+    """The verdict on a failure. `failures_before` counts those in place; earlier rounds stand in the headers."""
+    failures = message.failed_attempts + failures_before + 1
+    is_hopeless = isinstance(error, Reject) or policy.backoff.is_spent(failures)
+    if not is_hopeless:
+        delay_ms = round(policy.backoff.delay_s(failures, chance) * 1000)
+        if policy.mode == "hold" or policy.retry_topic is None:
+            return Hold(delay_ms)
+        marks = [(NOT_BEFORE, str(now_ms + delay_ms))]
+        return MoveTo(_copy(policy, message, policy.retry_topic, error, failures, marks), is_dead=False)
+    if policy.dead_letter is None:
+        topic, partition, offset = message.origin
+        return GiveUp(f"{topic}/{partition}/{offset} failed {failures} times, the last time with {describe(error)}")
+    return MoveTo(_copy(policy, message, policy.dead_letter, error, failures, []), is_dead=True)
+
+
+def describe(error: BaseException) -> str:
+    """The reason of a failure in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:_MAX_REASON_CHARS] if text else type(error).__name__
+
+
+def _copy(
+    policy: Policy, message: Message, topic: str, error: BaseException, failures: int, marks: list[tuple[str, str]]
+) -> Outgoing:
+    origin_topic, origin_partition, origin_offset = message.origin
+    timestamp = message.header(ORIGINAL_TIMESTAMP) or str(message.timestamp_ms or 0)
+    own: list[tuple[str, str]] = [
+        (REASON, describe(error)),
+        (ATTEMPTS, str(failures)),
+        (GROUP, policy.group),
+        (ORIGINAL_TOPIC, origin_topic),
+        (ORIGINAL_PARTITION, str(origin_partition)),
+        (ORIGINAL_OFFSET, str(origin_offset)),
+        (ORIGINAL_TIMESTAMP, timestamp),
+        *marks,
+    ]
+    kept: list[Header] = [each for each in message.headers if each[0] not in _OURS]
+    return Outgoing(topic, message.payload, message.key, headers=[*kept, *own])

@@ -1,0 +1,116 @@
+"""Where a handler's results go, and when positions are committed: one sink per delivery guarantee.
+
+The handler loop calls `accept` with what was read, `deliver` with a handler's results without holding its lock,
+`enlist` with the same results under its lock at the moment the message is marked as done, and `commit` under its lock.
+"""
+
+from typing import Any, Protocol
+
+from headrace.client.message import Message
+from headrace.client.outgoing import Outgoing
+from headrace.client.polling import Poller, Positions
+from headrace.client.publisher import Publisher
+from headrace.client.transactor import Transactor
+
+
+class Sink(Protocol):
+    must_drain: bool
+    """Whether messages that were accepted are handled before their partition is given up."""
+    can_undo: bool
+    """Whether `undo` takes back what was done since the last commit."""
+
+    def accept(self, messages: list[Message]) -> bool:
+        """Whether these may be handled; if not, they are read again."""
+        ...
+
+    def deliver(self, results: list[Outgoing]) -> None: ...
+
+    def enlist(self, results: list[Outgoing]) -> None: ...
+
+    def commit(self, positions: Positions, *, wait: bool) -> None:
+        """Commit. Raises `Aborted` if everything since the last commit was undone."""
+        ...
+
+    def undo(self) -> None:
+        """Undo what was enlisted and not committed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Plain:
+    """Results are published at once and for good."""
+
+    def __init__(self, poller: Poller, publisher: Publisher) -> None:
+        self._poller = poller
+        self._publisher = publisher
+
+    def deliver(self, results: list[Outgoing]) -> None:
+        for sent in [self._publisher.send(each, is_awaited=True) for each in results]:
+            sent.result()
+
+    def enlist(self, results: list[Outgoing]) -> None:
+        pass
+
+    def undo(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class AtMostOnceSink(_Plain):
+    """Commits before handling."""
+
+    must_drain = True
+    can_undo = False
+
+    def accept(self, messages: list[Message]) -> bool:
+        return self._poller.commit({(each.topic, each.partition): each.offset + 1 for each in messages}, wait=True)
+
+    def commit(self, positions: Positions, *, wait: bool) -> None:
+        pass
+
+
+class AtLeastOnceSink(_Plain):
+    """Commits after handling."""
+
+    must_drain = False
+    can_undo = False
+
+    def accept(self, messages: list[Message]) -> bool:
+        return True
+
+    def commit(self, positions: Positions, *, wait: bool) -> None:
+        self._poller.commit(positions, wait=wait)
+
+
+class ExactlyOnceSink:
+    """Results and positions go into one transaction."""
+
+    must_drain = False
+    can_undo = True
+
+    def __init__(self, poller: Poller, transactor: Transactor) -> None:
+        self._poller = poller
+        self._transactor = transactor
+
+    def accept(self, messages: list[Message]) -> bool:
+        return True
+
+    def deliver(self, results: list[Outgoing]) -> None:
+        pass
+
+    def enlist(self, results: list[Outgoing]) -> None:
+        for each in results:
+            self._transactor.publish(each)
+
+    def commit(self, positions: Positions, *, wait: bool) -> None:
+        metadata: Any = self._poller.group_metadata() if positions else None
+        self._transactor.commit(positions, metadata)
+
+    def undo(self) -> None:
+        self._transactor.abort()
+
+    def close(self) -> None:
+        self._transactor.close()
