@@ -15,6 +15,7 @@ import pytest
 
 from headrace import Backoff, Client, HandlerFailed, Message, Outgoing, Reject
 
+from .quick import broker  # noqa: F401
 from .subject import Subject
 
 QUICK = Backoff(initial_s=0.05, cap_s=0.2, attempts=3)
@@ -152,7 +153,7 @@ def run_until(client: Client, is_done: Callable[[], bool], timeout_s: float = 40
             time.sleep(0.02)
         client.stop()
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         client.run()
@@ -201,10 +202,9 @@ def test_a_handler_sets_aside_and_goes_on(client: Client, topic: str) -> None:
             raise ValueError("not yet")
         handled.append(number)
 
-    run_until(client, lambda: len(handled) == 19)
+    run_until(client, lambda: len(handled) == 19 and bool(list(client.replay(f"{topic}.dlq"))))
     assert handled == [number for number in range(20) if number not in (3, 5)] + [3]
-    assert [each.text for each in client.replay(f"{topic}.fast.retry")].count("3") == 2
-    run_until(client, lambda: bool(texts(list(client.replay(f"{topic}.dlq")))))
+    assert texts(list(client.replay(f"{topic}.fast.retry"))).count("3") == 2
     assert texts(list(client.replay(f"{topic}.dlq"))) == ["5"]
 
 

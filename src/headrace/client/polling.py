@@ -1,5 +1,6 @@
 """A librdkafka consumer behind the few calls that the rest of the SDK makes. Not thread-safe, but for `commit`."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,13 @@ Where = tuple[str, int]
 Positions = Mapping[Where, int]
 
 _LOOKUP_TIMEOUT_S = 30.0
+_LOOK_AGAIN_S = 0.05
+_TOO_NEW = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._UNKNOWN_PARTITION,
+}
 _REFUSED = UNREACHABLE | {
     KafkaError._NO_OFFSET,
     KafkaError._STATE,
@@ -133,21 +141,28 @@ class Poller:
     def at_time(self, where: Iterable[Where], timestamp_ms: int) -> dict[Where, int]:
         """The first offset of each partition at or after a time; the end where there is none."""
         wanted = [TopicPartition(*each, timestamp_ms) for each in where]
-        try:
-            found = self.consumer.offsets_for_times(wanted, _LOOKUP_TIMEOUT_S)
-        except KafkaException as failure:
-            raise translate(failure, self.bootstrap, "finding offsets by time failed") from None
+        found = self._look_up("finding offsets by time", self.consumer.offsets_for_times, wanted, _LOOKUP_TIMEOUT_S)
         ends = [(each.topic, each.partition) for each in found if each.offset < 0]
         offsets = {(each.topic, each.partition): int(each.offset) for each in found}
         return offsets | {each: self.bounds(each)[1] for each in ends}
 
     def bounds(self, where: Where) -> tuple[int, int]:
         """The first offset of a partition and the one after the last, as the broker has them now."""
-        try:
-            low, high = self.consumer.get_watermark_offsets(TopicPartition(*where), _LOOKUP_TIMEOUT_S)
-        except KafkaException as failure:
-            raise translate(failure, self.bootstrap, f"finding the bounds of {where[0]}/{where[1]} failed") from None
+        what = f"finding the bounds of {where[0]}/{where[1]}"
+        asked = TopicPartition(*where)
+        low, high = self._look_up(what, self.consumer.get_watermark_offsets, asked, _LOOKUP_TIMEOUT_S)
         return low, high
+
+    def _look_up(self, what: str, call: Callable[..., Any], *args: Any) -> Any:
+        """Ask the broker; ask again while a topic is so new that its leader does not know of it."""
+        deadline_s = time.monotonic() + _LOOKUP_TIMEOUT_S
+        while True:
+            try:
+                return call(*args)
+            except KafkaException as failure:
+                if failure.args[0].code() not in _TOO_NEW or time.monotonic() > deadline_s:
+                    raise translate(failure, self.bootstrap, f"{what} failed") from None
+            time.sleep(_LOOK_AGAIN_S)
 
     def group_metadata(self) -> Any:
         return self.consumer.consumer_group_metadata()

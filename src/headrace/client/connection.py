@@ -1,0 +1,136 @@
+"""What clients are made of: everything that needs the broker's address and settings, made in one place."""
+
+import threading
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, TypedDict
+
+from headrace.client import librdkafka, topics
+from headrace.client.consumption import AtLeastOnce, AtMostOnce, Consumption
+from headrace.client.exactly_once import ExactlyOnce
+from headrace.client.handlers import Delivery, Handler
+from headrace.client.loop import HandlerLoop
+from headrace.client.partitioners import Partitioner, by_key
+from headrace.client.polling import Poller
+from headrace.client.publisher import Publisher
+from headrace.client.sinks import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
+from headrace.client.subscription import Start, Subscription
+from headrace.client.transactor import Transactor
+
+
+class ConsumeOptions(TypedDict, total=False):
+    """The further keyword arguments of `consume`."""
+
+    start: Literal["earliest", "latest"]
+    """Where a group begins that has committed nothing; `earliest` unless told."""
+    batch: int
+    """At most once: so many messages are committed before the first of them is handed over; 100 unless told."""
+    max_unacked: int
+    """At least once: no more than this many messages are open at a time; 10,000 unless told."""
+    commit_interval_s: float
+    """How often commits go out; unless told half a second, and a tenth of one for exactly once."""
+    transactional_id: str | None
+    """Exactly once: a name that this process keeps over restarts, so that its successor need not wait for it."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """The keyword arguments of a client."""
+
+    client_id: str
+    """How the broker's logs and quotas name this client; `headrace` unless told."""
+    partitioner: Partitioner
+    source: str
+    """The `ce_source` of events published without one; `/` and the client id unless told."""
+    settings: librdkafka.Settings
+
+
+class Connection:
+    """Nothing is connected before it is needed."""
+
+    def __init__(self, bootstrap: str, options: ClientOptions) -> None:
+        self.bootstrap = bootstrap
+        self._client_id = options.get("client_id", "headrace")
+        self.partitioner = options.get("partitioner", by_key)
+        self._source = options.get("source", f"/{self._client_id}")
+        self._settings = dict(options.get("settings", {}))
+        self._lock = threading.Lock()
+        self._publisher: Publisher | None = None
+
+    @property
+    def publisher(self) -> Publisher:
+        """The one producer that everybody shares."""
+        with self._lock:
+            if self._publisher is None:
+                self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
+            return self._publisher
+
+    @property
+    def used_publisher(self) -> Publisher | None:
+        """The producer, if anything was published."""
+        return self._publisher
+
+    def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
+        # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.
+        config = librdkafka.consumer(
+            self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
+        )
+        poller = Poller(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
+        return Subscription(poller, topic, start, until, bounded=bounded)
+
+    def consumption(
+        self, topic: str | Sequence[str], group: str, delivery: Delivery, options: ConsumeOptions
+    ) -> Consumption:
+        if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
+            raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
+        names = names_of(topic)
+        poller = self._poller(group, options.get("start", "earliest"))
+        if delivery == "at-most-once":
+            return AtMostOnce(poller, names, options.get("batch", 100))
+        if delivery == "at-least-once":
+            most = options.get("max_unacked", 10_000)
+            return AtLeastOnce(poller, names, options.get("commit_interval_s", 0.5), most)
+        transactor = self._transactor(options.get("transactional_id"), group)
+        return ExactlyOnce(poller, names, transactor, options.get("commit_interval_s", 0.1))
+
+    def loop(self, handler: Handler) -> HandlerLoop:
+        if handler.set_aside_topic is not None:
+            config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
+            topics.ensure(config, handler.set_aside_topic, like=handler.topics[0])
+        poller = self._poller(handler.group, handler.start)
+        sink: Sink
+        if handler.delivery == "exactly-once":
+            sink = ExactlyOnceSink(poller, self._transactor(handler.transactional_id, handler.group))
+        elif handler.delivery == "at-least-once":
+            sink = AtLeastOnceSink(poller, self.publisher)
+        else:
+            sink = AtMostOnceSink(poller, self.publisher)
+        return HandlerLoop(
+            poller,
+            handler.all_topics,
+            handler.function,
+            handler.policy,
+            sink,
+            workers=handler.workers,
+            batch=handler.batch,
+            commit_interval_s=handler.interval_s,
+        )
+
+    def _poller(self, group: str, start: str) -> Poller:
+        return Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
+
+    def _transactor(self, transactional_id: str | None, group: str) -> Transactor:
+        """A producer of its own: transactions are a producer's, and one at a time."""
+        config = self._producer_config() | {"transactional.id": transactional_id or f"{group}-{uuid.uuid4()}"}
+        # A process that dies holds up its successors for this long, unless they use its transactional id.
+        config.setdefault("transaction.timeout.ms", 10_000)
+        config["message.timeout.ms"] = min(config["message.timeout.ms"], config["transaction.timeout.ms"])
+        return Transactor(Publisher(config, self.partitioner, self._source), self.bootstrap)
+
+    def _producer_config(self) -> dict[str, Any]:
+        uses_keys = self.partitioner is by_key
+        return librdkafka.producer(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+
+
+def names_of(topic: str | Sequence[str]) -> list[str]:
+    return [topic] if isinstance(topic, str) else list(topic)
