@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from . import subject
-from .conftest import running
+from .fixtures import running
 from .subject import Subject
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "500"}
