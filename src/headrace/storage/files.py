@@ -40,9 +40,14 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
+def is_out_of_handles(error: BaseException) -> bool:
+    """Whether a file could not be opened because too many are. Says nothing about what is in any file."""
+    return isinstance(error, OSError) and error.errno in _NO_HANDLE
+
+
 def storage_error(error: OSError, what: str) -> DiskFull | StorageFailed:
     """The domain error for an error of the disk while doing `what`: `DiskFull` for what passes by itself."""
-    if error.errno in _NO_HANDLE:
+    if is_out_of_handles(error):
         return DiskFull(f"{what} is not possible now: too many files are open, raise the limit (ulimit -n)")
     if is_disk_full(error):
         return DiskFull(f"the disk is full: {what} is not possible until there is room again")

@@ -341,7 +341,9 @@ class Log(LogStructure):
         return self._ticket()
 
     def _ticket(self, *, closing: bool = False) -> FlushTicket:
-        ticket = FlushTicket(self._disk, self.directory, self.end_offset, self._generation)
+        ticket = FlushTicket(
+            self._disk, self.directory, self.end_offset, self._generation, is_closed=lambda: self._closed
+        )
         for segment in self._unsynced:
             ticket.closed.append(segment)
             if segment.writer is not None:

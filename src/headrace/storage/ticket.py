@@ -1,10 +1,11 @@
 """What one flush of a log must put on disk, handed from the event loop to a worker thread and back."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from headrace.model.errors import StorageFailed
+from headrace.model.errors import LogClosed, StorageFailed
 from headrace.runtime.disk import Disk, DiskFile
-from headrace.storage.files import is_disk_full, storage_error
+from headrace.storage.files import is_disk_full, is_out_of_handles, storage_error
 from headrace.storage.segment import Segment
 
 
@@ -20,12 +21,17 @@ class FlushTicket:
         "epochs",
         "files",
         "generation",
+        "is_closed",
         "new_names",
         "snapshots",
     )
 
-    def __init__(self, disk: Disk, directory: Path, end_offset: int, generation: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, end_offset: int, generation: int, *, is_closed: Callable[[], bool]
+    ) -> None:
+        """`is_closed` tells whether the log was given up meanwhile: its folder may be another's then."""
         self.disk = disk
+        self.is_closed = is_closed
         self.directory = directory
         self.end_offset = end_offset
         self.generation = generation
@@ -44,8 +50,9 @@ class FlushTicket:
         """Blocking. When it returns, every record below `end_offset` survives a power failure.
 
         Raises `StorageFailed` when a sync fails, which is final: what the system kept of the data is not known any
-        more, and asking again may be answered with success. `DiskFull` when there was no room for the epoch
-        checkpoint or an index: nothing is lost then, and the flush may be tried again.
+        more, and asking again may be answered with success. `LogClosed` when the log was given up. `DiskFull` when
+        there was no room for the epoch checkpoint or an index, or no descriptor to sync one with: nothing is lost then,
+        and the flush may be tried again.
         """
         try:
             for file in self.files:
@@ -55,16 +62,23 @@ class FlushTicket:
             if self.new_names:
                 self.disk.sync_dir(self.directory)
         except OSError as error:
+            if is_out_of_handles(error):
+                raise storage_error(error, f"syncing {self.directory}") from error
             raise StorageFailed(f"syncing {self.directory} failed: {error}") from error
         needed = self.aborted if self.epochs is None else [*self.aborted, self.epochs]
         for path, data in needed:
             try:
-                self.disk.write_atomic(path, data)
+                self._write(path, data)
             except OSError as error:
                 raise storage_error(error, f"writing {path}") from error
         for path, data in self.snapshots:
             try:
-                self.disk.write_atomic(path, data)
+                self._write(path, data)
             except OSError as error:
-                if not is_disk_full(error):
+                if not (is_disk_full(error) or is_out_of_handles(error)):
                     raise StorageFailed(f"writing {path} failed: {error}") from error
+
+    def _write(self, path: Path, data: bytes) -> None:
+        if self.is_closed():
+            raise LogClosed(f"{self.directory.name} was closed during a flush")
+        self.disk.write_atomic(path, data)

@@ -265,3 +265,25 @@ def test_an_append_made_by_whom_a_flush_wakes_starts_no_second_sync_beside_the_n
         await flusher.stop()
 
     run(test)
+
+
+def test_a_log_deleted_during_its_sync_writes_nothing_into_the_folder_of_the_next_one() -> None:
+    """A topic made anew has folders of the same names, and would take old producers and epochs for its own."""
+
+    async def test() -> None:
+        disk, gate = ModelDisk(), Gate()
+        bench = LogBench(disk)
+        flusher = Flusher()
+        bench.append(b"x", epoch=1)
+        bench.log.roll()
+        bench.append(b"x", epoch=2)
+        disk.hook = gate
+        flusher.appended(bench.log)
+        await begun(gate)
+        bench.log.delete()
+        disk.make_dir(bench.folder)
+        gate.open.set()
+        await flusher.stop()
+        assert disk.files(bench.folder) == {}
+
+    run(test)

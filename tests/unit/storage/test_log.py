@@ -1,6 +1,7 @@
 """The log as its users see it. What it does under arbitrary operations and stops is in `tests/property/storage`."""
 
 import errno
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
@@ -348,6 +349,21 @@ class TestTrouble:
                 bench.log.offset_for_time(1, 20)
             with pytest.raises(expected):
                 bench.log.max_timestamp(20)
+
+    @pytest.mark.parametrize(("step", "suffix"), [("sync-dir", "orders-0"), ("create", ".snapshot.tmp")])
+    def test_too_many_open_files_are_no_failed_sync(self, step: str, suffix: str) -> None:
+        """A flood of connections may take all there are: that must not end all writing."""
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        bench.append(b"x" * 800)
+        bench.append(b"y" * 800)
+        disk.hook = fail_when(step, suffix, errno.EMFILE)
+        with suppress(DiskFull):
+            bench.flush()
+        disk.hook = None
+        bench.flush()
+        assert bench.log.flushed_offset == 2
+        assert values(bench.reopen(disk.after_power_loss())) == values(bench)
 
     def test_a_search_by_time_mends_no_index(self) -> None:
         """It runs beside appends and reads, which would see a segment that is being indexed as an empty one."""
