@@ -6,6 +6,9 @@ The four kinds of request, by session id and epoch:
     id n,  epoch -1   the same, and session n ends
     id any, epoch 0   a full request that starts a new session (id n ends)
     id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
+
+All sessions together remember at most `PARTITIONS_MAX` partitions. Whoever asks for more gets no session, and names its
+partitions each time.
 """
 
 from collections import OrderedDict
@@ -19,6 +22,7 @@ from headrace.protocol.fast import FetchedPartition, TopicKey
 
 _EPOCH_MAX = 2**31 - 1
 _EVICT_AFTER_MS = 120_000
+PARTITIONS_MAX = 500_000
 NO_SESSION = 0
 
 
@@ -118,7 +122,7 @@ class FetchSessions:
             return self._go_on(session_id, epoch, request, wanted, by_id, now_ms)
         if session_id != NO_SESSION:
             self._sessions.pop(session_id, None)
-        session = self._begin(by_id, now_ms) if epoch == 0 and wanted else None
+        session = self._begin(by_id, now_ms) if epoch == 0 and wanted and self._has_room_for(len(wanted)) else None
         if session is None:
             return Plan(wanted, None, NO_SESSION, is_incremental=False)
         session.change(wanted, ())
@@ -142,11 +146,18 @@ class FetchSessions:
             )
         if session.by_id != by_id:
             raise SessionTopicIdMismatch(f"fetch session {session_id} mixes topic names and topic ids")
+        added = sum(key not in session.wanted for key, _ in wanted)
+        if added and not self._has_room_for(added):
+            del self._sessions[session_id]
+            raise SessionNotFound(f"fetch session {session_id} has ended: sessions have no room for more partitions")
         session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
         session.change(wanted, _forgotten(request, by_id))
         return Plan(tuple(session.wanted.items()), session, session_id, is_incremental=True)
+
+    def _has_room_for(self, partitions: int) -> bool:
+        return partitions + sum(len(session.wanted) for session in self._sessions.values()) <= PARTITIONS_MAX
 
     def _begin(self, by_id: bool, now_ms: float) -> Session | None:
         """A new session, in place of the least recently used one if that has been idle for long; None if full."""

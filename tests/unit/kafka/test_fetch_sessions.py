@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from headrace.kafka import fetch_sessions
 from headrace.kafka.fetch_sessions import (
     FetchSessions,
     InvalidSessionEpoch,
@@ -103,3 +104,15 @@ def test_a_served_partition_goes_to_the_back() -> None:
     first.session.served(PartitionKey("t", 0))
     later = plan(cache, request(1, 1, {}))
     assert [key.partition for key, _ in later.wanted] == [1, 2, 0]
+
+
+def test_sessions_remember_a_limited_number_of_partitions_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of partitions are cheap to send, and nobody checks that there are such."""
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 5)
+    cache = sessions(slots=10)
+    assert plan(cache, request(0, 0, dict.fromkeys(range(4), 0))).session_id == 1
+    assert plan(cache, request(0, 0, {0: 0, 1: 0})).session_id == 0
+    assert offsets(plan(cache, request(1, 1, {0: 7, 4: 0}))) == {0: 7, 1: 0, 2: 0, 3: 0, 4: 0}
+    with pytest.raises(SessionNotFound, match="no room"):
+        plan(cache, request(1, 2, {5: 0}))
+    assert len(cache) == 0
