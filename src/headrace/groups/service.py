@@ -226,7 +226,7 @@ class GroupService:
 
     def classic(self, group_id: str) -> ClassicGroup:
         """The group to describe; `GroupNotFound` if there is none of the classic kind."""
-        return self._shard(group_id).machine.classic(group_id)
+        return self._any_shard(group_id).machine.classic(group_id)
 
     def consumer(self, group_id: str) -> ConsumerGroup:
         """The group to describe; `GroupNotFound` if there is none of the consumer protocol."""
