@@ -1,12 +1,10 @@
 """The broker goes away in the middle, cleanly or by SIGKILL: clients carry on, and nothing is lost or doubled."""
 
 import asyncio
-import gc
 import threading
 import time
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 
 import pytest
@@ -95,17 +93,6 @@ def test_confluent_producer_and_consumer_carry_on(how: str, own_broker: Callable
     check_once_and_in_order(seen, everything)
 
 
-@pytest.fixture
-def leaked_sockets() -> Iterator[None]:
-    """kafka-python leaves the sockets of refused connections to the garbage collector: they go here, unseen."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.usefixtures("leaked_sockets")
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_kafka_python_producer_and_consumer_carry_on(how: str, own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
