@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from . import subject, wire
+from . import batches, subject, wire
 from .fixtures import running
 from .subject import Subject
 from .wire import Error
@@ -339,3 +339,9 @@ def test_a_rejoin_of_a_follower_that_changed_nothing_disturbs_nobody(group: Grou
         pass
     assert leader.join().generation_id == 3
     assert follower.receive_join().generation_id == 3
+
+
+def test_clients_do_not_write_to_the_groups_topic(group: Group) -> None:
+    body = wire.produce_body("__consumer_offsets", batches.batch([b"v"]))
+    answer = group.member().connection.call(wire.PRODUCE, 9, body)
+    assert answer.responses[0].partition_responses[0].error_code is Error.invalid_topic_exception

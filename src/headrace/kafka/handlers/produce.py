@@ -5,6 +5,7 @@
 - Two phases: the call appends, in the order of arrival; the answer comes when the records are committed (acks=all), or
   at once (acks=1). acks=0 gets no answer, and a failure closes the connection, which is how such a client is told.
 - Exactly one batch of version 2 per partition. Only its header is read; on compacted topics the keys, too.
+- Internal topics take nothing from clients: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
 - Difference to Kafka: a request that times out waiting may still have been written, as there; nothing else.
@@ -21,10 +22,12 @@ from headrace.model.errors import (
     HeadraceError,
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopicName,
     InvalidTransaction,
     NotEnoughReplicas,
     ProtocolError,
 )
+from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
 from headrace.protocol.produce_request import ProduceRequest, read_produce_request
@@ -92,6 +95,8 @@ def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:
 
 
 def _append(partition: Partition, records: Buffer | None, acks: int, version: int, now_ms: int) -> AppendResult:
+    if partition.topic in INTERNAL_TOPICS:
+        raise InvalidTopicName(f"only the broker itself writes to {partition.topic}")
     if not records:
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)
