@@ -22,12 +22,21 @@ EXPECTED = {
     wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     wire.OFFSET_COMMIT: (2, 10), wire.OFFSET_FETCH: (1, 10), wire.OFFSET_DELETE: (0, 0),
     wire.JOIN_GROUP: (0, 9), wire.HEARTBEAT: (0, 4), wire.LEAVE_GROUP: (0, 5), wire.SYNC_GROUP: (0, 5),
+    wire.ADD_PARTITIONS_TO_TXN: (0, 5), wire.ADD_OFFSETS_TO_TXN: (0, 4), wire.END_TXN: (0, 5),
+    wire.WRITE_TXN_MARKERS: (1, 2), wire.TXN_OFFSET_COMMIT: (0, 5),
+    wire.DESCRIBE_PRODUCERS: (0, 0), wire.DESCRIBE_TRANSACTIONS: (0, 0), wire.LIST_TRANSACTIONS: (0, 2),
     wire.DESCRIBE_GROUPS: (0, 6), wire.LIST_GROUPS: (0, 5), wire.DELETE_GROUPS: (0, 2),
 }  # fmt: skip
 """What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these."""
 
 MEMBERS_ONLY = {wire.JOIN_GROUP, wire.HEARTBEAT, wire.LEAVE_GROUP, wire.SYNC_GROUP}
 """What only a member may do; `test_wire_groups.py` has one for each version."""
+
+IN_TRANSACTIONS = {
+    wire.ADD_PARTITIONS_TO_TXN, wire.ADD_OFFSETS_TO_TXN, wire.END_TXN, wire.WRITE_TXN_MARKERS, wire.TXN_OFFSET_COMMIT,
+    wire.DESCRIBE_PRODUCERS, wire.DESCRIBE_TRANSACTIONS, wire.LIST_TRANSACTIONS,
+}  # fmt: skip
+"""What a transaction is made of; `test_wire_transactions.py` has one for each version."""
 
 OLDEST_PRODUCE = 3
 """Older versions are advertised for the sake of old librdkafka only, and have no schema any more."""
@@ -106,7 +115,7 @@ def errors_in(entity: Any) -> Iterator[Error]:
 
 @pytest.mark.parametrize(
     "key",
-    [key for key in EXPECTED if key not in MEMBERS_ONLY],
+    [key for key in EXPECTED if key not in MEMBERS_ONLY | IN_TRANSACTIONS],
     ids=lambda key: load_response_schema(key, EXPECTED[key][1]).__name__,
 )
 def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) -> None:

@@ -35,6 +35,8 @@ from headrace.storage.cleaner import Cleaner
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 from headrace.storage.manager import LogManager
+from headrace.transactions.markers import MarkerWriter
+from headrace.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
 
@@ -97,18 +99,36 @@ class BrokerApp:
         groups = GroupService(settings, metadata=metadata, partitions=partitions, clock=self._clock, workers=workers)
         groups.start()
         undo.push_async_callback(groups.stop)
+        producer_ids = ProducerIds(store)
+        transactions = TransactionService(
+            settings,
+            metadata=metadata,
+            partitions=partitions,
+            producer_ids=producer_ids,
+            markers=MarkerWriter(
+                partitions,
+                lambda partition, producer_id, committed: groups.coordinator.transaction_ended(
+                    partition, producer_id, committed=committed
+                ),
+            ),
+            clock=self._clock,
+            workers=workers,
+        )
+        transactions.start()
+        undo.push_async_callback(transactions.stop)
         services = Services(
             clock=self._clock,
             metadata=metadata,
             partitions=partitions,
-            producer_ids=ProducerIds(store),
+            producer_ids=producer_ids,
             fetch_sessions=FetchSessions(
                 settings.max_incremental_fetch_session_cache_slots, lambda: random.randint(1, _SESSION_ID_MAX)
             ),
             expiries=Expiries(),
             workers=workers,
             groups=groups,
-            coordinators={0: groups.coordinator},
+            transactions=transactions,
+            coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         self._keep(self._sweep(services.expiries))
         server = KafkaServer(services)

@@ -72,6 +72,12 @@ class BrokerSettings:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
     producer_id_expiration_ms: int = 86_400_000
+    # Transactions
+    transaction_max_timeout_ms: int = 900_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_segment_bytes: int = 100 * _MIB
+    transactional_id_expiration_ms: int = 604_800_000
     # The process
     log_level: str = "info"
     shutdown_timeout_ms: int = 30_000
@@ -179,6 +185,17 @@ _OWN_ROWS = (
     _row("log.retention.check.interval.ms", Kind.LONG, "How often retention looks for segments to delete.", 1),
     _row("producer.id.expiration.ms", Kind.INT,
          "Forget the sequence numbers of an idempotent producer that was silent for this long.", 1),
+    _row("transaction.max.timeout.ms", Kind.INT,
+         "The longest transaction timeout that a producer may ask for. A transaction open for longer than its timeout "
+         "is aborted.", 1),
+    _row("transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT,
+         "How often transactional ids that nobody uses any more are looked for.", 1),
+    _row("transaction.state.log.num.partitions", Kind.INT,
+         "Partitions of __transaction_state when it is created; transactional ids are spread over them.", 1),
+    _row("transaction.state.log.segment.bytes", Kind.INT,
+         "Segment size of __transaction_state: small enough to be compacted soon and loaded fast.", 1024),
+    _row("transactional.id.expiration.ms", Kind.INT,
+         "Forget a transactional id that was not used for this long.", 1),
     _row("log.level", Kind.STRING, "How much is logged.", choices=("debug", "info", "warning", "error")),
     _row("shutdown.timeout.ms", Kind.INT,
          "On SIGTERM, requests under way get this long to finish. Everything acknowledged is on disk either way.", 0),

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from headrace.cluster.metadata import Metadata
@@ -34,6 +35,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x8000_0000 else value
 
 
+@lru_cache(maxsize=4096)
 def partition_for(key: str, count: int) -> int:
     """As Kafka does it: the absolute value of the hash, where that of the smallest number is 0."""
     value = java_hash(key)
@@ -120,6 +122,12 @@ class Coordinator(Generic[M]):
 
     def shards(self) -> Iterator[Shard[M]]:
         return iter(tuple(self._shards.values()))
+
+    def transaction_ended(self, partition: Partition, producer_id: int, *, committed: bool) -> None:
+        """A marker was committed on a partition; if it is one of these shards', what was written in it is decided."""
+        shard = self._shards.get(partition.index) if partition.topic == self.topic else None
+        if shard is not None:
+            shard.end_transaction(producer_id, committed=committed)
 
     # -- loading
 

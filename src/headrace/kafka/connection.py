@@ -320,7 +320,13 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_serving_one = False
             self._release(frame)
-        self._late_answer(slot, context, answer)
+        if isinstance(answer, Deferred):
+            slot.deferred = answer
+            self._promised_bytes += answer.size_bytes
+            answer.then(lambda answer: self._late_answer(slot, context, answer))
+            self._pump()
+        else:
+            self._late_answer(slot, context, answer)
 
     def _late_answer(self, slot: Slot, context: Context, answer: Answer) -> None:
         if self._transport is None:

@@ -6,7 +6,8 @@ request of that connection may be handled; answers always leave in the order of 
 - a response (kio entity), or `Raw` buffers written by hand: done;
 - a `Deferred` of either: *dispatched*. The order is fixed (Produce has appended, Fetch waits for data), the next
   request is handled at once and the answer comes later;
-- a coroutine of either: the next request of this connection waits until it is done;
+- a coroutine of any of these: the next request of this connection waits until it is done (a `Deferred` that it
+  returns is not waited for);
 - `NO_ANSWER`: nothing is sent (Produce with acks=0).
 """
 

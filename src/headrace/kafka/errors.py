@@ -27,7 +27,15 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.UnknownProducer: ErrorCode.unknown_producer_id,
     errors.FencedProducer: ErrorCode.invalid_producer_epoch,
     errors.FencedCoordinator: ErrorCode.transaction_coordinator_fenced,
+    # Transactions
     errors.InvalidTransaction: ErrorCode.invalid_txn_state,
+    errors.TransactionAbortable: ErrorCode.transaction_abortable,
+    errors.ConcurrentTransactions: ErrorCode.concurrent_transactions,
+    errors.InvalidProducerMapping: ErrorCode.invalid_producer_id_mapping,
+    errors.SupersededProducer: ErrorCode.producer_fenced,
+    errors.TransactionalIdNotFound: ErrorCode.transactional_id_not_found,
+    errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    # Producing
     errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
     # Logs

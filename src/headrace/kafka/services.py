@@ -14,6 +14,7 @@ from headrace.model.ids import BrokerId
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
+from headrace.transactions.service import TransactionService
 
 
 class Locator(Protocol):
@@ -42,6 +43,7 @@ class Services:
     workers: Executor
     """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
     groups: GroupService
+    transactions: TransactionService
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

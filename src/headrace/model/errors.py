@@ -37,7 +37,14 @@ HeadraceError
 ├── NotLeader                 another broker leads this partition
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
 ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
-├── InvalidTransaction        a transactional request that no transaction stands behind
+├── TransactionError
+│   ├── InvalidTransaction        a request that the transaction's state does not allow
+│   ├── TransactionAbortable      the transaction cannot go on: abort it, and begin anew
+│   ├── ConcurrentTransactions    the last transaction is still being completed: try again
+│   ├── InvalidProducerMapping    the transactional id belongs to another producer id, or to none
+│   ├── SupersededProducer        a newer instance has taken over the transactional id
+│   ├── TransactionalIdNotFound   nobody has this transactional id
+│   └── InvalidTransactionTimeout  longer than transaction.max.timeout.ms
 ├── CoordinatorError
 │   ├── CoordinatorLoading    the coordinator's state is being read: try again
 │   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: try again
@@ -183,7 +190,28 @@ class NotEnoughReplicas(HeadraceError): ...
 class InvalidRequiredAcks(HeadraceError): ...
 
 
-class InvalidTransaction(HeadraceError): ...
+class TransactionError(HeadraceError): ...
+
+
+class InvalidTransaction(TransactionError): ...
+
+
+class TransactionAbortable(TransactionError): ...
+
+
+class ConcurrentTransactions(TransactionError): ...
+
+
+class InvalidProducerMapping(TransactionError): ...
+
+
+class SupersededProducer(TransactionError): ...
+
+
+class TransactionalIdNotFound(TransactionError): ...
+
+
+class InvalidTransactionTimeout(TransactionError): ...
 
 
 class CoordinatorError(HeadraceError): ...

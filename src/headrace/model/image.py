@@ -83,6 +83,10 @@ class ClusterImage:
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
 
+    def has_partition(self, topic: str, index: int) -> bool:
+        found = self.topics.get(TopicName(topic))
+        return found is not None and 0 <= index < len(found.partitions)
+
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]

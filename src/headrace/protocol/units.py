@@ -1,9 +1,18 @@
 """kio's entities speak of durations and instants as objects: the few conversions that handlers share."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 NO_THROTTLE = timedelta(0)
 
 
 def to_ms(duration: timedelta) -> int:
     return duration // timedelta(milliseconds=1)
+
+
+def from_ms(ms: int) -> timedelta:
+    return timedelta(milliseconds=ms)
+
+
+def wall_time(ms: int) -> datetime:
+    """Milliseconds since the epoch, which may be -1 for none, as an instant."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)

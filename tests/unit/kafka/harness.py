@@ -27,6 +27,8 @@ from headrace.protocol.codec import RequestHeader, read_request, write_response
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
+from headrace.transactions.markers import MarkerWriter
+from headrace.transactions.service import TransactionService
 
 CLIENT_SEES = Endpoint("192.168.1.5", 9092)
 _T = TypeVar("_T")
@@ -111,6 +113,15 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
         not_used: Any = None
         partitions = PartitionTable()
         groups = GroupService(own, metadata=metadata, partitions=partitions, clock=clock, workers=workers)
+        transactions = TransactionService(
+            own,
+            metadata=metadata,
+            partitions=partitions,
+            producer_ids=producer_ids,
+            markers=MarkerWriter(partitions, lambda *_: None),
+            clock=clock,
+            workers=workers,
+        )
         services = Services(
             clock=clock,
             metadata=metadata,
@@ -120,7 +131,8 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             expiries=not_used,
             workers=workers,
             groups=groups,
-            coordinators={0: groups.coordinator},
+            transactions=transactions,
+            coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:
             yield Harness(runner, services, store)

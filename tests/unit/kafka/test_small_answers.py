@@ -37,18 +37,18 @@ def test_this_broker_coordinates_groups(harness: Harness, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_nobody_coordinates_transactions_yet(harness: Harness, version: int) -> None:
+def test_this_broker_coordinates_transactions(harness: Harness, version: int) -> None:
     answer = find(harness, version, 1, "t1")
     result = answer.coordinators[0] if version >= 4 else answer
-    assert result.error_code is ErrorCode.coordinator_not_available
-    assert (result.node_id, result.host, result.port) == (-1, "", -1)
-    assert result.error_message == "this broker does not coordinate transactions yet"
+    assert result.error_code is ErrorCode.none
+    assert (result.node_id, result.host, result.port) == (0, CLIENT_SEES.host, CLIENT_SEES.port)
+    assert len(harness.metadata.image.topics[TopicName("__transaction_state")].partitions) == 50
 
 
 @pytest.mark.parametrize(
     ("version", "key_type", "error"),
     [
-        (1, 1, ErrorCode.coordinator_not_available),
+        (1, 1, ErrorCode.none),
         (1, 2, ErrorCode.invalid_request),
         (5, 2, ErrorCode.invalid_request),
         (6, 2, ErrorCode.coordinator_not_available),

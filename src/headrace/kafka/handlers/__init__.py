@@ -1,6 +1,8 @@
 """One module per API. Importing this package registers all of them, and ApiVersions tells what is registered."""
 
 from headrace.kafka.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -12,7 +14,10 @@ from headrace.kafka.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -22,6 +27,7 @@ from headrace.kafka.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -29,9 +35,13 @@ from headrace.kafka.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 __all__ = [
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "alter_configs",
     "api_versions",
     "create_partitions",
@@ -43,7 +53,10 @@ __all__ = [
     "describe_configs",
     "describe_groups",
     "describe_log_dirs",
+    "describe_producers",
     "describe_topic_partitions",
+    "describe_transactions",
+    "end_txn",
     "fetch",
     "find_coordinator",
     "heartbeat",
@@ -53,6 +66,7 @@ __all__ = [
     "leave_group",
     "list_groups",
     "list_offsets",
+    "list_transactions",
     "metadata",
     "offset_commit",
     "offset_delete",
@@ -60,4 +74,6 @@ __all__ = [
     "offset_for_leader_epoch",
     "produce",
     "sync_group",
+    "txn_offset_commit",
+    "write_txn_markers",
 ]

@@ -4,6 +4,8 @@
   so that the client can ask again; the connection stays open.
 - From v3 on the client names its software; a name or version outside `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`
   is INVALID_REQUEST.
+- Features: `transaction.version` 2 is finalized, by which clients know that a transaction may be written to without
+  naming its partitions first, and that each has an epoch of its own (KIP-890).
 - The response header is v0 in every version (see `protocol/codec.py`).
 """
 
@@ -19,6 +21,8 @@ from headrace.protocol.units import NO_THROTTLE
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_MAX_LENGTH = 128
+_FEATURES_FROM = 3
+_FEATURES = {"transaction.version": 2}
 _UNSUPPORTED = Struct(">ihihhh")
 
 
@@ -39,7 +43,19 @@ def api_versions(ctx: Context, request: Any) -> Answer:
         error_code=error,
         api_keys=keys if error is ErrorCode.none else (),
         throttle_time=NO_THROTTLE,
+        supported_features=tuple(
+            make(schema.SupportedFeatureKey, name=name, min_version=0, max_version=level)
+            for name, level in _FEATURES.items()
+        )
+        if ctx.version >= _FEATURES_FROM
+        else (),
         finalized_features_epoch=0,
+        finalized_features=tuple(
+            make(schema.FinalizedFeatureKey, name=name, min_version_level=level, max_version_level=level)
+            for name, level in _FEATURES.items()
+        )
+        if ctx.version >= _FEATURES_FROM
+        else (),
     )
 
 

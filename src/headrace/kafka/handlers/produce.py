@@ -8,6 +8,9 @@
 - Internal topics take nothing from clients: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
+- A transactional batch needs an open transaction of its producer that has the partition, for which the coordinator is
+  asked. Before v12 it must have been told by AddPartitionsToTxn, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11);
+  from v12 on (transaction version 2) the partition is added first.
 - Difference to Kafka: a request that times out waiting may still have been written, as there; nothing else.
 """
 
@@ -16,9 +19,11 @@ from functools import partial
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, handles
+from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.transactional import code_for_writing
 from headrace.model.errors import (
+    CoordinatorError,
     HeadraceError,
     InvalidRecord,
     InvalidRequiredAcks,
@@ -26,19 +31,24 @@ from headrace.model.errors import (
     InvalidTransaction,
     NotEnoughReplicas,
     ProtocolError,
+    TransactionError,
 )
 from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
 from headrace.protocol.produce_request import ProduceRequest, read_produce_request
-from headrace.records.batch import Buffer, check_batch, read_header
+from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, check_batch, read_header
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.storage.log import AppendResult
+from headrace.transactions.machine import Producer
+from headrace.transactions.records import Place
 
 KEY = 0
 ACKS_ALL = -1
+_ABORTABLE_FROM = 11
+_ADDS_PARTITIONS_FROM = 12
 
 Topics = list[tuple[TopicKey, list[ProducedPartition]]]
 
@@ -54,12 +64,50 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
 
 
 @handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
-def produce(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
+def produce(ctx: Context, request: ProduceRequest) -> Result:
+    if request.transactional_id is not None and ctx.header.api_version >= _ADDS_PARTITIONS_FROM:
+        missing = _missing(ctx, request)
+        if missing:
+            return _produce_when_added(ctx, request, missing)
+    return _produce(ctx, request)
+
+
+def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Place]]:
+    """Partitions that have not heard of the transactions that are to be written to them."""
+    missing: dict[Producer, list[Place]] = {}
+    for topic, partitions in request.topics:
+        for index, records in partitions:
+            if records is None or len(records) < HEADER_SIZE:
+                continue
+            header = read_header(records)
+            try:
+                partition = _partition(ctx, topic, index)
+            except HeadraceError:
+                continue
+            producer = Producer(header.producer_id, header.producer_epoch)
+            if header.is_transactional and not partition.log.producers.is_open(*producer):
+                missing.setdefault(producer, []).append((partition.topic, partition.index))
+    return missing
+
+
+async def _produce_when_added(
+    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Place]]
+) -> Answer | Deferred[Answer]:
+    assert request.transactional_id is not None
+    problem: HeadraceError | None = None
+    try:
+        for producer, places in missing.items():
+            await ctx.services.transactions.add(request.transactional_id, producer, places)
+    except HeadraceError as error:
+        problem = error
+    return _produce(ctx, request, problem)
+
+
+def _produce(ctx: Context, request: ProduceRequest, problem: HeadraceError | None = None) -> Answer | Deferred[Answer]:
     acks = request.acks
     waiting = _Waiting(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
-    problem = _problem_with_request(request)
-    table = ctx.services.partitions
+    problem = problem or _problem_with_request(request)
     now_ms = ctx.services.clock.wall_ms()
     for topic, partitions in request.topics:
         produced: list[ProducedPartition] = []
@@ -68,8 +116,21 @@ def produce(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
             try:
                 if problem is not None:
                     raise problem
-                partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
-                result = _append(partition, records, acks, ctx.header.api_version, now_ms)
+                partition = _partition(ctx, topic, index)
+                result = _append(ctx, request, partition, records, now_ms)
+            except TransactionError as error:
+                version = ctx.header.api_version
+                code = code_for_writing(
+                    error,
+                    knows_abortable=version >= _ABORTABLE_FROM,
+                    knows_concurrent=version >= _ADDS_PARTITIONS_FROM,
+                )
+                produced.append(ProducedPartition(index, code.value, error_message=error_message(error)))
+                continue
+            except CoordinatorError as error:
+                code = ErrorCode.not_enough_replicas
+                produced.append(ProducedPartition(index, code.value, error_message=error_message(error)))
+                continue
             except HeadraceError as error:
                 produced.append(_failed(index, error))
                 continue
@@ -89,28 +150,49 @@ def produce(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
 def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:
     if request.acks not in (-1, 0, 1):
         return InvalidRequiredAcks(f"acks={request.acks} is not one of -1, 0 and 1")
-    if request.transactional_id is not None:
-        return InvalidTransaction("this broker has no transaction coordinator")
     return None
 
 
-def _append(partition: Partition, records: Buffer | None, acks: int, version: int, now_ms: int) -> AppendResult:
+def _partition(ctx: Context, topic: TopicKey, index: int) -> Partition:
+    table = ctx.services.partitions
+    return table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+
+
+def _append(
+    ctx: Context, request: ProduceRequest, partition: Partition, records: Buffer | None, now_ms: int
+) -> AppendResult:
     if partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicName(f"only the broker itself writes to {partition.topic}")
     if not records:
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)
     if header.is_transactional:
-        raise InvalidTransaction("a transactional batch was sent outside a transaction")
-    if acks == ACKS_ALL and partition.in_sync_count < partition.settings.min_insync_replicas:
+        _check_transaction(ctx, request, partition, header)
+    if request.acks == ACKS_ALL and partition.in_sync_count < partition.settings.min_insync_replicas:
         raise NotEnoughReplicas(
             f"{partition.topic}-{partition.index} has {partition.in_sync_count} replicas in sync, "
             f"min.insync.replicas is {partition.settings.min_insync_replicas}"
         )
-    batch = validate_for_topic(records, header, partition.settings, now_ms, request_version=version)
+    batch = validate_for_topic(records, header, partition.settings, now_ms, request_version=ctx.header.api_version)
     if batch is not records:
         header = read_header(batch)
     return partition.append(batch, header)
+
+
+def _check_transaction(ctx: Context, request: ProduceRequest, partition: Partition, header: BatchHeader) -> None:
+    """Refuse a batch whose transaction is not open, or does not have this partition.
+
+    The coordinator knows best: a partition may not have the marker yet of a transaction that is decided. Its word is
+    taken only while the coordinator cannot be asked.
+    """
+    producer = Producer(header.producer_id, header.producer_epoch)
+    if request.transactional_id is None:
+        raise InvalidTransaction("a transactional batch was sent outside a transaction")
+    try:
+        ctx.services.transactions.verify(request.transactional_id, producer, (partition.topic, partition.index))
+    except CoordinatorError:
+        if not partition.log.producers.is_open(*producer):
+            raise
 
 
 def _failed(index: int, error: BaseException) -> ProducedPartition:

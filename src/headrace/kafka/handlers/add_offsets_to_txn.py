@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn (25), versions 0-4: a transaction is about to commit offsets of a group.
+
+The group's partition of `__consumer_offsets` becomes part of the transaction: offsets that TxnOffsetCommit writes there
+count when it is committed. Errors as for AddPartitionsToTxn.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.transactional import code_for, producer_of
+from headrace.model.errors import HeadraceError, InvalidGroupId
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 25
+
+
+@handles(KEY, 0, 4)
+async def add_offsets_to_txn(ctx: Context, request: Any) -> Answer:
+    error = ErrorCode.none
+    try:
+        producer = producer_of(request)
+        if not request.group_id:
+            raise InvalidGroupId("a transaction commits offsets of a group with a name")
+        groups = ctx.services.groups.coordinator
+        await groups.ensure_topic()
+        place = (groups.topic, groups.index_for(request.group_id))
+        await ctx.services.transactions.add(request.transactional_id, producer, [place])
+    except HeadraceError as failure:
+        error = code_for(failure, knows_fenced=ctx.version >= 2)
+    return make(ctx.schema.AddOffsetsToTxnResponse, throttle_time=NO_THROTTLE, error_code=error)

@@ -1,0 +1,107 @@
+"""AddPartitionsToTxn (24), versions 0-5: which partitions a transaction is about to write to.
+
+- All or none: if one partition does not exist, the others are told OPERATION_NOT_ATTEMPTED and nothing is added.
+- v4 and later ask for many transactions at once, and may ask only whether partitions are part of one (verify only),
+  as a broker does before it writes: those that are not get TRANSACTION_ABORTABLE.
+- Answered when it is committed: a marker will be written to each of these partitions, whatever happens.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.transactional import code_for, producer_of
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.transactions.records import Place
+
+KEY = 24
+_BATCHED_FROM = 4
+
+
+@handles(KEY, 0, 5)
+async def add_partitions_to_txn(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    if ctx.version >= _BATCHED_FROM:
+        results = []
+        for transaction in request.transactions:
+            codes = await _add(ctx, transaction, transaction.topics, verify_only=transaction.verify_only)
+            results.append(
+                make(
+                    schema.AddPartitionsToTxnResult,
+                    transactional_id=transaction.transactional_id,
+                    topic_results=_topics(schema, transaction.topics, codes),
+                )
+            )
+        return make(
+            schema.AddPartitionsToTxnResponse,
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.none,
+            results_by_transaction=tuple(results),
+        )
+    asked = _Single(request)
+    codes = await _add(ctx, asked, asked.topics, verify_only=False)
+    return make(
+        schema.AddPartitionsToTxnResponse,
+        throttle_time=NO_THROTTLE,
+        results_by_topic_v3_and_below=_topics(schema, asked.topics, codes),
+    )
+
+
+class _Single:
+    """A request of an early version under the names of a transaction in a later one."""
+
+    def __init__(self, request: Any) -> None:
+        self.transactional_id = request.v3_and_below_transactional_id
+        self.producer_id = request.v3_and_below_producer_id
+        self.producer_epoch = request.v3_and_below_producer_epoch
+        self.topics = request.v3_and_below_topics
+
+
+async def _add(ctx: Context, asked: Any, topics: Any, *, verify_only: bool) -> Mapping[Place, ErrorCode]:
+    """What to tell of each partition."""
+    knows_fenced = ctx.version >= 2
+    places: list[Place] = [(topic.name, index) for topic in topics for index in topic.partitions]
+    transactions, image = ctx.services.transactions, ctx.services.metadata.image
+    unknown = {place for place in places if not image.has_partition(*place)}
+    try:
+        producer = producer_of(asked)
+        if verify_only:
+            codes = {}
+            for place in places:
+                try:
+                    transactions.verify(asked.transactional_id, producer, place)
+                    codes[place] = ErrorCode.none
+                except HeadraceError as error:
+                    codes[place] = code_for(error)
+            return codes
+        if unknown:
+            return {
+                place: ErrorCode.unknown_topic_or_partition if place in unknown else ErrorCode.operation_not_attempted
+                for place in places
+            }
+        await transactions.add(asked.transactional_id, producer, places)
+    except HeadraceError as error:
+        return dict.fromkeys(places, code_for(error, knows_fenced=knows_fenced))
+    return dict.fromkeys(places, ErrorCode.none)
+
+
+def _topics(schema: Any, topics: Any, codes: Mapping[Place, ErrorCode]) -> tuple[Any, ...]:
+    return tuple(
+        make(
+            schema.AddPartitionsToTxnTopicResult,
+            name=topic.name,
+            results_by_partition=tuple(
+                make(
+                    schema.AddPartitionsToTxnPartitionResult,
+                    partition_index=index,
+                    partition_error_code=codes[topic.name, index],
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

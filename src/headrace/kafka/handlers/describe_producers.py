@@ -1,0 +1,59 @@
+"""DescribeProducers (61), version 0: the producers that a partition knows, and what they have open."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 61
+
+
+@handles(KEY, 0, 0)
+def describe_producers(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    return make(
+        schema.DescribeProducersResponse,
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            make(
+                schema.TopicResponse,
+                name=topic.name,
+                partitions=tuple(_partition(ctx, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _partition(ctx: Context, topic: str, index: int) -> Any:
+    schema = ctx.schema
+    producers: tuple[Any, ...] = ()
+    error, message = ErrorCode.none, None
+    try:
+        known = ctx.services.partitions.get(topic, index).log.producers
+        producers = tuple(
+            make(
+                schema.ProducerState,
+                producer_id=producer_id,
+                producer_epoch=entry.epoch,
+                last_sequence=entry.batches[-1].last_sequence if entry.batches else -1,
+                last_timestamp=entry.timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.first_offset,
+            )
+            for producer_id, entry in known.items()
+        )
+    except HeadraceError as failure:
+        error, message = error_code(failure), error_message(failure)
+    return make(
+        schema.PartitionResponse,
+        partition_index=index,
+        error_code=error,
+        error_message=message,
+        active_producers=producers,
+    )

@@ -1,0 +1,52 @@
+"""DescribeTransactions (65), version 0: what the coordinator knows of transactional ids."""
+
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError, ProtocolError, TransactionalIdNotFound
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE, from_ms, wall_time
+from headrace.transactions.records import Transaction
+from headrace.transactions.states import State
+
+KEY = 65
+_NOTHING = Transaction(0, 0, State.EMPTY, 0, 0, started_ms=0)
+
+
+@handles(KEY, 0, 0)
+async def describe_transactions(ctx: Context, request: Any) -> Answer:
+    states = [await _describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+    return make(ctx.schema.DescribeTransactionsResponse, throttle_time=NO_THROTTLE, transaction_states=tuple(states))
+
+
+async def _describe(ctx: Context, transactional_id: str) -> Any:
+    schema = ctx.schema
+    error, found = ErrorCode.none, None
+    try:
+        if not transactional_id:
+            raise ProtocolError("a transactional id may not be empty")
+        found = await ctx.services.transactions.find(transactional_id)
+        if found is None:
+            raise TransactionalIdNotFound(f"nobody has the transactional id {transactional_id}")
+    except HeadraceError as failure:
+        error = error_code(failure)
+    transaction = found or _NOTHING
+    return make(
+        schema.TransactionState,
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="" if found is None else transaction.state.value,
+        transaction_timeout=from_ms(transaction.timeout_ms),
+        transaction_start_time=wall_time(transaction.started_ms),
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=tuple(
+            make(schema.TopicData, topic=topic, partitions=tuple(index for _, index in places))
+            for topic, places in groupby(sorted(transaction.partitions), key=itemgetter(0))
+        ),
+    )

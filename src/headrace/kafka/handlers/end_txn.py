@@ -1,0 +1,44 @@
+"""EndTxn (26), versions 0-5: commit or abort a transaction.
+
+- Decided once its record is committed; the answer comes when the markers are written too, so that whoever reads
+  read_committed after it sees the transaction (unless a partition takes more than a few seconds: then before).
+- v5 (transaction version 2, KIP-890) gives the producer the epoch of its next transaction, or a new id when epochs have
+  run out; asked again with the old epoch it gives the same answer. It may abort where nothing was written.
+- A retry of what was decided is fine, the opposite is INVALID_TXN_STATE. A producer that is not the current one is
+  PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before v2).
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.transactional import code_for, producer_of
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.transactions.machine import NOBODY
+
+KEY = 26
+_BUMPS_EPOCH_FROM = 5
+
+
+@handles(KEY, 0, 5)
+async def end_txn(ctx: Context, request: Any) -> Answer:
+    error, next_producer = ErrorCode.none, NOBODY
+    try:
+        next_producer = await ctx.services.transactions.end(
+            request.transactional_id,
+            producer_of(request),
+            committed=request.committed,
+            bumps_epoch=ctx.version >= _BUMPS_EPOCH_FROM,
+        )
+    except HeadraceError as failure:
+        error = code_for(failure, knows_fenced=ctx.version >= 2, knows_abortable=ctx.version >= 4)
+    return make(
+        ctx.schema.EndTxnResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        producer_id=next_producer.producer_id,
+        producer_epoch=next_producer.epoch,
+    )

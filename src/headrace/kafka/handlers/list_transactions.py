@@ -1,0 +1,63 @@
+"""ListTransactions (66), versions 0-2: the transactional ids that this broker coordinates.
+
+Filtered by state, by producer id, from v1 on by how long a transaction is open, and from v2 on by a regular expression
+for the id, in RE2's syntax. A name that is no state is told back. While a shard is loading:
+COORDINATOR_LOAD_IN_PROGRESS, rather than a part of the list.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.patterns import topic_pattern
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.transactions.states import State
+
+KEY = 66
+_STATES = frozenset(state.value for state in State)
+
+
+@handles(KEY, 0, 2)
+def list_transactions(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    states, producers = set(request.state_filters), set(request.producer_id_filters)
+    duration_ms = getattr(request, "duration_filter", -1)
+    pattern = getattr(request, "transactional_id_pattern", None)
+    now_ms = ctx.services.clock.wall_ms()
+    error = ErrorCode.none
+    found = []
+    try:
+        is_wanted = topic_pattern(pattern).matches if pattern else _is_any
+        for transactional_id, transaction in ctx.services.transactions.all():
+            if (
+                (states and transaction.state not in states)
+                or (producers and transaction.producer_id not in producers)
+                or not is_wanted(transactional_id)
+                or (duration_ms >= 0 and not 0 <= transaction.started_ms <= now_ms - duration_ms)
+            ):
+                continue
+            found.append(
+                make(
+                    schema.TransactionState,
+                    transactional_id=transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.value,
+                )
+            )
+    except HeadraceError as failure:
+        error, found = error_code(failure), []
+    return make(
+        schema.ListTransactionsResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        unknown_state_filters=tuple(sorted(states - _STATES)),
+        transaction_states=tuple(found),
+    )
+
+
+def _is_any(_: str) -> bool:
+    return True

@@ -1,0 +1,99 @@
+"""TxnOffsetCommit (28), versions 0-5: offsets of a group that count if a transaction is committed.
+
+- Before v5 the group must have been added with AddOffsetsToTxn; from v5 on (transaction version 2) this adds it.
+- From v3 on the client names the member and generation for which it commits, and is refused as for OffsetCommit.
+- Refused by the transaction's state: INVALID_TXN_STATE, TRANSACTION_ABORTABLE from v4 on; a producer that is not the
+  current one is INVALID_PRODUCER_EPOCH. Partitions that do not exist are refused one by one.
+"""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.machine import Commit, Committer, Refused
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.kafka.transactional import code_for_writing, producer_of
+from headrace.model.errors import HeadraceError, TransactionError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 28
+_ADDS_FROM = 5
+
+
+@handles(KEY, 0, 5)
+async def txn_offset_commit(ctx: Context, request: Any) -> Answer:
+    refused: Refused = {}
+    problem = ErrorCode.none
+    try:
+        refused = await _commit(ctx, request)
+    except TransactionError as error:
+        problem = code_for_writing(error, knows_abortable=ctx.version >= 4, knows_concurrent=True)
+    except HeadraceError as error:
+        problem = error_code(error)
+    image = ctx.services.metadata.image
+
+    def outcome(topic: str, index: int) -> ErrorCode:
+        if problem is not ErrorCode.none:
+            return problem
+        if not image.has_partition(topic, index):
+            return ErrorCode.unknown_topic_or_partition
+        error = refused.get((topic, index))
+        return ErrorCode.none if error is None else error_code(error)
+
+    schema = ctx.schema
+    return make(
+        schema.TxnOffsetCommitResponse,
+        throttle_time=NO_THROTTLE,
+        topics=tuple(
+            make(
+                schema.TxnOffsetCommitResponseTopic,
+                name=topic.name,
+                partitions=tuple(
+                    make(
+                        schema.TxnOffsetCommitResponsePartition,
+                        partition_index=one.partition_index,
+                        error_code=outcome(topic.name, one.partition_index),
+                    )
+                    for one in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+async def _commit(ctx: Context, request: Any) -> Refused:
+    producer = producer_of(request)
+    groups, transactions = ctx.services.groups, ctx.services.transactions
+    await groups.coordinator.ensure_topic()
+    place = (groups.coordinator.topic, groups.coordinator.index_for(request.group_id))
+    if ctx.version >= _ADDS_FROM:
+        await transactions.add(request.transactional_id, producer, [place])
+    else:
+        transactions.verify(request.transactional_id, producer, place)
+    image = ctx.services.metadata.image
+    commits = [
+        Commit(
+            topic.name,
+            one.partition_index,
+            one.committed_offset,
+            getattr(one, "committed_leader_epoch", -1),
+            one.committed_metadata or "",
+        )
+        for topic in request.topics
+        for one in topic.partitions
+        if image.has_partition(topic.name, one.partition_index)
+    ]
+    by = Committer(
+        getattr(request, "member_id", ""),
+        getattr(request, "group_instance_id", None),
+        getattr(request, "generation_id", -1),
+    )
+    done: asyncio.Future[Result[Refused]] = asyncio.get_running_loop().create_future()
+    written = groups.commit_in_transaction(request.group_id, by, commits, producer.producer_id, producer.epoch)
+    written.then(lambda result: None if done.done() else done.set_result(result))
+    return (await done).get()

@@ -1,0 +1,82 @@
+"""WriteTxnMarkers (27), versions 1-2: end transactions on partitions of this broker.
+
+What a coordinator asks of the brokers that lead the partitions of a transaction, and what an administrator uses to
+abort one that hangs without a coordinator. Answered when the markers are committed. The transaction version of v2 is
+not looked at: a marker of an older epoch is INVALID_PRODUCER_EPOCH in either.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.records.markers import Marker
+from headrace.runtime.deferred import Deferred
+from headrace.transactions.machine import Producer
+
+KEY = 27
+_Place = tuple[int, str, int]
+"""Position of the marker in the request, topic, partition."""
+
+
+@handles(KEY, 1, 2)
+def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
+    answer: Deferred[Answer] = Deferred()
+    codes: dict[_Place, ErrorCode] = {}
+    places = [
+        (at, topic.name, index)
+        for at, marker in enumerate(request.markers)
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+
+    def written(place: _Place, error: HeadraceError | None) -> None:
+        codes[place] = ErrorCode.none if error is None else error_code(error)
+        if len(codes) == len(set(places)):
+            answer.resolve(_answer(ctx, request, codes))
+
+    for at, topic, index in dict.fromkeys(places):
+        asked = request.markers[at]
+        done = ctx.services.transactions.markers.write(
+            (topic, index),
+            Producer(asked.producer_id, asked.producer_epoch),
+            Marker(asked.transaction_result, asked.coordinator_epoch),
+        )
+        done.then(partial(written, (at, topic, index)))
+    if not places:
+        answer.resolve(_answer(ctx, request, codes))
+    return answer
+
+
+def _answer(ctx: Context, request: Any, codes: Mapping[_Place, ErrorCode]) -> Answer:
+    schema = ctx.schema
+    return make(
+        schema.WriteTxnMarkersResponse,
+        markers=tuple(
+            make(
+                schema.WritableTxnMarkerResult,
+                producer_id=marker.producer_id,
+                topics=tuple(
+                    make(
+                        schema.WritableTxnMarkerTopicResult,
+                        name=topic.name,
+                        partitions=tuple(
+                            make(
+                                schema.WritableTxnMarkerPartitionResult,
+                                partition_index=index,
+                                error_code=codes[at, topic.name, index],
+                            )
+                            for index in topic.partition_indexes
+                        ),
+                    )
+                    for topic in marker.topics
+                ),
+            )
+            for at, marker in enumerate(request.markers)
+        ),
+    )

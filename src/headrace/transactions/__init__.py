@@ -1,0 +1,1 @@
+"""The transaction coordinator: a pure machine, its records, and what writes markers."""

@@ -1,0 +1,322 @@
+"""The decisions of a transaction coordinator. Pure: an operation gives records and an answer, `replay` changes state.
+
+What it promises:
+- a transaction's end is decided once, by one record (PrepareCommit or PrepareAbort); from there it can only complete;
+- whoever has an older epoch, or a producer id that is not the current one, changes nothing;
+- the retry of a request whose answer was lost gets the same answer: InitProducerId with the epoch before (KIP-360),
+  EndTxn with the epoch before (KIP-890).
+
+Follows Kafka 4.1. Two rules are stricter: a producer that names a stale epoch in InitProducerId is fenced even while a
+newer instance has a transaction open, where Kafka would abort that one; and a decided transaction is waited for by the
+service where Kafka sends the client away with CONCURRENT_TRANSACTIONS.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from headrace.coordinator.machine import Entry, Outcome
+from headrace.model.errors import (
+    ConcurrentTransactions,
+    InvalidProducerMapping,
+    InvalidTransaction,
+    InvalidTransactionTimeout,
+    SupersededProducer,
+    TransactionAbortable,
+)
+from headrace.transactions.records import Place, Transaction, entry_of, read_entry
+from headrace.transactions.states import COMPLETES, DECIDED, IDLE, State, check_step
+
+A = TypeVar("A")
+
+LAST_EPOCH = 2**15 - 1
+"""Used by markers alone: a producer gets at most the one before."""
+
+
+class Producer(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Producer(-1, -1)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether a producer with this epoch can only go on with another producer id."""
+    return epoch >= LAST_EPOCH - 1
+
+
+class TransactionMachine:
+    """The transactional ids of one shard."""
+
+    def __init__(self, max_timeout_ms: int) -> None:
+        self._max_timeout_ms = max_timeout_ms
+        self.transactions: dict[str, Transaction] = {}
+
+    # -- replaying
+
+    def replay(self, entry: Entry, producer_id: int) -> None:
+        transactional_id, transaction = read_entry(entry)
+        if transaction is None:
+            self.transactions.pop(transactional_id, None)
+        else:
+            self.transactions[transactional_id] = transaction
+
+    def replay_end(self, producer_id: int, *, committed: bool) -> None:
+        """Nothing of this topic is written in transactions."""
+
+    def loaded(self, now_ms: float) -> None:
+        """Deadlines follow from what is stored."""
+
+    # -- producers
+
+    def init(
+        self, transactional_id: str, timeout_ms: int, claimed: Producer, fresh_producer_id: int, now_ms: int
+    ) -> Outcome[Producer | None]:
+        """A new instance of a producer. None for an answer: its predecessor's transaction is aborted first; ask again.
+
+        `claimed` is who the client says it is, if it says so. `fresh_producer_id` is one that nobody has, for use if
+        one is needed.
+        """
+        if not 0 < timeout_ms <= self._max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction timeout of {timeout_ms} ms is not between 1 and transaction.max.timeout.ms="
+                f"{self._max_timeout_ms}"
+            )
+        old = self.transactions.get(transactional_id)
+        if old is None:
+            new = Transaction(fresh_producer_id, 0, State.EMPTY, timeout_ms, now_ms)
+            return self._write(transactional_id, new, Producer(fresh_producer_id, 0))
+        self._check_claim(transactional_id, old, claimed)
+        if old.state in DECIDED:
+            raise _being_completed(transactional_id)
+        if old.state is State.ONGOING:
+            # Whoever has the transaction itself gets the new epoch by asking again; a predecessor's is of no use.
+            return self._write(transactional_id, self._fenced(old, now_ms, last_epoch=claimed.epoch), None)
+        if claimed is not NOBODY and claimed != (old.producer_id, old.producer_epoch):
+            # A retry: the answer to the first try was lost.
+            return Outcome((), Producer(old.producer_id, old.producer_epoch))
+        if is_exhausted(old.producer_epoch):
+            return self._write(
+                transactional_id,
+                Transaction(
+                    fresh_producer_id,
+                    0,
+                    State.EMPTY,
+                    timeout_ms,
+                    now_ms,
+                    last_epoch=old.producer_epoch,
+                    previous_producer_id=old.producer_id,
+                ),
+                Producer(fresh_producer_id, 0),
+            )
+        epoch = old.producer_epoch + 1
+        new = Transaction(
+            old.producer_id,
+            epoch,
+            State.EMPTY,
+            timeout_ms,
+            now_ms,
+            last_epoch=-1 if claimed is NOBODY else old.producer_epoch,
+        )
+        return self._write(transactional_id, new, Producer(old.producer_id, epoch))
+
+    def _check_claim(self, transactional_id: str, old: Transaction, claimed: Producer) -> None:
+        """Whether somebody who names a producer id and epoch is the current one, or was it until its last request."""
+        if claimed is NOBODY or claimed == (old.producer_id, old.producer_epoch):
+            return
+        if old.state is State.ONGOING or claimed != _predecessor(old):
+            raise _superseded(transactional_id, claimed)
+
+    # -- partitions
+
+    def add(self, transactional_id: str, producer: Producer, places: Iterable[Place], now_ms: int) -> Outcome[None]:
+        """Partitions (and groups' partitions of offsets) that the transaction is about to write to."""
+        old = self._current(transactional_id, producer)
+        if old.state in DECIDED:
+            raise _being_completed(transactional_id)
+        is_open = old.state is State.ONGOING
+        partitions = old.partitions.union(places)
+        if is_open and partitions == old.partitions:
+            return Outcome((), None)
+        new = msgspec.structs.replace(
+            old,
+            state=State.ONGOING,
+            partitions=partitions,
+            updated_ms=now_ms,
+            started_ms=old.started_ms if is_open else now_ms,
+            # A retry of what came before the transaction is not a retry any more.
+            last_epoch=-1,
+            previous_producer_id=-1,
+        )
+        return self._write(transactional_id, new, None)
+
+    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None:
+        """Raise unless this producer's transaction is open and has this partition."""
+        old = self._current(transactional_id, producer)
+        if old.state in DECIDED:
+            raise _being_completed(transactional_id)
+        if old.state is not State.ONGOING or place not in old.partitions:
+            raise TransactionAbortable(
+                f"{place[0]}-{place[1]} is not part of an open transaction of {transactional_id}: abort, and begin anew"
+            )
+
+    # -- the end
+
+    def end(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        committed: bool,
+        bumps_epoch: bool,
+        fresh_producer_id: int,
+        now_ms: int,
+    ) -> Outcome[Producer]:
+        """Decide a transaction. The answer is who the producer is from now on.
+
+        `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry names the old one.
+        """
+        old = self._known(transactional_id)
+        target = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        if _is_retry_of_end(old, producer):
+            if target is old.state:
+                raise _being_completed(transactional_id)
+            if COMPLETES[target] is not old.state:
+                raise InvalidTransaction(f"the transaction of {transactional_id} is {old.state} already")
+            return Outcome((), Producer(old.producer_id, old.producer_epoch))
+        old = self._current(transactional_id, producer)
+        if old.state is State.ONGOING:
+            pass
+        elif old.state in DECIDED:
+            if target is old.state:
+                raise _being_completed(transactional_id)
+            raise InvalidTransaction(f"the transaction of {transactional_id} is {old.state} already")
+        elif not bumps_epoch and COMPLETES[target] is old.state:
+            return Outcome((), producer)
+        elif not bumps_epoch or committed:
+            raise InvalidTransaction(f"{transactional_id} has no transaction open: it is {old.state}")
+        if not bumps_epoch:
+            new = msgspec.structs.replace(old, state=target, updated_ms=now_ms, bumps_epoch=False)
+            return self._write(transactional_id, new, producer)
+        exhausted = is_exhausted(old.producer_epoch)
+        new = msgspec.structs.replace(
+            old,
+            state=target,
+            updated_ms=now_ms,
+            producer_epoch=old.producer_epoch + 1,
+            last_epoch=old.producer_epoch,
+            previous_producer_id=-1,
+            next_producer_id=fresh_producer_id if exhausted else -1,
+            bumps_epoch=True,
+        )
+        return self._write(
+            transactional_id,
+            new,
+            Producer(fresh_producer_id, 0) if exhausted else Producer(new.producer_id, new.producer_epoch),
+        )
+
+    def abort_overdue(self, transactional_id: str, now_ms: int) -> Outcome[bool]:
+        """Abort a transaction that is open for longer than its timeout, and fence its producer; says whether."""
+        old = self.transactions.get(transactional_id)
+        if old is None or old.state is not State.ONGOING or now_ms < old.started_ms + old.timeout_ms:
+            return Outcome((), False)
+        return self._write(transactional_id, self._fenced(old, now_ms), True)
+
+    def complete(self, transactional_id: str, now_ms: int) -> Outcome[None]:
+        """Every marker of a decided transaction is committed."""
+        old = self.transactions[transactional_id]
+        rotates = old.next_producer_id >= 0
+        new = msgspec.structs.replace(
+            old,
+            state=COMPLETES[old.state],
+            updated_ms=now_ms,
+            started_ms=-1,
+            partitions=frozenset(),
+            producer_id=old.next_producer_id if rotates else old.producer_id,
+            producer_epoch=0 if rotates else old.producer_epoch,
+            previous_producer_id=old.producer_id if rotates else -1,
+            next_producer_id=-1,
+        )
+        return self._write(transactional_id, new, None)
+
+    # -- forgetting
+
+    def expired(self, before_ms: int) -> Iterator[str]:
+        """Transactional ids that nobody has used since `before_ms`."""
+        for transactional_id, transaction in self.transactions.items():
+            if transaction.state in IDLE and transaction.updated_ms < before_ms:
+                yield transactional_id
+
+    def forget(self, transactional_id: str, before_ms: int) -> Outcome[None]:
+        old = self.transactions.get(transactional_id)
+        if old is None or old.state not in IDLE or old.updated_ms >= before_ms:
+            return Outcome((), None)
+        check_step(old.state, State.DEAD)
+        return Outcome((entry_of(transactional_id, None),), None)
+
+    # -- helpers
+
+    def _known(self, transactional_id: str) -> Transaction:
+        transaction = self.transactions.get(transactional_id)
+        if transaction is None:
+            raise InvalidProducerMapping(f"no producer has the transactional id {transactional_id}: initialize it")
+        return transaction
+
+    def _current(self, transactional_id: str, producer: Producer) -> Transaction:
+        """What is known of a transactional id, for the producer that has it now and nobody else."""
+        transaction = self._known(transactional_id)
+        if transaction.producer_id != producer.producer_id:
+            raise InvalidProducerMapping(
+                f"the transactional id {transactional_id} belongs to producer {transaction.producer_id}, not to "
+                f"{producer.producer_id}"
+            )
+        if transaction.producer_epoch != producer.epoch:
+            raise _superseded(transactional_id, producer)
+        return transaction
+
+    @staticmethod
+    def _fenced(old: Transaction, now_ms: int, *, last_epoch: int = -1) -> Transaction:
+        """The abort of an open transaction whose producer may not go on: nobody has the epoch of its markers."""
+        return msgspec.structs.replace(
+            old,
+            state=State.PREPARE_ABORT,
+            updated_ms=now_ms,
+            producer_epoch=min(old.producer_epoch + 1, LAST_EPOCH),
+            last_epoch=last_epoch,
+            previous_producer_id=-1,
+            next_producer_id=-1,
+            bumps_epoch=False,
+        )
+
+    def _write(self, transactional_id: str, new: Transaction, answer: A) -> Outcome[A]:
+        old = self.transactions.get(transactional_id)
+        if old is not None:
+            check_step(old.state, new.state)
+        return Outcome((entry_of(transactional_id, new),), answer)
+
+
+def _predecessor(transaction: Transaction) -> Producer | None:
+    """Who the producer was before its last request gave it a new epoch, or for want of epochs a new id."""
+    if transaction.last_epoch < 0:
+        return None
+    rotated = transaction.previous_producer_id >= 0
+    return Producer(transaction.previous_producer_id if rotated else transaction.producer_id, transaction.last_epoch)
+
+
+def _is_retry_of_end(transaction: Transaction, producer: Producer) -> bool:
+    """Whether a producer asks for the end of a transaction that was ended with a new epoch before (KIP-890)."""
+    has_ended = transaction.bumps_epoch and transaction.state not in (State.ONGOING, State.EMPTY)
+    return has_ended and producer == _predecessor(transaction)
+
+
+def _superseded(transactional_id: str, producer: Producer) -> SupersededProducer:
+    return SupersededProducer(
+        f"producer {producer.producer_id} with epoch {producer.epoch} is not the current one of {transactional_id}: "
+        "a newer instance has taken over, or its transaction took too long"
+    )
+
+
+def _being_completed(transactional_id: str) -> ConcurrentTransactions:
+    return ConcurrentTransactions(f"the last transaction of {transactional_id} is still being completed")

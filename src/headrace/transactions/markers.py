@@ -1,0 +1,42 @@
+"""Writing transaction markers to the partitions of this broker."""
+
+from collections.abc import Callable
+
+from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.records.markers import Marker
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.deferred import Deferred
+from headrace.transactions.machine import Producer
+from headrace.transactions.records import Place
+
+Ended = Callable[[Partition, int, bool], None]
+"""Told of a committed marker: partition, producer id, and whether the transaction was committed."""
+
+
+class MarkerWriter:
+    def __init__(self, partitions: PartitionTable, ended: Ended) -> None:
+        """`ended` is called before anybody else hears that a marker is committed."""
+        self._partitions = partitions
+        self._ended = ended
+
+    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+        """End a producer's transaction on a partition; resolves to None when the marker is committed."""
+        done: Deferred[HeadraceError | None] = Deferred()
+        try:
+            partition = self._partitions.get(*place)
+            result = partition.append_marker(producer.producer_id, producer.epoch, marker)
+        except HeadraceError as error:
+            done.resolve(error)
+            return done
+
+        def settled(error: BaseException | None) -> None:
+            if error is None:
+                self._ended(partition, producer.producer_id, marker.committed)
+                done.resolve(None)
+            else:
+                done.resolve(error if isinstance(error, HeadraceError) else StorageFailed(str(error)))
+
+        if partition.when_committed(result.last_offset + 1, settled):
+            settled(None)
+        return done

@@ -1,0 +1,63 @@
+"""What is stored in `__transaction_state`, and nowhere else: keys and values as msgpack arrays.
+
+    key                  value                 meaning
+    ["txn", id]          ["txn-1", …]          everything known of a transactional id
+
+The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
+A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
+would be to lose somebody's transaction silently.
+"""
+
+import msgspec
+
+from headrace.coordinator.machine import Entry
+from headrace.model.errors import CorruptBatch
+from headrace.transactions.states import State
+
+Place = tuple[str, int]
+"""A partition: topic and index."""
+
+
+class TransactionKey(msgspec.Struct, array_like=True, frozen=True, tag="txn"):
+    transactional_id: str
+
+
+class Transaction(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=False):
+    producer_id: int
+    producer_epoch: int
+    """Of the producer; of the markers while they are being written."""
+    state: State
+    timeout_ms: int
+    updated_ms: int
+    """By the wall clock, as is the next one."""
+    started_ms: int = -1
+    """When the transaction began, -1 outside of one."""
+    partitions: frozenset[Place] = frozenset()
+    """Where markers are to be written."""
+    last_epoch: int = -1
+    """The epoch before this one, for as long as a retry that names it gets the answer of the first try."""
+    previous_producer_id: int = -1
+    """The producer id before its epochs ran out."""
+    next_producer_id: int = -1
+    """The producer id to go on with when the transaction is complete, because epochs have run out."""
+    bumps_epoch: bool = False
+    """Whether the client's last transaction ended with a new epoch (transaction version 2)."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_key = msgspec.msgpack.Decoder(TransactionKey).decode
+_decode_value = msgspec.msgpack.Decoder(Transaction).decode
+
+
+def entry_of(transactional_id: str, transaction: Transaction | None) -> Entry:
+    """The record that says what a transactional id is from now on; None forgets it."""
+    value = None if transaction is None else _encode(transaction)
+    return Entry(_encode(TransactionKey(transactional_id)), value)
+
+
+def read_entry(entry: Entry) -> tuple[str, Transaction | None]:
+    try:
+        key = _decode_key(entry.key)
+        return key.transactional_id, None if entry.value is None else _decode_value(entry.value)
+    except msgspec.MsgspecError as error:
+        raise CorruptBatch(f"a record of __transaction_state cannot be read by this version: {error}") from error

@@ -1,0 +1,258 @@
+"""Transactions through real clients: all or nothing, zombies fenced, offsets with the output, over restarts."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+
+from . import wire
+from .subject import Subject
+
+QUICK: dict[str, Any] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
+
+
+def transactional(broker: Subject, name: str, **settings: Any) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": name,
+            "linger.ms": 1,
+            **QUICK,
+            **settings,
+        }
+    )
+    producer.init_transactions(20)
+    return producer
+
+
+def send(producer: Producer, topic: str, values: Iterable[str], partition: int = 0) -> None:
+    for value in values:
+        producer.produce(topic, value.encode(), partition=partition)
+    producer.flush(20)
+
+
+def read(broker: Subject, topic: str, isolation: str = "read_committed", partitions: int = 1) -> list[str]:
+    """Everything there is for a reader of this isolation, read to the ends."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    found = []
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, at, 0) for at in range(partitions)])
+        left, deadline = partitions, time.monotonic() + 20
+        while left and time.monotonic() < deadline:
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error():
+                left -= 1
+            else:
+                found.append(message.value().decode())
+        assert not left
+    return found
+
+
+def test_committed_is_seen_and_aborted_is_not(broker: Subject, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2)
+    producer = transactional(broker, topic)
+    for number in range(5):
+        producer.begin_transaction()
+        for partition in range(2):
+            send(producer, topic, [f"{number}-{partition}"], partition)
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    assert sorted(read(broker, topic, partitions=2)) == ["0-0", "0-1", "2-0", "2-1", "4-0", "4-1"]
+    assert len(read(broker, topic, "read_uncommitted", 2)) == 11
+    producer.abort_transaction(20)
+
+
+def test_a_newer_instance_fences_the_older_one(broker: Subject, topic: str) -> None:
+    zombie = transactional(broker, topic)
+    zombie.begin_transaction()
+    send(zombie, topic, ["zombie"])
+    successor = transactional(broker, topic)
+    successor.begin_transaction()
+    send(successor, topic, ["successor"])
+    zombie.produce(topic, b"too late", partition=0)
+    with pytest.raises(KafkaException) as refused:
+        zombie.commit_transaction(20)
+    assert refused.value.args[0].fatal()
+    successor.commit_transaction(20)
+    assert read(broker, topic) == ["successor"]
+
+
+def test_offsets_are_committed_with_the_output(broker: Subject, new_topic: Callable[..., str]) -> None:
+    source, target = new_topic(), new_topic()
+    plain = Producer({"bootstrap.servers": broker.bootstrap})
+    send(plain, source, [str(number) for number in range(100)])
+    group = {"bootstrap.servers": broker.bootstrap, "group.id": source, "enable.auto.commit": False}
+    consumer = Consumer({**group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+    producer = transactional(broker, source)
+    with closing(consumer):
+        consumer.subscribe([source])
+        done = round_number = 0
+        while done < 100:
+            messages = consumer.consume(10, 10)
+            assert messages
+            round_number += 1
+            producer.begin_transaction()
+            send(producer, target, [message.value().decode() for message in messages])
+            producer.send_offsets_to_transaction(
+                consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), 20
+            )
+            if round_number == 2:
+                producer.abort_transaction(20)
+                consumer.seek(TopicPartition(source, 0, done))
+                committed = consumer.committed([TopicPartition(source, 0)], 20)
+                assert committed[0].offset == done
+                continue
+            producer.commit_transaction(20)
+            done += len(messages)
+            assert consumer.committed([TopicPartition(source, 0)], 20)[0].offset == done
+    assert read(broker, target) == [str(number) for number in range(100)]
+
+
+def test_a_transaction_that_hangs_is_aborted(broker: Subject, topic: str) -> None:
+    producer = transactional(broker, topic, **{"transaction.timeout.ms": 1000})
+    producer.begin_transaction()
+    send(producer, topic, ["hangs"])
+    plain = Producer({"bootstrap.servers": broker.bootstrap})
+    send(plain, topic, ["plain"])
+    deadline = time.monotonic() + 15
+    while read(broker, topic) != ["plain"]:
+        assert time.monotonic() < deadline
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(20)
+
+
+def test_a_timeout_past_the_limit_is_refused(broker: Subject, topic: str) -> None:
+    with pytest.raises(KafkaException, match="timeout"):
+        transactional(broker, topic, **{"transaction.timeout.ms": 3_600_000})
+
+
+def test_kafka_python(broker: Subject, new_topic: Callable[..., str]) -> None:
+    source, target = new_topic(), new_topic()
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=target)
+    producer.init_transactions()
+    for number in range(4):
+        producer.begin_transaction()
+        producer.send(target, str(number).encode(), partition=0)
+        position = {PythonPartition(source, 0): OffsetAndMetadata(number, "", -1)}
+        producer.send_offsets_to_transaction(position, target)
+        if number % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    producer.close()
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap,
+        group_id=target,
+        isolation_level="read_committed",
+        consumer_timeout_ms=2000,
+        enable_auto_commit=False,
+    )
+    with closing(consumer):
+        consumer.assign([PythonPartition(target, 0)])
+        consumer.seek_to_beginning()
+        assert [message.value for message in consumer] == [b"0", b"2"]
+        assert consumer.committed(PythonPartition(source, 0)) == 2
+
+
+def test_aiokafka(broker: Subject, new_topic: Callable[..., str]) -> None:
+    source, target = new_topic(), new_topic()
+
+    async def run() -> list[bytes]:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=target) as producer:
+            for number in range(4):
+                await producer.begin_transaction()
+                await producer.send_and_wait(target, str(number).encode(), partition=0)
+                await producer.send_offsets_to_transaction({AioPartition(source, 0): number}, target)
+                if number % 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+        consumer = AIOKafkaConsumer(
+            target,
+            bootstrap_servers=broker.bootstrap,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        found = []
+        async with consumer:
+            while len(found) < 2:
+                found.append((await asyncio.wait_for(consumer.getone(), 20)).value)
+        return found
+
+    assert asyncio.run(run()) == [b"0", b"2"]
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_transactions_survive_restarts_of_the_broker(how: str, own_broker: Callable[..., Subject]) -> None:
+    """The broker goes away again and again while transactions are written to three partitions."""
+    broker = own_broker()
+    wire.create_topic(broker.bootstrap, "restarts", 3)
+    finished = threading.Event()
+    committed: list[int] = []
+    unsure: set[int] = set()
+
+    def restart() -> None:
+        while not finished.wait(2):
+            getattr(broker, how)()
+            broker.start()
+
+    restarting = threading.Thread(target=restart)
+    restarting.start()
+    try:
+        producer = transactional(broker, "restarts")
+        number, deadline = 0, time.monotonic() + 10
+        while time.monotonic() < deadline:
+            number += 1
+            try:
+                producer.begin_transaction()
+                for partition in range(3):
+                    producer.produce("restarts", str(number).encode(), partition=partition)
+                if number % 3 == 0:
+                    producer.abort_transaction(30)
+                    continue
+                unsure.add(number)
+                producer.commit_transaction(30)
+                unsure.discard(number)
+                committed.append(number)
+            except KafkaException as error:
+                problem = error.args[0]
+                if problem.txn_requires_abort():
+                    producer.abort_transaction(30)
+                    unsure.discard(number)
+                elif problem.fatal():
+                    producer = transactional(broker, "restarts")
+    finally:
+        finished.set()
+        restarting.join()
+    producer = transactional(broker, "restarts")  # what was open is aborted, what was decided is complete
+    found = read(broker, "restarts", partitions=3)
+    seen = {number: found.count(str(number)) for number in {int(value) for value in found}}
+    assert len(committed) > 5
+    assert all(count == 3 for count in seen.values()), "all or nothing, and once"
+    assert set(committed) <= seen.keys(), "what was committed is there"
+    assert seen.keys() <= set(committed) | unsure, "what was aborted is not"

@@ -1,0 +1,264 @@
+"""The transaction coordinator's decisions, one by one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.coordinator.machine import Entry, Outcome
+from headrace.model.errors import (
+    ConcurrentTransactions,
+    CorruptBatch,
+    HeadraceError,
+    InvalidProducerMapping,
+    InvalidTransaction,
+    InvalidTransactionTimeout,
+    SupersededProducer,
+    TransactionAbortable,
+)
+from headrace.transactions.machine import LAST_EPOCH, NOBODY, Producer, TransactionMachine
+from headrace.transactions.records import Transaction, entry_of, read_entry
+from headrace.transactions.states import LEADS_TO, State
+
+NOW = 1_700_000_000_000
+PLACES = (("a", 0), ("b", 1))
+ID = "billing"
+
+
+class Bench:
+    """A machine whose records are replayed at once."""
+
+    def __init__(self) -> None:
+        self.machine = TransactionMachine(max_timeout_ms=900_000)
+        self.fresh = 100
+        self.written: list[Entry] = []
+
+    def run(self, outcome: Outcome[Any]) -> Any:
+        for entry in outcome.entries:
+            self.written.append(entry)
+            self.machine.replay(entry, -1)
+        return outcome.answer
+
+    @property
+    def now(self) -> Transaction:
+        return self.machine.transactions[ID]
+
+    def init(self, claimed: Producer = NOBODY, timeout_ms: int = 60_000) -> Any:
+        self.fresh += 1
+        return self.run(self.machine.init(ID, timeout_ms, claimed, self.fresh, NOW))
+
+    def add(self, producer: Producer) -> None:
+        self.run(self.machine.add(ID, producer, PLACES, NOW))
+
+    def end(self, producer: Producer, *, committed: bool = True, bumps: bool = False) -> Any:
+        self.fresh += 1
+        return self.run(
+            self.machine.end(
+                ID, producer, committed=committed, bumps_epoch=bumps, fresh_producer_id=self.fresh, now_ms=NOW
+            )
+        )
+
+    def complete(self) -> None:
+        self.run(self.machine.complete(ID, NOW))
+
+    def put(self, **fields: Any) -> None:
+        """Make up a state."""
+        base = {"producer_id": 7, "producer_epoch": 3, "state": State.EMPTY, "timeout_ms": 1000, "updated_ms": NOW}
+        self.machine.replay(entry_of(ID, Transaction(**{**base, **fields})), -1)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def refused(error: type[HeadraceError], ask: Callable[[], Any], bench: Bench) -> None:
+    before = len(bench.written)
+    with pytest.raises(error):
+        ask()
+    assert len(bench.written) == before
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_of_an_older_client_keeps_its_epoch(bench: Bench, committed: bool) -> None:
+    producer = bench.init()
+    assert producer == (101, 0)
+    bench.add(producer)
+    assert bench.now.state is State.ONGOING
+    assert bench.end(producer, committed=committed) == producer
+    assert bench.now.state is (State.PREPARE_COMMIT if committed else State.PREPARE_ABORT)
+    assert bench.now.partitions == set(PLACES)
+    bench.complete()
+    assert bench.now.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    assert (bench.now.partitions, bench.now.started_ms) == (frozenset(), -1)
+    assert bench.end(producer, committed=committed) == producer, "a retry"
+    refused(InvalidTransaction, lambda: bench.end(producer, committed=not committed), bench)
+    bench.add(producer)
+    assert bench.now.state is State.ONGOING
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_transaction_version_2_moves_the_epoch_with_each_end(bench: Bench, committed: bool) -> None:
+    producer = bench.init()
+    bench.add(producer)
+    after = bench.end(producer, committed=committed, bumps=True)
+    assert after == (101, 1)
+    assert bench.now.producer_epoch == 1, "markers carry the new epoch, and fence the old one"
+    refused(ConcurrentTransactions, lambda: bench.end(producer, committed=committed, bumps=True), bench)
+    refused(InvalidTransaction, lambda: bench.end(producer, committed=not committed, bumps=True), bench)
+    bench.complete()
+    assert bench.end(producer, committed=committed, bumps=True) == after, "a retry with the old epoch"
+    refused(InvalidTransaction, lambda: bench.end(producer, committed=not committed, bumps=True), bench)
+    refused(SupersededProducer, lambda: bench.add(producer), bench)
+    bench.add(after)
+    refused(SupersededProducer, lambda: bench.end(producer, committed=committed, bumps=True), bench)
+
+
+def test_an_abort_of_nothing_moves_the_epoch_in_version_2_only(bench: Bench) -> None:
+    producer = bench.init()
+    refused(InvalidTransaction, lambda: bench.end(producer, committed=False), bench)
+    refused(InvalidTransaction, lambda: bench.end(producer, committed=True, bumps=True), bench)
+    assert bench.end(producer, committed=False, bumps=True) == (101, 1)
+    bench.complete()
+    assert bench.now.state is State.COMPLETE_ABORT
+
+
+def test_when_epochs_run_out_version_2_goes_on_with_a_new_id(bench: Bench) -> None:
+    last = Producer(7, LAST_EPOCH - 1)
+    bench.put(producer_epoch=last.epoch)
+    bench.add(last)
+    fresh = bench.end(last, bumps=True)
+    assert fresh == (bench.fresh, 0)
+    assert (bench.now.producer_id, bench.now.producer_epoch) == (7, LAST_EPOCH), "for the markers"
+    bench.complete()
+    assert (bench.now.producer_id, bench.now.producer_epoch) == fresh
+    assert bench.end(last, bumps=True) == fresh, "a retry with the old id"
+    assert bench.init(claimed=last) == fresh, "that is how a client may ask again, too"
+    bench.add(fresh)
+    refused(InvalidProducerMapping, lambda: bench.end(last, bumps=True), bench)
+
+
+def test_a_new_instance_fences_its_predecessor(bench: Bench) -> None:
+    old = bench.init()
+    new = bench.init()
+    assert new == (101, 1)
+    for ask in (lambda: bench.add(old), lambda: bench.end(old), lambda: bench.init(claimed=old)):
+        refused(SupersededProducer, ask, bench)
+    bench.add(new)
+
+
+def test_a_new_instance_aborts_what_its_predecessor_left_open(bench: Bench) -> None:
+    old = bench.init()
+    bench.add(old)
+    assert bench.init() is None
+    assert (bench.now.state, bench.now.producer_epoch) == (State.PREPARE_ABORT, 1)
+    refused(ConcurrentTransactions, bench.init, bench)
+    refused(SupersededProducer, lambda: bench.end(old), bench)
+    bench.complete()
+    assert bench.init() == (101, 2)
+
+
+def test_a_producer_that_names_itself_gets_the_next_epoch_once(bench: Bench) -> None:
+    first = bench.init()
+    second = bench.init(claimed=first)
+    assert second == (101, 1)
+    assert bench.init(claimed=first) == second, "the answer was lost, and it asks again"
+    assert bench.init(claimed=second) == (101, 2)
+    refused(SupersededProducer, lambda: bench.init(claimed=first), bench)
+    refused(SupersededProducer, lambda: bench.init(claimed=Producer(99, 0)), bench)
+
+
+def test_a_stale_producer_does_not_abort_what_a_newer_one_has_open(bench: Bench) -> None:
+    old = bench.init()
+    new = bench.init()
+    bench.add(new)
+    refused(SupersededProducer, lambda: bench.init(claimed=old), bench)
+    assert bench.init(claimed=new) is None, "but it may do so itself"
+    bench.complete()
+    assert bench.init(claimed=new) == (101, 2)
+
+
+def test_epochs_that_run_out_by_new_instances_give_a_new_id(bench: Bench) -> None:
+    bench.put(producer_epoch=LAST_EPOCH - 1)
+    assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)) == (bench.fresh, 0)
+    assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)).epoch == 0, "a retry"
+    bench.put(producer_epoch=LAST_EPOCH - 1, state=State.ONGOING, started_ms=NOW)
+    assert bench.init() is None
+    bench.complete()
+    assert bench.init() == (bench.fresh, 0)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeouts_have_a_limit(bench: Bench, timeout_ms: int) -> None:
+    refused(InvalidTransactionTimeout, lambda: bench.init(timeout_ms=timeout_ms), bench)
+
+
+def test_a_transaction_is_aborted_when_its_time_is_up(bench: Bench) -> None:
+    producer = bench.init(timeout_ms=1000)
+    bench.add(producer)
+    assert bench.run(bench.machine.abort_overdue(ID, NOW + 999)) is False
+    assert bench.run(bench.machine.abort_overdue(ID, NOW + 1000)) is True
+    assert (bench.now.state, bench.now.producer_epoch) == (State.PREPARE_ABORT, 1)
+    refused(SupersededProducer, lambda: bench.end(producer), bench)
+    bench.complete()
+    refused(SupersededProducer, lambda: bench.init(claimed=producer), bench)
+    assert bench.run(bench.machine.abort_overdue(ID, NOW + 5000)) is False
+
+
+def test_only_partitions_of_an_open_transaction_are_verified(bench: Bench) -> None:
+    producer = bench.init()
+    with pytest.raises(TransactionAbortable):
+        bench.machine.verify(ID, producer, PLACES[0])
+    bench.add(producer)
+    bench.machine.verify(ID, producer, PLACES[0])
+    with pytest.raises(TransactionAbortable):
+        bench.machine.verify(ID, producer, ("c", 0))
+    with pytest.raises(SupersededProducer):
+        bench.machine.verify(ID, Producer(101, 1), PLACES[0])
+    with pytest.raises(InvalidProducerMapping):
+        bench.machine.verify(ID, Producer(5, 0), PLACES[0])
+    with pytest.raises(InvalidProducerMapping):
+        bench.machine.verify("other", producer, PLACES[0])
+    bench.end(producer)
+    with pytest.raises(ConcurrentTransactions):
+        bench.machine.verify(ID, producer, PLACES[0])
+    bench.complete()
+    with pytest.raises(TransactionAbortable):
+        bench.machine.verify(ID, producer, PLACES[0])
+
+
+def test_adding_the_same_again_writes_nothing(bench: Bench) -> None:
+    producer = bench.init()
+    bench.add(producer)
+    before = len(bench.written)
+    bench.add(producer)
+    assert len(bench.written) == before
+
+
+def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open(bench: Bench) -> None:
+    producer = bench.init()
+    assert list(bench.machine.expired(NOW)) == []
+    assert list(bench.machine.expired(NOW + 1)) == [ID]
+    bench.add(producer)
+    assert list(bench.machine.expired(NOW + 1)) == []
+    assert bench.machine.forget(ID, NOW + 1).entries == ()
+    bench.end(producer)
+    bench.complete()
+    bench.run(bench.machine.forget(ID, NOW + 1))
+    assert ID not in bench.machine.transactions
+    refused(InvalidProducerMapping, lambda: bench.add(producer), bench)
+
+
+def test_records_read_back_and_unknown_ones_are_refused() -> None:
+    transaction = Transaction(1, 2, State.ONGOING, 3, 4, 5, frozenset(PLACES), 6, 7, 8, True)
+    assert read_entry(entry_of(ID, transaction)) == (ID, transaction)
+    assert read_entry(entry_of(ID, None)) == (ID, None)
+    newer = entry_of(ID, transaction)._replace(value=b"\x92\xa5txn-2\x01")
+    with pytest.raises(CorruptBatch):
+        read_entry(newer)
+
+
+def test_a_decided_transaction_can_only_complete() -> None:
+    assert LEADS_TO[State.PREPARE_COMMIT] == {State.COMPLETE_COMMIT}
+    assert LEADS_TO[State.PREPARE_ABORT] == {State.COMPLETE_ABORT}
+    assert set(LEADS_TO) == set(State)
