@@ -39,13 +39,14 @@ Step = Ended | Written
 async def load(partition: Partition, machine: Machine, workers: Executor) -> int:
     """Replay the whole log; returns the number of records. The machine starts empty.
 
-    What is in the log and not committed yet is waited for: it will be committed, and nobody would replay it then.
+    What is in the log and not committed yet is waited for, and what comes meanwhile (markers of transactions) is read,
+    too: it is or will be committed, and nobody would replay it later.
     """
     loop = asyncio.get_running_loop()
-    offset, end = partition.log.start_offset, partition.log.end_offset
-    await _committed(partition, end)
+    offset = partition.log.start_offset
     count = 0
-    while offset < end:
+    while offset < (end := partition.log.end_offset):
+        await _committed(partition, end)
         cut = partition.slice(offset, _SLICE_BYTES, committed=False, at_least_one=True)
         if cut is None:
             break

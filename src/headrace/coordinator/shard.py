@@ -4,14 +4,15 @@ Promises:
 - an answer is given only when everything it rests on is committed: the records of its own operation, and for a read
   everything written before it;
 - operations of a shard happen one after the other, in the order in which they were asked for;
-- records of operations in one turn of the event loop go into one batch: many commits cost one append and one flush;
+- records of operations in one turn of the event loop go into one batch (of up to a MiB, then another one): many commits
+  cost one append and one flush;
 - if records cannot be committed, everybody who waits for them gets an error, and the shard loads again from the log,
   since its state is ahead of what is there.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
@@ -28,6 +29,8 @@ A = TypeVar("A")
 M = TypeVar("M", bound=Machine)
 
 log = logging.getLogger(__name__)
+
+_BATCH_MAX_BYTES = 1024 * 1024
 
 
 class State(Enum):
@@ -172,20 +175,45 @@ class Shard(Generic[M]):
             settled(None)
 
     def _append(self, entries: Iterable[Entry], producer_id: int = -1, producer_epoch: int = -1) -> int:
-        """Append a batch; the offset behind it."""
+        """Append the records, as one batch unless that would be large; the offset behind them."""
         now_ms = self._clock.wall_ms()
-        batch = build_batch(
-            [Record(0, now_ms, key, value) for key, value in entries],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=producer_id >= 0,
-        )
-        return self.partition.append(batch, read_header(batch)).last_offset + 1
+        end = self.partition.log.end_offset
+        for some in _parts(entries):
+            batch = build_batch(
+                [Record(0, now_ms, key, value) for key, value in some],
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=producer_id >= 0,
+            )
+            end = self.partition.append(batch, read_header(batch)).last_offset + 1
+        return end
 
     def _failed(self, error: BaseException) -> HeadraceError:
         """The machine has replayed what the log does not have: load again, and let everybody ask again."""
         if self.state is State.ACTIVE:
             log.warning("the coordinator on %s loads again: %s", self.partition, error)
             self.state = State.LOADING
+            # What was replayed since, and is not in the log yet, would get there behind the back of the new machine.
+            waiting, self._waiting, self._entries = self._waiting, [], []
             self._reload(self)
+            for settle in waiting:
+                settle(self._not_written(error))
+        return self._not_written(error)
+
+    def _not_written(self, error: BaseException) -> CoordinatorNotAvailable:
         return CoordinatorNotAvailable(f"the coordinator on {self.partition} could not write: {error}")
+
+
+def _parts(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """The records in batches of a size that readers and replicas can take, unless a single one is larger."""
+    part: list[Entry] = []
+    size_bytes = 0
+    for entry in entries:
+        length = len(entry.key) + len(entry.value or b"")
+        if part and size_bytes + length > _BATCH_MAX_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(entry)
+        size_bytes += length
+    if part:
+        yield part

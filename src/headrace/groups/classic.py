@@ -24,11 +24,14 @@ from headrace.model.errors import (
     InconsistentProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
+    RecordTooLarge,
     UnknownMember,
 )
 from headrace.runtime.deferred import Deferred
 
 _MAX_GENERATION = 2**31 - 1
+_RECORD_MAX_BYTES = 32 * 1024 * 1024
+"""The most that members may say and be assigned, all of them together: it is one record."""
 _RETRY_MS = 1_000
 """Where only static members are left and none has joined: how soon to look again, at the least."""
 
@@ -217,6 +220,8 @@ class ClassicGroup(Roster):
             raise UnknownMember(f"the group {self.group_id} is empty")
         if self.state is State.PREPARING:
             raise rebalancing(self.group_id)
+        if member_id == self.leader and self.state is State.COMPLETING:
+            self._check_size(assignments)
         out: Effects = []
         self._synced(member_id)
         self._heard_of(member, now)
@@ -228,6 +233,13 @@ class ClassicGroup(Roster):
         if member_id == self.leader:
             self._assign(assignments, now, out)
         return out
+
+    def _check_size(self, assignments: Mapping[str, bytes]) -> None:
+        said = sum(len(member.subscription(self.protocol)) for member in self.members.values())
+        if said + sum(map(len, assignments.values())) > _RECORD_MAX_BYTES:
+            raise RecordTooLarge(
+                f"subscriptions and assignments of the group {self.group_id} are larger than {_RECORD_MAX_BYTES} bytes"
+            )
 
     def _assign(self, assignments: Mapping[str, bytes], now: Now, out: Effects) -> None:
         answers = []

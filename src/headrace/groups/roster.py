@@ -59,6 +59,8 @@ class Roster:
         self._is_initial = False
         """In the join phase: whether the group was empty before, so that it waits for more members to show up."""
         self._delay_left_ms = 0.0
+        self._topics: set[str] | None = None
+        """What the members of a stable group read, once somebody asked."""
         self._has_grown = False
 
     @classmethod
@@ -192,6 +194,7 @@ class Roster:
     def _rename(self, member: Member, new_id: str) -> None:
         """A member gets another id. It stays in its place, so that who is next as a leader stays, too."""
         old_id, member.member_id = member.member_id, new_id
+        self._topics = None
         self.members = {new_id if name == old_id else name: other for name, other in self.members.items()}
         if member.instance_id is not None:
             self._static[member.instance_id] = new_id
@@ -216,6 +219,8 @@ class Roster:
         """The topics that members read, if they are consumers whose subscriptions can be read."""
         if self.protocol_type != CONSUMER:
             return None
+        if self._topics is not None:
+            return self._topics
         topics: set[str] = set()
         for member in self.members.values():
             for _, said in member.protocols:
@@ -223,12 +228,15 @@ class Roster:
                 if subscribed is None:
                     return None
                 topics |= subscribed
+        if self.state is State.STABLE:
+            self._topics = topics
         return topics
 
     # -- what is recorded, and told
 
     def _become(self, state: State, now: Now) -> None:
         self.state = state
+        self._topics = None
         self.state_since_ms = now.wall_ms
 
     def _entry(self) -> Entry:

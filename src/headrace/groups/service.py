@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = TopicName("__consumer_offsets")
 _RETENTION_TIMER = "retention"
+_RETENTION_STEP_MS = 20.0
 
 
 def limits_from(settings: BrokerSettings) -> GroupLimits:
@@ -321,10 +322,17 @@ class GroupService:
         self.coordinator.timers.set(_RETENTION_TIMER, due_ms, self._expire_offsets)
 
     def _expire_offsets(self) -> None:
+        """Shard after shard, with time for others in between."""
         self._arm_retention()
+        due_ms = self._clock.monotonic_ms()
         for shard in self.coordinator.shards():
-            if shard.is_active:
-                shard.run(lambda _, shard=shard: shard.machine.expire_offsets(self._clock.wall_ms()))  # type: ignore[misc]
+            self.coordinator.timers.set(
+                (_RETENTION_TIMER, shard.partition.index), due_ms, partial(self._expire_in, shard)
+            )
+            due_ms += _RETENTION_STEP_MS
+
+    def _expire_in(self, shard: GroupShard) -> None:
+        shard.run(lambda _: shard.machine.expire_offsets(self._clock.wall_ms()))
 
     # -- what happens around
 

@@ -157,3 +157,54 @@ def test_timers_fire_in_order_and_forget_what_was_moved() -> None:
         timers.set("x", 1, lambda: None)
     assert len(timers) == 1
     assert len(timers._heap) < 3000
+
+
+def test_many_records_are_several_batches(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = active(partition)
+            entries = [Entry(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
+            await value_of(shard.run(lambda _: Outcome([*entries, Entry(bytes(3_000_000), b"1")], None)))
+            sizes = [header.size for _, header in partition.log.active.headers()]
+            assert len(sizes) == 5
+            assert sum(size > 1_100_000 for size in sizes) == 1, "the one that is larger by itself"
+            machine = Counts()
+            with ThreadPoolExecutor(1) as workers:
+                assert await load(partition, machine, workers) == 11
+            assert machine.totals == shard.machine.totals
+
+    asyncio.run(run())
+
+
+def test_what_was_asked_before_a_failure_and_not_written_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            reloads: list[object] = []
+            shard = active(partition, reloads)
+            result = shard.run(lambda _: shard.machine.add(b"a", 1))
+            shard._failed(OSError("an earlier write did not make it"))
+            with pytest.raises(CoordinatorNotAvailable):
+                await value_of(result)
+            await asyncio.sleep(0.01)
+            assert partition.log.end_offset == 0, "nothing slips into the log behind the machine that loads now"
+            assert reloads == [shard]
+
+    asyncio.run(run())
+
+
+def test_loading_reads_what_comes_meanwhile(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = active(partition)
+            for number in range(3):
+                shard.run(lambda _, number=number: Outcome([Entry(b"k%d" % number, b"1")], None))  # type: ignore[misc]
+                await asyncio.sleep(0)
+            machine = Counts()
+            with ThreadPoolExecutor(1) as workers:
+                loading = asyncio.ensure_future(load(partition, machine, workers))
+                await asyncio.sleep(0)
+                shard.run(lambda _: Outcome([Entry(b"late", b"1")], None))
+                assert await loading == 4
+            assert machine.totals[b"late"] == 1
+
+    asyncio.run(run())

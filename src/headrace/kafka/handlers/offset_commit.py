@@ -5,7 +5,7 @@
 - Answered when the offsets are on disk as `flush.policy` of `__consumer_offsets` has it: a commit that was answered is
   there after a crash.
 - Partitions that do not exist, and metadata longer than `offset.metadata.max.bytes`, are refused one by one; the rest
-  is committed. From v10 on topics are named by id.
+  is committed. A partition named twice gets the last offset. From v10 on topics are named by id.
 - A retention time (v2-4) outweighs `offsets.retention.minutes`.
 """
 
@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
 from headrace.groups.machine import Commit, Committer, Refused
+from headrace.groups.offsets import Place
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.later import answer_with
@@ -29,26 +30,20 @@ KEY = 8
 @handles(KEY, 2, 10)
 def offset_commit(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     keys = TopicKeys(ctx.services.metadata.image)
-    commits: list[Commit] = []
+    commits: dict[Place, Commit] = {}
     for topic in request.topics:
+        name = keys.name_of(topic) or ""
         for one in topic.partitions:
-            if keys.problem(topic, one.partition_index) is None:
+            index = one.partition_index
+            if keys.problem(topic, index) is None:
                 epoch = getattr(one, "committed_leader_epoch", -1)
-                commits.append(
-                    Commit(
-                        keys.name_of(topic) or "",
-                        one.partition_index,
-                        one.committed_offset,
-                        epoch,
-                        one.committed_metadata or "",
-                    )
-                )
+                commits[name, index] = Commit(name, index, one.committed_offset, epoch, one.committed_metadata or "")
     by = Committer(
         request.member_id, getattr(request, "group_instance_id", None), request.generation_id_or_member_epoch
     )
     retention = getattr(request, "retention_time", None)
     committed = ctx.services.groups.commit(
-        request.group_id, by, commits, retention_ms=-1 if retention is None else to_ms(retention)
+        request.group_id, by, tuple(commits.values()), retention_ms=-1 if retention is None else to_ms(retention)
     )
     return answer_with(committed, lambda result: _answer(ctx, request, keys, result))
 
