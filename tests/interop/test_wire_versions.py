@@ -26,11 +26,19 @@ EXPECTED = {
     wire.WRITE_TXN_MARKERS: (1, 2), wire.TXN_OFFSET_COMMIT: (0, 5),
     wire.DESCRIBE_PRODUCERS: (0, 0), wire.DESCRIBE_TRANSACTIONS: (0, 0), wire.LIST_TRANSACTIONS: (0, 2),
     wire.DESCRIBE_GROUPS: (0, 6), wire.LIST_GROUPS: (0, 5), wire.DELETE_GROUPS: (0, 2),
+    wire.CONSUMER_GROUP_HEARTBEAT: (0, 1), wire.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }  # fmt: skip
 """What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these."""
 
-MEMBERS_ONLY = {wire.JOIN_GROUP, wire.HEARTBEAT, wire.LEAVE_GROUP, wire.SYNC_GROUP}
-"""What only a member may do; `test_wire_groups.py` has one for each version."""
+MEMBERS_ONLY = {
+    wire.JOIN_GROUP,
+    wire.HEARTBEAT,
+    wire.LEAVE_GROUP,
+    wire.SYNC_GROUP,
+    wire.CONSUMER_GROUP_HEARTBEAT,
+    wire.CONSUMER_GROUP_DESCRIBE,
+}
+"""What only a member may do; `test_wire_groups.py` and `test_wire_consumer_groups.py` have one for each version."""
 
 IN_TRANSACTIONS = {
     wire.ADD_PARTITIONS_TO_TXN, wire.ADD_OFFSETS_TO_TXN, wire.END_TXN, wire.WRITE_TXN_MARKERS, wire.TXN_OFFSET_COMMIT,

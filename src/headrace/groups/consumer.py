@@ -192,7 +192,6 @@ class ConsumerGroup:
 
     def heartbeat(self, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
         """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
-        _check_request(beat, self._limits.assignors)
         if beat.epoch in (LEAVE, LEFT_FOR_NOW):
             return self._leave(beat, waiter, now)
         draft = Draft(self._state)
@@ -322,7 +321,7 @@ class ConsumerGroup:
             self._wake_ms = deadlines.next_ms
 
 
-def _check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
+def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
     """Refuse what no member may say, whatever the group is like."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")

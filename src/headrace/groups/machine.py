@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import JOIN, ConsumerGroup
+from headrace.groups.consumer import JOIN, ConsumerGroup, Heartbeat, check_request
 from headrace.groups.group import Group, GroupLimits, Listed, Now
 from headrace.groups.offsets import OffsetStore, Place
 from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
@@ -123,10 +123,11 @@ class GroupMachine:
             raise GroupNotFound(f"the group {group_id} is not a consumer group")
         return group
 
-    def consumer_for_heartbeat(self, group_id: str, epoch: int) -> ConsumerGroup:
+    def consumer_for_heartbeat(self, group_id: str, beat: Heartbeat) -> ConsumerGroup:
         """The group of a member. One that joins makes the group if there is none or only an empty classic one."""
+        check_request(beat, self._limits.consumer.assignors)
         group = self.groups.get(group_id)
-        if epoch == JOIN and (group is None or (isinstance(group, ClassicGroup) and group.is_empty)):
+        if beat.epoch == JOIN and (group is None or (isinstance(group, ClassicGroup) and group.is_empty)):
             return ConsumerGroup(group_id, self._limits)
         return self.consumer(group_id)
 

@@ -164,7 +164,7 @@ class GroupService:
         now = self._now()
         try:
             shard = self._shard(group_id)
-            group = shard.machine.consumer_for_heartbeat(group_id, beat.epoch)
+            group = shard.machine.consumer_for_heartbeat(group_id, beat)
             effects = group.heartbeat(beat, self._metadata.image, answer, now)
         except HeadraceError as error:
             return _done(Result(error=error))

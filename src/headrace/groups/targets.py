@@ -55,7 +55,9 @@ class SubscribedTopics:
         found = self._matching.get(text)
         if found is None:
             pattern = topic_pattern(text)
-            found = tuple(topic for name, topic in image.topics.items() if pattern.matches(name))
+            found = tuple(
+                topic for name, topic in image.topics.items() if not topic.is_internal and pattern.matches(name)
+            )
             self._matching[text] = found
         return found
 

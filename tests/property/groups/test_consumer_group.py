@@ -117,7 +117,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         waiter: Deferred[Result[Beat]] = Deferred()
         answers: list[Result[Any]] = []
         waiter.then(answers.append)
-        group = self.machine.consumer_for_heartbeat(GROUP, beat.epoch)
+        group = self.machine.consumer_for_heartbeat(GROUP, beat)
         effects = group.heartbeat(beat, self.image, waiter, self.now)
         self.machine.adopt(group)
         self.apply(effects)

@@ -1,0 +1,242 @@
+"""Groups of real clients with `group.protocol=consumer` (KIP-848): joining, leaving, crashing, patterns, kills."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from . import wire
+from .subject import Subject
+
+QUICK = {
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "group_consumer_heartbeat_interval_ms": "200",
+    "group_consumer_min_session_timeout_ms": "1000",
+    "group_consumer_session_timeout_ms": "4000",
+    "group_initial_rebalance_delay_ms": "0",
+}
+TIMEOUT_S = 40.0
+
+
+class Reader:
+    """A consumer, with the values that it read and committed."""
+
+    def __init__(self, bootstrap: str, group: str, *topics: str, **settings: object) -> None:
+        self.values: list[int] = []
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "reconnect.backoff.max.ms": 500,
+                **own,
+            }
+        )
+        self.consumer.subscribe(list(topics))
+
+    def poll(self) -> None:
+        message = self.consumer.poll(0.02)
+        if message is None:
+            return
+        error = message.error()
+        if error is None:
+            self.values.append(int(message.value()))
+        else:
+            assert error.retriable() or error.code() in (
+                KafkaError._ALL_BROKERS_DOWN,
+                KafkaError._TRANSPORT,
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+            ), error
+
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(one.topic, one.partition) for one in self.consumer.assignment()}
+
+
+@pytest.fixture
+def reader() -> Iterator[Callable[..., Reader]]:
+    with ExitStack() as stack:
+
+        def make(*args: str, **settings: object) -> Reader:
+            one = Reader(*args, **settings)
+            stack.callback(one.consumer.close)
+            return one
+
+        yield make
+
+
+def produce(bootstrap: str, topic: str, values: range, partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in values:
+        producer.produce(topic, str(value), partition=value % partitions)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def until(holds: Callable[[], bool], *readers: Reader) -> None:
+    end = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < end, [(sorted(one.partitions()), len(one.values)) for one in readers]
+        for one in readers:
+            one.poll()
+
+
+def shared_out(topic: str, partitions: int, *readers: Reader) -> Callable[[], bool]:
+    """Whether each partition has one reader, and no reader has two more than another."""
+
+    def holds() -> bool:
+        held = [one.partitions() for one in readers]
+        sizes = [len(some) for some in held]
+        whole = {(topic, number) for number in range(partitions)}
+        return sum(sizes) == partitions and set().union(*held) == whole and max(sizes) - min(sizes) <= 1
+
+    return holds
+
+
+def described(bootstrap: str, group: str) -> Any:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
+
+
+def test_members_share_topics_as_they_come_and_go(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 12, {})
+    produce(broker.bootstrap, "t", range(120), 12)
+    readers = [reader(broker.bootstrap, "g", "t") for _ in range(2)]
+    until(shared_out("t", 12, *readers), *readers)
+    readers += [reader(broker.bootstrap, "g", "t") for _ in range(3)]
+    until(shared_out("t", 12, *readers), *readers)
+    seen = described(broker.bootstrap, "g")
+    assert (seen.state.name, seen.type.name, len(seen.members)) == ("STABLE", "CONSUMER", 5)
+    for gone in (readers.pop(), readers.pop()):
+        gone.consumer.close()
+    until(shared_out("t", 12, *readers), *readers)
+    produce(broker.bootstrap, "t", range(120, 240), 12)
+    until(lambda: {value for one in readers for value in one.values} >= set(range(120, 240)), *readers)
+    for one in readers:
+        one.consumer.commit(asynchronous=False)
+        one.consumer.close()
+    assert described(broker.bootstrap, "g").state.name == "EMPTY"
+    late = reader(broker.bootstrap, "g", "t")
+    produce(broker.bootstrap, "t", range(240, 252), 12)
+    until(lambda: len(late.values) >= 12, late)
+    assert sorted(late.values) == list(range(240, 252))
+
+
+def test_twenty_members_share_forty_partitions(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 40, {})
+    readers = [reader(broker.bootstrap, "g", "t") for _ in range(20)]
+    until(shared_out("t", 40, *readers), *readers)
+    half = readers[:10]
+    for one in readers[10:]:
+        one.consumer.close()
+    until(shared_out("t", 40, *half), *half)
+
+
+_CRASHING = """
+import sys
+from confluent_kafka import Consumer
+one = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "group.protocol": "consumer"})
+one.subscribe(["t"])
+while not one.assignment():
+    one.poll(0.1)
+print("assigned", flush=True)
+while True:
+    one.poll(0.1)
+"""
+
+
+def test_what_a_crashed_member_had_is_read_by_others(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 4, {})
+    one = reader(broker.bootstrap, "g", "t")
+    until(shared_out("t", 4, one), one)
+    command = [sys.executable, "-c", _CRASHING, broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as crashing:
+        try:
+            until(lambda: len(one.partitions()) == 2, one)
+            assert crashing.stdout is not None
+            assert crashing.stdout.readline() == "assigned\n"
+        finally:
+            crashing.kill()
+    until(shared_out("t", 4, one), one)
+
+
+def test_patterns_find_topics_that_come_later(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "eu-1", 1, {})
+    wire.create_topic(broker.bootstrap, "us-1", 1, {})
+    one = reader(broker.bootstrap, "g", "^eu-.*")
+    until(lambda: one.partitions() == {("eu-1", 0)}, one)
+    wire.create_topic(broker.bootstrap, "eu-2", 2, {})
+    until(lambda: one.partitions() == {("eu-1", 0), ("eu-2", 0), ("eu-2", 1)}, one)
+
+
+def test_a_static_member_restarts_without_a_rebalance(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**{**QUICK, "group_consumer_session_timeout_ms": "20000"})
+    wire.create_topic(broker.bootstrap, "t", 4, {})
+    one = reader(broker.bootstrap, "g", "t", group_instance_id="one")
+    two = reader(broker.bootstrap, "g", "t", group_instance_id="two")
+    until(shared_out("t", 4, one, two), one, two)
+    had, others = one.partitions(), two.partitions()
+    one.consumer.close()
+    back = reader(broker.bootstrap, "g", "t", group_instance_id="one")
+    while back.partitions() != had:
+        until(lambda: bool(back.partitions()), back, two)
+        assert two.partitions() == others
+    assert two.partitions() == others
+
+
+def test_readers_go_on_over_kills_of_the_broker(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**{**QUICK, "group_consumer_session_timeout_ms": "20000"})
+    wire.create_topic(broker.bootstrap, "t", 6, {})
+    readers = [reader(broker.bootstrap, "g", "t") for _ in range(3)]
+    until(shared_out("t", 6, *readers), *readers)
+    held = [one.partitions() for one in readers]
+    for number in range(3):
+        values = range(number * 60, number * 60 + 60)
+        broker.kill()
+        broker.start()
+        produce(broker.bootstrap, "t", values, 6)
+        until(lambda values=values: {v for one in readers for v in one.values} >= set(values), *readers)  # type: ignore[misc]
+        for one in readers:
+            one.consumer.commit(asynchronous=False)
+    assert [one.partitions() for one in readers] == held
+    assert sorted(value for one in readers for value in one.values) == list(range(180))
+
+
+def test_a_group_changes_its_protocol_while_it_is_empty(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 2, {})
+    for number, protocol in enumerate(("classic", "consumer", "classic", "consumer")):
+        values = range(number * 10, number * 10 + 10)
+        produce(broker.bootstrap, "t", values, 2)
+        one = reader(broker.bootstrap, "g", "t", group_protocol=protocol)
+        until(lambda one=one: len(one.values) >= 10, one)  # type: ignore[misc]
+        assert sorted(one.values) == list(values)
+        one.consumer.commit(asynchronous=False)
+        assert described(broker.bootstrap, "g").type.name.lower() == protocol
+        one.consumer.close()

@@ -1,0 +1,417 @@
+"""The consumer group protocol (KIP-848) to the letter: epochs, fencing, revoking before assigning, static members."""
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from . import wire
+from .subject import Subject
+from .wire import Connection, Error
+
+HEARTBEAT, DESCRIBE = wire.CONSUMER_GROUP_HEARTBEAT, wire.CONSUMER_GROUP_DESCRIBE
+REBALANCE_MS = 60_000
+QUICK = {
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "group_consumer_heartbeat_interval_ms": "500",
+    "group_consumer_min_session_timeout_ms": "1000",
+    "group_consumer_session_timeout_ms": "3000",
+}
+
+
+@pytest.fixture
+def group(connection: Connection) -> str:
+    """A group of the test's own, whose coordinator is there."""
+    return _group(connection)
+
+
+def _group(connection: Connection) -> str:
+    name = f"g-{uuid.uuid4().hex[:8]}"
+    end = time.monotonic() + 30
+    while True:
+        found = connection.call(wire.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [name]})
+        fetched = connection.call(wire.OFFSET_FETCH, 8, {"groups": [{"group_id": name, "topics": []}]})
+        if found.coordinators[0].error_code is fetched.groups[0].error_code is Error.none:
+            return name
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+class Member:
+    """A member that says and owns what it is told to."""
+
+    def __init__(
+        self, connection: Connection, group: str, member_id: str | None = None, instance_id: str | None = None
+    ) -> None:
+        self.connection, self.group, self.instance_id = connection, group, instance_id
+        self.member_id = uuid.uuid4().hex if member_id is None else member_id
+        self.epoch = 0
+        self.assigned: dict[uuid.UUID, list[int]] = {}
+
+    def beat(self, *, version: int = 1, **fields: Any) -> Any:
+        body = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "instance_id": self.instance_id,
+            "rack_id": None,
+            "rebalance_timeout": -1,
+            "subscribed_topic_names": None,
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": None,
+            **fields,
+        }
+        told = self.connection.call(HEARTBEAT, version, body)
+        if told.error_code is Error.none:
+            self.epoch, self.member_id = told.member_epoch, told.member_id
+            if told.assignment is not None:
+                self.assigned = {one.topic_id: sorted(one.partitions) for one in told.assignment.topic_partitions}
+        return told
+
+    def join(self, *topics: str, version: int = 1, **fields: Any) -> Any:
+        wants = {
+            "member_epoch": 0,
+            "rebalance_timeout": REBALANCE_MS,
+            "subscribed_topic_names": list(topics),
+            "topic_partitions": [],
+            **fields,
+        }
+        return self.beat(version=version, **wants)
+
+    def owns(self, owned: dict[uuid.UUID, list[int]] | None = None) -> Any:
+        """Say what it owns: what it was told to, or something else."""
+        topics = (self.assigned if owned is None else owned).items()
+        return self.beat(topic_partitions=[{"topic_id": topic, "partitions": some} for topic, some in topics])
+
+    def numbers(self) -> list[int]:
+        return sorted(number for some in self.assigned.values() for number in some)
+
+
+@pytest.fixture
+def member(connection: Connection, group: str) -> Callable[..., Member]:
+    return lambda *args, **kwargs: Member(connection, group, *args, **kwargs)
+
+
+def described(connection: Connection, group: str) -> Any:
+    return connection.call(DESCRIBE, 1, {"group_ids": [group]}).groups[0]
+
+
+def test_a_member_gets_everything_and_is_described(
+    connection: Connection, group: str, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(3)
+    one = member()
+    told = one.join(topic)
+    assert (told.error_code, told.member_epoch, one.numbers()) == (Error.none, 1, [0, 1, 2])
+    again = one.beat()
+    assert (again.error_code, again.member_epoch, again.assignment) == (Error.none, 1, None)
+    seen = described(connection, group)
+    assert (seen.error_code, seen.group_state, seen.group_epoch, seen.assignment_epoch) == (Error.none, "Stable", 1, 1)
+    assert seen.assignor_name == "uniform"
+    (only,) = seen.members
+    assert (only.member_id, only.member_epoch, only.subscribed_topic_names) == (one.member_id, 1, (topic,))
+    assert [(part.topic_name, part.partitions) for part in only.assignment.topic_partitions] == [(topic, (0, 1, 2))]
+    assert only.target_assignment == only.assignment
+    listed = connection.call(wire.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups
+    assert (group, "consumer", "Stable", "consumer") in [
+        (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in listed
+    ]
+    assert one.beat(member_epoch=-1).member_epoch == -1
+    assert described(connection, group).group_state == "Empty"
+
+
+def test_a_partition_moves_only_when_its_reader_has_given_it_up(
+    member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(4)
+    one, two = member(), member()
+    one.join(topic)
+    one.owns()
+    told = two.join(topic)
+    assert told.error_code is Error.none
+    assert two.numbers() == []
+    before = {key: list(some) for key, some in one.assigned.items()}
+    old_epoch = one.epoch
+    one.beat()
+    assert one.epoch == old_epoch
+    assert len(one.numbers()) == 2
+    two.beat()
+    assert two.numbers() == []
+    one.owns(before)
+    two.beat()
+    assert two.numbers() == []
+    one.owns()
+    assert one.epoch == old_epoch + 1
+    two.beat()
+    assert sorted(one.numbers() + two.numbers()) == [0, 1, 2, 3]
+
+
+def test_members_at_another_epoch_are_fenced(member: Callable[..., Member], new_topic: Callable[..., str]) -> None:
+    one = member()
+    one.join(new_topic(1))
+    assert one.beat(member_epoch=7).error_code is Error.fenced_member_epoch
+    assert member().beat(member_epoch=1).error_code is Error.unknown_member_id
+    told = one.join(new_topic(1))
+    assert (told.error_code, told.member_epoch) == (Error.none, 2)
+
+
+def test_an_answer_that_was_lost_can_be_asked_for_again(
+    member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    one = member()
+    one.join(new_topic(2))
+    other = new_topic(2)
+    one.beat(subscribed_topic_names=[other])
+    one.owns()
+    assert one.epoch == 2
+    late = {"member_epoch": 1, "rebalance_timeout": REBALANCE_MS, "subscribed_topic_names": [other]}
+    assert one.beat(**late, topic_partitions=None).error_code is Error.fenced_member_epoch
+    told = one.beat(**late, topic_partitions=[])
+    assert (told.error_code, told.member_epoch) == (Error.none, 2)
+    assert told.assignment is not None
+
+
+def test_requests_that_make_no_sense_are_refused(member: Callable[..., Member], topic: str) -> None:
+    one = member()
+    assert one.join(topic, rebalance_timeout=-1).error_code is Error.invalid_request
+    assert one.join(topic, topic_partitions=None).error_code is Error.invalid_request
+    assert one.join(topic, member_epoch=-3).error_code is Error.invalid_request
+    assert one.join(topic, member_epoch=-2).error_code is Error.invalid_request
+    assert one.join(topic, instance_id="").error_code is Error.invalid_request
+    assert one.join(topic, subscribed_topic_names=None).error_code is Error.invalid_request
+    assert member("").join(topic).error_code is Error.invalid_request
+    assert one.join(topic, group_id="").error_code in (Error.invalid_request, Error.invalid_group_id)
+    assert one.join(topic, server_assignor="best").error_code is Error.unsupported_assignor
+    assert one.join(subscribed_topic_regex="[").error_code is Error.invalid_regular_expression
+    assert one.join(subscribed_topic_regex="(?=a)").error_code is Error.invalid_regular_expression
+    assert one.beat(member_epoch=1).error_code is Error.group_id_not_found
+    assert one.join(topic).error_code is Error.none
+
+
+def test_version_0_gives_ids_to_members_without(
+    connection: Connection, group: str, member: Callable[..., Member], topic: str
+) -> None:
+    one = member("")
+    told = one.join(topic, version=0)
+    assert told.error_code is Error.none
+    assert told.member_id
+    assert one.beat(version=0).error_code is Error.none
+    (seen,) = connection.call(DESCRIBE, 0, {"group_ids": [group]}).groups
+    assert (seen.error_code, len(seen.members)) == (Error.none, 1)
+
+
+def test_range_is_an_assignor(
+    connection: Connection, group: str, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(4)
+    one, two = member(), member()
+    one.join(topic, server_assignor="range")
+    one.owns()
+    two.join(topic, server_assignor="range")
+    one.beat()
+    one.owns()
+    two.beat()
+    assert sorted([one.numbers(), two.numbers()]) == [[0, 1], [2, 3]]
+    assert described(connection, group).assignor_name == "range"
+
+
+def test_topics_that_come_and_grow_are_assigned(
+    broker: Subject, connection: Connection, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    later = f"{topic}-later"
+    one = member()
+    one.join(topic, later)
+    assert one.numbers() == [0]
+    one.owns()
+    grow = {"topics": [{"name": topic, "count": 2, "assignments": None}], "timeout": 10_000}
+    assert connection.call(wire.CREATE_PARTITIONS, 3, grow).results[0].error_code is Error.none
+    wire.create_topic(broker.bootstrap, later, 3, {})
+    end = time.monotonic() + 20
+    while one.numbers() != [0, 0, 1, 1, 2]:
+        assert time.monotonic() < end, one.numbers()
+        time.sleep(0.05)
+        one.owns()
+
+
+def test_patterns_mean_topics_that_are_there_and_that_come(
+    broker: Subject, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    one = member()
+    assert one.join(subscribed_topic_names=[], subscribed_topic_regex=f"^{topic}(-.*)?").error_code is Error.none
+    end = time.monotonic() + 20
+    while one.numbers() != [0, 1]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        one.owns()
+    wire.create_topic(broker.bootstrap, f"{topic}-more", 1, {})
+    end = time.monotonic() + 40
+    while one.numbers() != [0, 0, 1]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        one.owns()
+
+
+def test_a_static_member_that_comes_back_has_what_it_had(
+    connection: Connection, group: str, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(4)
+    one, two = member(instance_id="i1"), member(instance_id="i2")
+    one.join(topic)
+    one.owns()
+    two.join(topic)
+    one.beat()
+    one.owns()
+    two.beat()
+    two.owns()
+    mine, epoch = one.numbers(), described(connection, group).group_epoch
+    assert member(instance_id="i1").join(topic).error_code is Error.unreleased_instance_id
+    assert one.beat(member_epoch=-2).member_epoch == -2
+    two.beat()
+    back = member(instance_id="i1")
+    assert back.join(topic).error_code is Error.none
+    assert back.numbers() == mine
+    assert described(connection, group).group_epoch == epoch
+    old = one.beat(member_epoch=2)
+    assert old.error_code is Error.fenced_instance_id
+    assert back.beat(member_epoch=-1).error_code is Error.none
+    two.beat()
+    two.owns()
+    assert two.numbers() == [0, 1, 2, 3]
+
+
+def _commit(connection: Connection, group: str, topic: str, member_id: str, epoch: int) -> Error:
+    body = {
+        "group_id": group,
+        "member_id": member_id,
+        "generation_id_or_member_epoch": epoch,
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
+    }
+    code = connection.call(wire.OFFSET_COMMIT, 9, body).topics[0].partitions[0].error_code
+    assert isinstance(code, Error)
+    return code
+
+
+def _fetch(connection: Connection, group: str, topic: str, member_id: str | None, epoch: int) -> Any:
+    asked = {
+        "group_id": group,
+        "member_id": member_id,
+        "member_epoch": epoch,
+        "topics": [{"name": topic, "partition_indexes": [0]}],
+    }
+    return connection.call(wire.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
+
+
+def test_only_members_at_their_epoch_commit_and_fetch(
+    connection: Connection, group: str, member: Callable[..., Member], topic: str
+) -> None:
+    one = member()
+    one.join(topic)
+    assert _commit(connection, group, topic, one.member_id, 1) is Error.none
+    assert _commit(connection, group, topic, one.member_id, 0) is Error.stale_member_epoch
+    assert _commit(connection, group, topic, one.member_id, 2) is Error.stale_member_epoch
+    assert _commit(connection, group, topic, "somebody", 1) is Error.unknown_member_id
+    assert _commit(connection, group, topic, "", -1) is Error.unknown_member_id
+    assert _fetch(connection, group, topic, one.member_id, 1).topics[0].partitions[0].committed_offset == 5
+    assert _fetch(connection, group, topic, None, -1).topics[0].partitions[0].committed_offset == 5
+    assert _fetch(connection, group, topic, one.member_id, 3).error_code is Error.stale_member_epoch
+    assert _fetch(connection, group, topic, "somebody", 1).error_code is Error.unknown_member_id
+
+
+def test_a_group_with_members_stays_and_one_without_can_be_deleted(
+    connection: Connection, group: str, member: Callable[..., Member], topic: str
+) -> None:
+    one = member()
+    one.join(topic)
+    delete = {"groups_names": [group]}
+    assert connection.call(wire.DELETE_GROUPS, 2, delete).results[0].error_code is Error.non_empty_group
+    one.beat(member_epoch=-1)
+    assert connection.call(wire.DELETE_GROUPS, 2, delete).results[0].error_code is Error.none
+    assert described(connection, group).error_code is Error.group_id_not_found
+
+
+def test_classic_members_are_kept_out_of_a_group_with_members_and_let_into_an_empty_one(
+    connection: Connection, group: str, member: Callable[..., Member], topic: str
+) -> None:
+    one = member()
+    one.join(topic)
+    _commit(connection, group, topic, one.member_id, 1)
+    join = {
+        "group_id": group,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "member_id": "",
+        "protocol_type": "connect",
+        "protocols": [{"name": "p", "metadata": b""}],
+    }
+    assert connection.call(wire.JOIN_GROUP, 5, join).error_code is Error.inconsistent_group_protocol
+    one.beat(member_epoch=-1)
+    assert connection.call(wire.JOIN_GROUP, 5, join).error_code is Error.member_id_required
+    assert _fetch(connection, group, topic, None, -1).topics[0].partitions[0].committed_offset == 5
+    assert one.join(topic).error_code is Error.none
+    assert _fetch(connection, group, topic, None, -1).topics[0].partitions[0].committed_offset == 5
+
+
+def test_a_silent_member_is_removed(own_broker: Callable[..., Subject]) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 2, {})
+    with Connection(broker.bootstrap) as connection:
+        group = _group(connection)
+        one, two = Member(connection, group), Member(connection, group, instance_id="static")
+        one.join("t")
+        two.join("t")
+        end = time.monotonic() + 20
+        while two.numbers() != [0, 1]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+            two.owns()
+        assert one.beat().error_code is Error.unknown_member_id
+
+
+def test_a_member_that_does_not_give_up_what_it_must_is_removed(own_broker: Callable[..., Subject]) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 2, {})
+    with Connection(broker.bootstrap) as connection:
+        group = _group(connection)
+        one, two = Member(connection, group), Member(connection, group)
+        one.join("t", rebalance_timeout=1000)
+        two.join("t")
+        end = time.monotonic() + 20
+        while one.beat().error_code is Error.none:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+            two.owns()
+        two.owns()
+        assert two.numbers() == [0, 1]
+
+
+def test_members_go_on_at_their_epochs_after_a_kill(own_broker: Callable[..., Subject]) -> None:
+    broker = own_broker()
+    wire.create_topic(broker.bootstrap, "t", 4, {})
+    with Connection(broker.bootstrap) as connection:
+        group = _group(connection)
+        one, two = Member(connection, group), Member(connection, group, instance_id="static")
+        one.join("t")
+        one.owns()
+        two.join("t")
+        one.beat()
+    broker.kill()
+    broker.start()
+    with Connection(broker.bootstrap) as connection:
+        one.connection = two.connection = connection
+        end = time.monotonic() + 30
+        while one.beat().error_code in (Error.coordinator_load_in_progress, Error.not_coordinator):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert one.epoch == 1
+        assert two.beat().error_code is Error.none
+        assert two.numbers() == []
+        one.owns()
+        two.beat()
+        assert sorted(one.numbers() + two.numbers()) == [0, 1, 2, 3]
+        assert (one.epoch, two.epoch) == (2, 2)
