@@ -1,7 +1,7 @@
 """What a user says about a handler."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
 from headrace.client.backoff import Backoff
@@ -58,6 +58,10 @@ class Handler:
             raise ValueError(f"retry_mode must be hold or retry-topic, not {self.retry_mode!r}")
         if self.workers < 1 or self.batch < 1:
             raise ValueError("workers and batch must be at least 1")
+
+    def calling(self, function: Callable[[Message], object]) -> "Handler":
+        """The same handler with another function."""
+        return replace(self, function=function)
 
     @property
     def set_aside_topic(self) -> str | None:

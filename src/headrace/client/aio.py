@@ -1,0 +1,297 @@
+"""The client for asyncio: the same verbs and promises as `headrace.Client`, awaited.
+
+librdkafka has threads of its own, so this is the same code behind an executor: one thread per stream, one per handler.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from headrace.client import running
+from headrace.client.connection import ClientOptions, Connection, ConsumeOptions, names_of
+from headrace.client.consumption import Consumption
+from headrace.client.exactly_once import ExactlyOnce
+from headrace.client.handlers import Delivery, Handler, HandlerOptions
+from headrace.client.loop import HandlerLoop
+from headrace.client.message import Message
+from headrace.client.outgoing import Options, Outgoing, Payload
+from headrace.client.publisher import Published
+from headrace.client.stream import Stream as SyncStream
+from headrace.client.subscription import Start, Subscription
+
+_AT_ONCE = 100
+_SLICE_S = 0.2
+
+T = TypeVar("T")
+StreamT = TypeVar("StreamT", bound=SyncStream)
+HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
+
+
+class Stream(AsyncIterator[Message], Generic[StreamT]):
+    """Iterate over it with `async for`, in an `async with` block. Cancelling a wait for a message loses none."""
+
+    def __init__(self, make: Callable[[], StreamT]) -> None:
+        self._make = make
+        self._stream: StreamT | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-stream")
+        self._buffer: deque[Message] = deque()
+        self._pending: asyncio.Future[list[Message]] | None = None
+
+    async def open(self) -> StreamT:
+        """The stream below; made on first use, because that asks the broker."""
+        if self._stream is None:
+            self._stream = await self._do(self._make)
+        return self._stream
+
+    async def __anext__(self) -> Message:
+        stream = await self.open()
+        while not self._buffer:
+            if self._pending is None:
+                # One at a time where coming back for more says that what was handed over is done.
+                at_once = 1 if isinstance(stream, ExactlyOnce) else _AT_ONCE
+                self._pending = asyncio.ensure_future(self._do(stream.take, at_once, _SLICE_S))
+            # A caller that is cancelled leaves the question standing, and the next one gets its answer.
+            pending = self._pending
+            await asyncio.wait([pending])
+            self._pending = None
+            self._buffer.extend(pending.result())
+            if not self._buffer and stream.is_over:
+                raise StopAsyncIteration
+        return self._buffer.popleft()
+
+    async def seek(self, partition: int, offset: int) -> None:
+        """Go on from an offset of a partition."""
+        await self._go(lambda stream: stream.seek(partition, offset))
+
+    async def seek_to_time(self, when: datetime) -> None:
+        """Go on from the first message of each partition at or after a time."""
+        await self._go(lambda stream: stream.seek_to_time(when))
+
+    async def _go(self, move: Callable[[Any], None]) -> None:
+        stream = await self.open()
+        if self._pending is not None:
+            await asyncio.wait([self._pending])
+            self._pending = None
+        await self._do(move, stream)
+        self._buffer.clear()
+
+    def stop(self) -> None:
+        """Let the iteration end where it would next hand over a message."""
+        if self._stream is not None:
+            self._stream.stop()
+
+    async def close(self) -> None:
+        """End it, keeping what is done."""
+        await self._end(is_success=True)
+
+    async def _end(self, *, is_success: bool) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+            await self._do(self._stream.close if is_success else self._stream.abandon)
+        self._thread.shutdown(wait=False)
+
+    async def __aenter__(self: "StreamSelf") -> "StreamSelf":
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(is_success=kind is None)
+
+    async def _do(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
+
+
+class Transaction(Stream[ExactlyOnce]):
+    """Exactly once: what is published here and the positions are committed together (see `ExactlyOnce`)."""
+
+    async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> None:
+        """Publish in the transaction: readers see it when the transaction is committed."""
+        stream = await self.open()
+        await self._do(lambda: stream.publish(topic, payload, **options))
+
+
+class Client:
+    """A connection to a broker, for one event loop.
+
+    async with headrace.aio.Client("localhost:9092") as client:
+        await client.publish("orders", {"item": "tea"}, key="alice")
+        async for order in client.consume("orders", group="billing"):
+            await bill(order.json())
+            client.ack(order)
+    """
+
+    def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
+        self.bootstrap = bootstrap
+        self._connection = Connection(bootstrap, options)
+        self._handlers: list[Handler] = []
+        self._loops: list[HandlerLoop] = []
+        self._is_stopped = False
+        self._streams: weakref.WeakSet[Stream[Any]] = weakref.WeakSet()
+
+    async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
+        """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
+        outgoing = Outgoing(topic, payload, **options)
+        # On a thread, because a full queue makes it wait.
+        sent = await asyncio.to_thread(self._connection.publisher.send, outgoing, is_awaited=True)
+        return await asyncio.wrap_future(sent)
+
+    async def flush(self) -> None:
+        """Wait until every message sent so far is stored."""
+        if (publisher := self._connection.used_publisher) is not None:
+            await asyncio.to_thread(publisher.flush)
+
+    def subscribe(self, topic: str, *, start: Start = "latest") -> Stream[Subscription]:
+        """Every message of a topic from `start` on, without a group. The starting point is settled when the stream is
+        entered with `async with`, or at the first message asked for."""
+        return self._opened(Stream(lambda: self._connection.subscription(topic, start, bounded=False)))
+
+    def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Stream[Subscription]:
+        """The messages of a topic between two times, once over; without `until`, up to what is there now."""
+        return self._opened(Stream(lambda: self._connection.subscription(topic, since, until, bounded=True)))
+
+    @overload
+    def consume(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Literal["exactly-once"],
+        **options: Unpack[ConsumeOptions],
+    ) -> Transaction: ...
+    @overload
+    def consume(
+        self, topic: str | Sequence[str], group: str, delivery: Delivery = ..., **options: Unpack[ConsumeOptions]
+    ) -> Stream[Consumption]: ...
+    def consume(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Delivery = "at-least-once",
+        **options: Unpack[ConsumeOptions],
+    ) -> Any:
+        """The messages of one or more topics, shared among all who consume with the same group. See `headrace.Client`
+        for what each delivery promises."""
+
+        def make() -> Any:
+            return self._connection.consumption(topic, group, delivery, options)
+
+        return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
+
+    def ack(self, message: Message) -> None:
+        """Say that a message is done: the same as `message.ack()`."""
+        message.ack()
+
+    def handler(
+        self, topic: str | Sequence[str], group: str, **options: Unpack[HandlerOptions]
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Register a function, `async` or not, that `run` calls with every message of the topics. One that is not runs
+        on a thread. See `headrace.Client.handler`."""
+
+        def register(function: HandlerT) -> HandlerT:
+            self._handlers.append(Handler(names_of(topic), group, function, **options))
+            return function
+
+        return register
+
+    async def run(self) -> None:
+        """Run the registered handlers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand are finished
+        first. Raises what stopped a handler."""
+        loop = asyncio.get_running_loop()
+        handlers = [each.calling(_on_loop(each.function, loop)) for each in self._handlers]
+        self._loops = await asyncio.to_thread(lambda: [self._connection.loop(each) for each in handlers])
+        if self._is_stopped:
+            self.stop()
+        with _stopping_on_signals(loop, self.stop):
+            running_loops = asyncio.gather(
+                *map(asyncio.wrap_future, running.start(self._loops)), return_exceptions=True
+            )
+            try:
+                results = await asyncio.shield(running_loops)
+            except asyncio.CancelledError:
+                self.stop()
+                await running_loops
+                raise
+            finally:
+                self._is_stopped = False
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def stop(self) -> None:
+        """Let `run` return, or the next `run` if there is none now."""
+        self._is_stopped = True
+        for loop in self._loops:
+            loop.stop()
+
+    async def close(self) -> None:
+        """Flush what was sent, end every stream with what is done kept."""
+        await self._end(is_success=True)
+
+    async def _end(self, *, is_success: bool) -> None:
+        for stream in list(self._streams):
+            await stream._end(is_success=is_success)
+        if (publisher := self._connection.used_publisher) is not None:
+            await asyncio.to_thread(publisher.close)
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(is_success=kind is None)
+
+    def _opened(self, stream: StreamSelf) -> StreamSelf:
+        self._streams.add(stream)
+        return stream
+
+
+def _on_loop(function: Callable[[Message], object], loop: asyncio.AbstractEventLoop) -> Callable[[Message], object]:
+    """A handler as the worker threads call it: a coroutine runs on the event loop, and its thread waits for it."""
+    if not inspect.iscoroutinefunction(function):
+        return function
+
+    def call(message: Message) -> object:
+        coroutine: Coroutine[Any, Any, object] = function(message)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return call
+
+
+@contextlib.contextmanager
+def _stopping_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
+    """The first SIGTERM or Ctrl-C calls `stop`; a second one takes effect as if we were not here."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = {each: signal.getsignal(each) for each in signals}
+
+    def restore() -> None:
+        for each in signals:
+            loop.remove_signal_handler(each)
+            signal.signal(each, previous[each])
+
+    def on_signal() -> None:
+        restore()
+        stop()
+
+    for each in signals:
+        loop.add_signal_handler(each, on_signal)
+    try:
+        yield
+    finally:
+        restore()
