@@ -15,6 +15,7 @@ from headrace.cli.bench import bench
 from headrace.cli.consume import consume
 from headrace.cli.doctor import doctor
 from headrace.cli.errors import CommandFailed
+from headrace.cli.groups import group_app
 from headrace.cli.log import log_app
 from headrace.cli.produce import produce
 from headrace.cli.serve import serve
@@ -34,6 +35,7 @@ app.command()(serve)
 app.add_typer(topic_app, name="topic")
 app.command()(produce)
 app.command()(consume)
+app.add_typer(group_app, name="group")
 app.add_typer(log_app, name="log")
 app.command()(bench)
 app.command()(doctor)

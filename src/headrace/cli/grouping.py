@@ -1,0 +1,228 @@
+"""The work of `headrace group`: what the broker knows of groups, and moving their offsets."""
+
+from typing import Any
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
+from headrace.cli.errors import CommandFailed
+from headrace.cli.output import count, table
+from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
+
+Where = tuple[str, int]
+
+
+def list_all(bootstrap: str) -> list[dict[str, Any]]:
+    broker = Broker(bootstrap)
+    broker.cluster()
+    found = broker.wait(broker.call(broker.admin.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
+    for error in found.errors or ():
+        raise broker.failed(error.args[0], "listing the groups failed")
+    groups = sorted(found.valid or (), key=lambda each: str(each.group_id))
+    return [
+        {"group": each.group_id, "state": _word(each.state), "type": _word(getattr(each, "type", None))}
+        for each in groups
+    ]
+
+
+def describe_group(bootstrap: str, group: str) -> dict[str, Any]:
+    """Everything about a group, ready for JSON."""
+    broker = Broker(bootstrap)
+    described = _described(broker, group)
+    committed = _committed(broker, group)
+    owners = {
+        (each.topic, each.partition): member
+        for member in described.members
+        for each in member.assignment.topic_partitions
+    }
+    rows = []
+    there = {name: set(topic.partitions) for name, topic in broker.cluster().topics.items()}
+    known = sorted(where for where in committed.keys() | owners.keys() if where[1] in there.get(where[0], ()))
+    ends = _offsets(broker, known, OffsetSpec.latest())
+    firsts = _offsets(broker, known, OffsetSpec.earliest())
+    for topic, partition in known:
+        where = (topic, partition)
+        offset, owner = committed.get(where), owners.get(where)
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "committed": offset,
+                "end_offset": ends[where],
+                "lag": max(0, ends[where] - (firsts[where] if offset is None else offset)),
+                "member": None if owner is None else owner.member_id,
+                "client_id": None if owner is None else owner.client_id,
+                "host": None if owner is None else owner.host,
+            }
+        )
+    return {
+        "group": group,
+        "state": _word(described.state),
+        "type": _word(getattr(described, "type", None)),
+        "assignor": described.partition_assignor,
+        "lag": sum(row["lag"] for row in rows),
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": [[each.topic, each.partition] for each in member.assignment.topic_partitions],
+            }
+            for member in described.members
+        ],
+        "partitions": rows,
+    }
+
+
+def print_group(description: dict[str, Any]) -> None:
+    _print_head(description)
+    if not description["partitions"]:
+        print("It has committed nothing and no partitions are assigned")
+        return
+    columns = [("TOPIC", "left"), ("PARTITION", "right"), ("COMMITTED", "right"), ("END", "right"), ("LAG", "right")]
+    rows = [
+        (
+            each["topic"],
+            each["partition"],
+            "-" if each["committed"] is None else each["committed"],
+            each["end_offset"],
+            each["lag"],
+            each["client_id"] or "-",
+            each["host"] or "-",
+        )
+        for each in description["partitions"]
+    ]
+    table(None, [*columns, ("CLIENT", "left"), ("HOST", "left")], rows)
+
+
+def print_members(description: dict[str, Any]) -> None:
+    _print_head(description)
+    rows = [
+        (each["member"], each["instance"] or "-", each["client_id"], each["host"], _partitions(each["partitions"]))
+        for each in description["members"]
+    ]
+    if rows:
+        heads = ("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS")
+        table(None, [(head, "left") for head in heads], rows)
+
+
+def _print_head(description: dict[str, Any]) -> None:
+    members = count(len(description["members"]), "member")
+    print(f"{description['group']}: {description['state']}, {members}, {description['lag']:,} messages to read\n")
+
+
+def _partitions(pairs: list[list[Any]]) -> str:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in pairs:
+        by_topic.setdefault(topic, []).append(partition)
+    return " ".join(f"{topic}:{','.join(map(str, sorted(each)))}" for topic, each in sorted(by_topic.items())) or "-"
+
+
+def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, execute: bool) -> list[Move]:
+    """The moves, made if `execute`."""
+    broker = Broker(bootstrap)
+    broker.cluster()
+    committed = _committed(broker, group)
+    wanted = _wanted(broker, group, topics, committed)
+    firsts = _offsets(broker, wanted, OffsetSpec.earliest())
+    ends = _offsets(broker, wanted, OffsetSpec.latest())
+    times: dict[Where, int] = {}
+    if target.to_time_ms is not None:
+        times = _offsets(broker, wanted, OffsetSpec.for_timestamp(target.to_time_ms))
+    moves = []
+    for where in wanted:
+        found = times.get(where, -1)
+        bounds = Bounds(firsts[where], ends[where], None if found < 0 else found)
+        before = committed.get(where)
+        moves.append(Move(*where, before, new_offset(target, bounds, before)))
+    if execute and moves:
+        _make(broker, group, moves)
+    return moves
+
+
+def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where, int]) -> list[Where]:
+    if not topics:
+        if not committed:
+            raise CommandFailed(f"the group {group} has committed nothing: name the topics with --topic")
+        return sorted(committed)
+    wanted: set[Where] = set()
+    for text in topics:
+        topic, listed = parse_topic(text)
+        there = broker.partitions(topic)
+        for partition in there if listed is None else listed:
+            if partition not in there:
+                raise CommandFailed(f"{topic} has no partition {partition}, only 0 to {there[-1]}")
+            wanted.add((topic, partition))
+    return sorted(wanted)
+
+
+def _make(broker: Broker, group: str, moves: list[Move]) -> None:
+    state = _described(broker, group, may_be_new=True)
+    if state is not None and state.members:
+        members = count(len(state.members), "member")
+        raise CommandFailed(f"the group {group} has {members}: stop its consumers first, or they would commit over it")
+    offsets = [TopicPartition(each.topic, each.partition, each.after) for each in moves]
+    request = [ConsumerGroupTopicPartitions(group, offsets)]
+    futures = broker.call(broker.admin.alter_consumer_group_offsets, request, request_timeout=REQUEST_TIMEOUT_S)
+    for each in broker.wait(futures[group]).topic_partitions:
+        if each.error is not None:
+            raise broker.failed(each.error, f"the offset of {each.topic}/{each.partition} was not moved")
+
+
+def print_moves(group: str, moves: list[Move], *, executed: bool) -> None:
+    columns = [("TOPIC", "left"), ("PARTITION", "right"), ("FROM", "right"), ("TO", "right")]
+    rows = [(each.topic, each.partition, "-" if each.before is None else each.before, each.after) for each in moves]
+    table(None, columns, rows)
+    if executed:
+        print(f"\nMoved the offsets of {group}")
+    else:
+        print("\nNothing was changed: add --execute to do it")
+
+
+def delete_groups(bootstrap: str, groups: list[str]) -> None:
+    from confluent_kafka import KafkaException
+
+    broker = Broker(bootstrap)
+    broker.cluster()
+    futures = broker.call(broker.admin.delete_consumer_groups, groups, request_timeout=REQUEST_TIMEOUT_S)
+    for group, future in futures.items():
+        try:
+            future.result(REQUEST_TIMEOUT_S + 5)
+        except KafkaException as failure:
+            raise broker.failed(failure.args[0], f"the group {group} was not deleted") from None
+        print(f"Deleted the group {group}")
+
+
+def _described(broker: Broker, group: str, *, may_be_new: bool = False) -> Any:
+    broker.cluster()
+    futures = broker.call(broker.admin.describe_consumer_groups, [group], request_timeout=REQUEST_TIMEOUT_S)
+    found = broker.wait(futures[group])
+    if found.state == ConsumerGroupState.DEAD:
+        if may_be_new:
+            return None
+        raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
+    return found
+
+
+def _committed(broker: Broker, group: str) -> dict[Where, int]:
+    request = [ConsumerGroupTopicPartitions(group)]
+    futures = broker.call(broker.admin.list_consumer_group_offsets, request, request_timeout=REQUEST_TIMEOUT_S)
+    found = broker.wait(futures[group]).topic_partitions or ()
+    return {(each.topic, each.partition): int(each.offset) for each in found if each.offset >= 0}
+
+
+def _offsets(broker: Broker, wanted: list[Where], spec: OffsetSpec) -> dict[Where, int]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in wanted:
+        by_topic.setdefault(topic, []).append(partition)
+    return {
+        (topic, partition): offset
+        for topic, partitions in by_topic.items()
+        for partition, offset in broker.offsets(topic, partitions, spec).items()
+    }
+
+
+def _word(value: Any) -> str:
+    return "unknown" if value is None else str(value.name).lower().replace("_", " ")

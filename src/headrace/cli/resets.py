@@ -1,0 +1,63 @@
+"""Where `headrace group reset-offsets` moves a group to. Pure."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace.cli.errors import BadArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Exactly one of these is given."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_time_ms: int | None = None
+    to_offset: int | None = None
+    shift_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a partition holds, and the first offset at or after the wanted time (its end if there is none)."""
+
+    first: int
+    end: int
+    at_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def new_offset(target: Target, bounds: Bounds, committed: int | None) -> int:
+    """The offset to commit. A group that has committed nothing is shifted from the beginning."""
+    if target.to_earliest:
+        return bounds.first
+    if target.to_latest:
+        return bounds.end
+    if target.to_offset is not None:
+        wanted = target.to_offset
+    elif target.shift_by is not None:
+        wanted = (bounds.first if committed is None else committed) + target.shift_by
+    else:
+        wanted = bounds.end if bounds.at_time is None else bounds.at_time
+    return min(max(wanted, bounds.first), bounds.end)
+
+
+def parse_topic(text: str) -> tuple[str, list[int] | None]:
+    """`orders` as all partitions of a topic, `orders:0,3` as two of them."""
+    topic, colon, listed = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = listed.split(",")
+    if not topic or not all(part.strip().isdecimal() for part in parts):
+        raise BadArgument(f"--topic {text} is not TOPIC or TOPIC:PARTITION,PARTITION")
+    return topic, [int(part) for part in parts]

@@ -1,0 +1,96 @@
+"""`headrace group` against a real broker."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from headrace import Client
+
+from .quick import broker  # noqa: F401
+from .subject import Subject
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(broker: Subject) -> Run:
+    def command(*arguments: str, fails: bool = False) -> str:
+        result = subprocess.run(
+            [sys.executable, "-m", "headrace", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap},
+            check=False,
+        )
+        assert (result.returncode != 0) is fails, result
+        return result.stderr if fails else result.stdout
+
+    return command
+
+
+def committed(run: Run, group: str) -> dict[int, tuple[int, int]]:
+    description = json.loads(run("group", "describe", group, "--json"))
+    return {row["partition"]: (row["committed"], row["lag"]) for row in description["partitions"]}
+
+
+def test_a_groups_life(broker: Subject, run: Run, new_topic: Callable[..., str]) -> None:
+    topic, group = new_topic(partitions=2), "cli-life"
+    with Client(broker.bootstrap) as client:
+        for number in range(10):
+            client.publish(topic, str(number), partition=number % 2, timestamp=1_700_000_000_000 + number * 1000)
+        with client.consume(topic, group) as stream:
+            for _ in range(10):
+                next(stream).ack()
+            stream.commit()
+            client.publish(topic, "one more", partition=0)
+
+            description = json.loads(run("group", "describe", group, "--json"))
+            assert description["lag"] == 1
+            assert [each["client_id"] for each in description["members"]] == ["headrace"]
+            assert "stable" in run("group", "describe", group)
+            assert f"{topic}:0,1" in run("group", "describe", group, "--members")
+            refusal = run("group", "reset-offsets", group, "--to-earliest", "--execute", fails=True)
+            assert "stop its consumers first" in refusal
+            assert "cli-life" in run("group", "delete", group, "--yes", fails=True)
+
+    listed = {each["group"]: each["state"] for each in json.loads(run("group", "list", "--json"))}
+    assert listed[group] == "empty"
+    assert group in run("group", "list")
+
+    assert "Nothing was changed" in run("group", "reset-offsets", group, "--to-earliest")
+    assert committed(run, group) == {0: (5, 1), 1: (5, 0)}
+    run("group", "reset-offsets", group, "--to-earliest", "--execute")
+    assert committed(run, group) == {0: (0, 6), 1: (0, 5)}
+    run("group", "reset-offsets", group, "--to-latest", "--topic", f"{topic}:0", "--execute")
+    assert committed(run, group) == {0: (6, 0), 1: (0, 5)}
+    run("group", "reset-offsets", group, "--shift-by", "-2", "--execute")
+    assert committed(run, group) == {0: (4, 2), 1: (0, 5)}
+    run("group", "reset-offsets", group, "--to-offset", "3", "--topic", topic, "--execute")
+    assert committed(run, group) == {0: (3, 3), 1: (3, 2)}
+    moves = run("group", "reset-offsets", group, "--to-datetime", "1700000005000", "--execute", "--json")
+    assert {each["partition"]: each["after"] for each in json.loads(moves)} == {0: 3, 1: 2}
+
+    run("group", "delete", group, "--yes")
+    assert f"there is no group {group}" in run("group", "describe", group, fails=True)
+
+
+def test_offsets_can_be_set_before_a_group_exists(run: Run, topic: str) -> None:
+    assert "--topic" in run("group", "reset-offsets", "cli-new", "--to-latest", fails=True)
+    run("group", "reset-offsets", "cli-new", "--topic", topic, "--to-latest", "--execute")
+    assert committed(run, "cli-new") == {0: (0, 0)}
+
+
+def test_what_makes_no_sense_is_said(run: Run, topic: str) -> None:
+    assert "one of --to-earliest" in run("group", "reset-offsets", "g", fails=True)
+    assert "one of" in run("group", "reset-offsets", "g", "--to-earliest", "--to-latest", fails=True)
+    assert "has no partition 7" in run(
+        "group", "reset-offsets", "g", "--topic", f"{topic}:7", "--to-latest", fails=True
+    )
+    assert "--yes" in run("group", "delete", "g", fails=True)
+    assert "there is no group nobody" in run("group", "describe", "nobody", fails=True)
