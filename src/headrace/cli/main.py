@@ -20,6 +20,7 @@ from headrace.cli.log import log_app
 from headrace.cli.produce import produce
 from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
+from headrace.cli.txns import txn_app
 from headrace.model.errors import HeadraceError
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ app.add_typer(topic_app, name="topic")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(group_app, name="group")
+app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
 app.command()(bench)
 app.command()(doctor)

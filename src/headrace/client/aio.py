@@ -45,6 +45,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-stream")
         self._buffer: deque[Message] = deque()
         self._pending: asyncio.Future[list[Message]] | None = None
+        self._is_ended = False
 
     async def open(self) -> StreamT:
         """The stream below; made on first use, because that asks the broker."""
@@ -94,6 +95,9 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         await self._end(is_success=True)
 
     async def _end(self, *, is_success: bool) -> None:
+        if self._is_ended:
+            return
+        self._is_ended = True
         if self._stream is not None:
             self._stream.stop()
             await self._do(self._stream.close if is_success else self._stream.abandon)

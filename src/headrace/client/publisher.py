@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.librdkafka import UNREACHABLE, explain
+from headrace.client.librdkafka import UNREACHABLE, explain, log
 from headrace.client.outgoing import Outgoing, Record, encode
 from headrace.client.partitioners import Partitioner, by_key
 
@@ -143,7 +143,12 @@ class Publisher:
 
     def _run(self) -> None:
         while not self._closing:
-            self.producer.poll(_POLL_S)
+            try:
+                self.producer.poll(_POLL_S)
+            except KafkaException as failure:
+                # Fatal for the producer: whoever waits for a message or a transaction hears of it, too.
+                log.debug("the producer failed: %s", failure)
+                time.sleep(_POLL_S)
 
     def _choose(self, record: Record) -> int | None:
         """The partition that our own partitioner wants; None leaves it to librdkafka."""

@@ -1,0 +1,129 @@
+"""The work of `headrace txn`. librdkafka has no calls for most of it, so brokers are asked directly."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException, Producer
+from kio.schema.errors import ErrorCode
+
+from headrace.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker, client_config
+from headrace.cli.errors import CommandFailed
+from headrace.cli.output import table
+from headrace.cli.wire import Connection
+from headrace.model.errors import ProtocolError
+
+_DESCRIBE_TRANSACTIONS = 65
+_LIST_TRANSACTIONS = 66
+_OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+
+T = TypeVar("T")
+
+
+def list_all(bootstrap: str, *, open_only: bool) -> list[dict[str, Any]]:
+    """The transactional ids of every broker, each of which coordinates some."""
+    found = []
+    for broker_id, (host, port) in sorted(_addresses(bootstrap).items()):
+
+        def ask(connection: Connection) -> Any:
+            schema = connection.schema(_LIST_TRANSACTIONS, _version(connection, _LIST_TRANSACTIONS, 1))
+            return connection.send(schema.ListTransactionsRequest())
+
+        answer = _asking(host, port, ask)
+        _check(answer.error_code, "listing the transactions failed")
+        found += [
+            {
+                "transactional_id": str(each.transactional_id),
+                "state": str(each.transaction_state),
+                "producer_id": int(each.producer_id),
+                "coordinator": broker_id,
+            }
+            for each in answer.transaction_states
+            if not open_only or each.transaction_state in _OPEN_STATES
+        ]
+    return sorted(found, key=lambda each: str(each["transactional_id"]))
+
+
+def describe_transaction(bootstrap: str, transactional_id: str) -> dict[str, Any]:
+    """A transaction as its coordinator knows it, ready for JSON."""
+    listed = next((e for e in list_all(bootstrap, open_only=False) if e["transactional_id"] == transactional_id), None)
+    if listed is None:
+        raise CommandFailed(
+            f"there is no transactional id {transactional_id}; `headrace txn list` shows those there are"
+        )
+    nothing_open: dict[str, Any] = {"producer_epoch": None, "timeout_ms": None, "started_ms": None, "partitions": []}
+    if listed["state"] not in _OPEN_STATES:
+        return {**listed, **nothing_open}
+    host, port = _addresses(bootstrap)[listed["coordinator"]]
+
+    def ask(connection: Connection) -> Any:
+        schema = connection.schema(_DESCRIBE_TRANSACTIONS, _version(connection, _DESCRIBE_TRANSACTIONS, 0))
+        return connection.send(schema.DescribeTransactionsRequest(transactional_ids=(transactional_id,)))
+
+    (state,) = _asking(host, port, ask).transaction_states
+    _check(state.error_code, f"describing {transactional_id} failed")
+    return {
+        "transactional_id": transactional_id,
+        "state": str(state.transaction_state),
+        "producer_id": int(state.producer_id),
+        "coordinator": listed["coordinator"],
+        "producer_epoch": int(state.producer_epoch),
+        "timeout_ms": round(state.transaction_timeout.total_seconds() * 1000),
+        "started_ms": round(state.transaction_start_time.timestamp() * 1000),
+        "partitions": [
+            [str(topic.topic), int(partition)] for topic in state.topics for partition in sorted(topic.partitions)
+        ],
+    }
+
+
+def print_transaction(description: dict[str, Any]) -> None:
+    print(f"{description['transactional_id']}: {description['state']}, producer {description['producer_id']}")
+    if description["started_ms"] is None:
+        print("No transaction is open")
+        return
+    started = datetime.fromtimestamp(description["started_ms"] / 1000, UTC)
+    open_s = max(0.0, (datetime.now(UTC) - started).total_seconds())
+    timeout_s = description["timeout_ms"] / 1000
+    print(f"Open for {open_s:,.0f} s of {timeout_s:,.0f} s, since {started.isoformat(timespec='seconds')}\n")
+    table(None, [("TOPIC", "left"), ("PARTITION", "right")], [tuple(each) for each in description["partitions"]])
+
+
+def abort_transaction(bootstrap: str, transactional_id: str) -> str:
+    """Take the transactional id over, which aborts what is open; a sentence about what was done."""
+    before = describe_transaction(bootstrap, transactional_id)
+    if before["state"] not in _OPEN_STATES:
+        return f"{transactional_id} has no open transaction (its state is {before['state']}): nothing was done"
+    # Kept as it was, for the producer that comes next.
+    timeout_ms = max(before["timeout_ms"], 1_000)
+    producer = Producer(client_config(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
+    try:
+        producer.init_transactions(REQUEST_TIMEOUT_S)
+    except KafkaException as failure:
+        raise Broker(bootstrap).failed(failure.args[0], f"{transactional_id} was not aborted") from None
+    if before["state"] == "PrepareCommit":
+        return f"The transaction of {transactional_id} was being committed, and is; its producer is fenced"
+    return f"Aborted the transaction of {transactional_id}; its producer is fenced"
+
+
+def _addresses(bootstrap: str) -> dict[int, tuple[str, int]]:
+    return {int(id_): (each.host, each.port) for id_, each in Broker(bootstrap).cluster().brokers.items()}
+
+
+def _asking(host: str, port: int, ask: Callable[[Connection], T]) -> T:
+    try:
+        with Connection(host, port, CONNECT_TIMEOUT_S) as connection:
+            return ask(connection)
+    except (OSError, ProtocolError) as error:
+        raise CommandFailed(f"asking the broker at {host}:{port} failed: {error}") from None
+
+
+def _version(connection: Connection, key: int, highest: int) -> int:
+    version = connection.version(key, highest)
+    if version is None:
+        raise CommandFailed("this broker is too old to tell of its transactions")
+    return version
+
+
+def _check(code: ErrorCode, what: str) -> None:
+    if code != ErrorCode.none:
+        raise CommandFailed(f"{what}: {code.name.upper()}")

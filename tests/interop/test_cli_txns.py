@@ -1,0 +1,56 @@
+"""`headrace txn` against a real broker."""
+
+import json
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from headrace import Client
+
+from .quick import broker  # noqa: F401
+from .subject import Subject
+from .test_cli_groups import Run, run  # noqa: F401
+
+
+@pytest.fixture
+def open_transaction(broker: Subject) -> Callable[[str], tuple[str, Producer]]:
+    def begin(topic: str) -> tuple[str, Producer]:
+        name = f"txn-{uuid4().hex[:8]}"
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"in doubt", partition=0)
+        producer.flush(30)
+        return name, producer
+
+    return begin
+
+
+def test_a_transaction_is_listed_described_and_aborted(
+    broker: Subject, run: Run, topic: str, open_transaction: Callable[[str], tuple[str, Producer]]
+) -> None:
+    name, producer = open_transaction(topic)
+    listed = {each["transactional_id"]: each["state"] for each in json.loads(run("txn", "list", "--json"))}
+    assert listed[name] == "Ongoing"
+    assert name in run("txn", "list", "--open")
+    description = json.loads(run("txn", "describe", name, "--json"))
+    assert description["partitions"] == [[topic, 0]]
+    assert description["timeout_ms"] == 60_000
+    assert "Open for" in run("txn", "describe", name)
+
+    assert "--yes" in run("txn", "abort", name, fails=True)
+    assert "Aborted" in run("txn", "abort", name, "--yes")
+    assert "nothing was done" in run("txn", "abort", name, "--yes")
+    assert name not in run("txn", "list", "--open")
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    with Client(broker.bootstrap) as client:
+        client.publish(topic, "certain")
+        assert [message.text for message in client.replay(topic)] == ["certain"]
+
+
+def test_an_id_that_is_not_there(run: Run) -> None:
+    for command in (("describe",), ("abort", "--yes")):
+        assert "there is no transactional id nobody" in run("txn", *command, "nobody", fails=True)
