@@ -142,17 +142,21 @@ def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) 
                 assert set(errors_in(answer)) <= {Error.none}, f"version {version}: {answer}"
 
 
-def test_nothing_else_is_advertised_that_does_not_answer(broker: Subject) -> None:
+def test_every_other_advertised_api_answers_too(broker: Subject) -> None:
+    """Also what this file has no proper request for: an empty one gets an answer that can be read, in every version."""
     if not subject.IS_HEADRACE:
-        pytest.skip("Apache Kafka advertises APIs that this test has no request for")
-    assert wire.advertised(broker.bootstrap).keys() == EXPECTED.keys()
+        pytest.skip("Apache Kafka advertises APIs between brokers, too")
+    for key, (low, high) in wire.advertised(broker.bootstrap).items():
+        if key not in EXPECTED:
+            for version in range(low, high + 1):
+                with wire.Connection(broker.bootstrap) as connection:
+                    connection.call(key, version)
 
 
-def test_findcoordinator_says_what_is_there(connection: wire.Connection) -> None:
+def test_findcoordinator_answers_for_each_key(connection: wire.Connection) -> None:
     answer = connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
     assert [one.key for one in answer.coordinators] == ["a", "b"]
-    if subject.IS_HEADRACE:
-        assert {one.error_code for one in answer.coordinators} == {Error.none}
+    assert {one.error_code for one in answer.coordinators} <= {Error.none, Error.coordinator_not_available}
 
 
 # Versions and APIs that are not there

@@ -1,0 +1,143 @@
+"""kafka-python's own integration tests against a real `headrace serve` process.
+
+    python interop/kafka_python_suite.py [pytest arguments]
+
+The tests come from the source archive of the installed version, which pip downloads into `.cache/` and which is not
+part of this project. One line for each test, a summary, and an exit code of 1 if a test failed that is not expected to.
+"""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from headrace.testing.process import BrokerProcess
+
+_CACHE = Path(__file__).resolve().parent.parent / ".cache"
+_KAFKA_VERSION = "4.3.0"
+"""What the suite infers from the versions that a broker of Headrace advertises."""
+_STARTS_ITS_OWN_BROKER = ("test/integration/test_sasl_integration.py", "test/integration/test_ssl_integration.py")
+
+_SETTINGS = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.delay.ms": 0}
+"""As the suite starts Apache Kafka."""
+
+_TRANSACTIONS = "transactions are not served yet"
+_ONE_BROKER = "moves replicas between brokers or folders, and Headrace has one of each"
+EXPECTED_FAILURES = {
+    "test_create_describe_delete_acls": "access control is not served yet",
+    "test_elect_leaders": _ONE_BROKER,
+    "test_alter_replica_log_dirs": _ONE_BROKER,
+    "test_alter_partition_reassignments": _ONE_BROKER,
+    "test_list_partition_reassignments": _ONE_BROKER,
+    "test_describe_metadata_quorum": "there is no KRaft quorum: metadata is in a store of its own",
+    "test_list_config_resources": "lists resources of client metrics, which Headrace does not have",
+    "test_transactional_producer_messages": _TRANSACTIONS,
+    "test_transactional_producer_offsets": _TRANSACTIONS,
+}
+"""Test, without its parameters, to the reason why it cannot pass."""
+
+# The archive lacks the helper that the suite starts brokers with. Against a broker that runs, this much of it is used.
+_SERVICE = """
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+    def dump_logs(self):
+        pass
+
+    def wait_for(self, pattern, timeout=30):
+        pass
+
+
+class SpawnedService:
+    pass
+"""
+
+
+class Unavailable(Exception):
+    """The suite cannot be had; the message says why."""
+
+
+def suite() -> Path:
+    """The folder of the unpacked archive."""
+    version = importlib.metadata.version("kafka-python")
+    folder = _CACHE / f"kafka_python-{version}"
+    if not (folder / "test" / "service.py").exists():
+        _CACHE.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--no-binary", "kafka-python", "--dest", str(_CACHE), f"kafka-python=={version}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        archive = folder.with_name(folder.name + ".tar.gz")
+        if not archive.exists():
+            raise Unavailable(f"pip cannot download the source of kafka-python {version}: {done.stderr.strip()[-200:]}")
+        with tarfile.open(archive) as opened:
+            opened.extractall(_CACHE, filter="data")
+        (folder / "test" / "__init__.py").touch()
+        (folder / "test" / "service.py").write_text(_SERVICE)
+    return folder
+
+
+def run(folder: Path, bootstrap: str, arguments: list[str]) -> dict[str, tuple[str, str]]:
+    """Test -> passed, failed or skipped, and why."""
+    environment = os.environ | {
+        "KAFKA_URI": f"kafka://{bootstrap}",
+        "KAFKA_VERSION": _KAFKA_VERSION,
+        "KAFKA_ROOT": str(folder),
+    }
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        command = [sys.executable, "-m", "pytest", "test/integration", "-q", "-p", "no:cacheprovider", "--no-header"]
+        command += [f"--ignore={file}" for file in _STARTS_ITS_OWN_BROKER]
+        command += ["-o", "addopts=", "--timeout=90", "--log-level=ERROR", f"--junitxml={report.name}", *arguments]
+        subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL)
+        return {
+            name: outcome for case in ElementTree.parse(report.name).iter("testcase") for name, outcome in [_read(case)]
+        }
+
+
+def _read(case: ElementTree.Element) -> tuple[str, tuple[str, str]]:
+    name = case.get("name") or "?"
+    for kind, outcome in (("skipped", "skipped"), ("failure", "failed"), ("error", "failed")):
+        found = case.find(kind)
+        if found is not None:
+            return name, (outcome, (found.get("message") or "").splitlines()[0])
+    return name, ("passed", "")
+
+
+def main() -> int:
+    try:
+        folder = suite()
+    except Unavailable as reason:
+        print(f"kafka-python's own tests are not run: {reason}.")
+        return 0
+    print(f"{folder.name}: its integration tests against headrace serve", flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-kafka-python-") as scratch,
+        BrokerProcess(Path(scratch) / "data", settings=_SETTINGS) as broker,
+    ):
+        outcomes = run(folder, broker.bootstrap, sys.argv[1:])
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    surprises = 0
+    for name, (outcome, why) in outcomes.items():
+        expected = EXPECTED_FAILURES.get(name.partition("[")[0])
+        counts[outcome] += 1
+        note = f": {expected or why}" if outcome != "passed" else ""
+        if (outcome == "failed") != (expected is not None) and outcome != "skipped":
+            surprises += 1
+            note += " (not expected)"
+        print(f"  {outcome:7} {name}{note}")
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + f", {surprises} not as expected")
+    return 1 if surprises or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
