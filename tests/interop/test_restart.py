@@ -1,10 +1,11 @@
 """The broker goes away in the middle, cleanly or by SIGKILL: clients carry on, and nothing is lost or doubled."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 
 import pytest
@@ -17,8 +18,18 @@ from kafka import TopicPartition as PythonPartition
 from . import batches, wire
 from .subject import Subject
 
+# Clients leave the sockets and transports of connections that broke to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 COUNT = 3000
 PARTITIONS = 3
+
+
+@pytest.fixture(autouse=True)
+def collect_garbage() -> Iterator[None]:
+    """What the clients leave behind is collected here, and not in a test that has nothing to do with it."""
+    yield
+    gc.collect()
 
 
 def restart_in_the_middle(broker: Subject, how: str, sent: threading.Event) -> threading.Thread:
