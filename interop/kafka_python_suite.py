@@ -25,7 +25,6 @@ _STARTS_ITS_OWN_BROKER = ("test/integration/test_sasl_integration.py", "test/int
 _SETTINGS = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.delay.ms": 0}
 """As the suite starts Apache Kafka."""
 
-_TRANSACTIONS = "transactions are not served yet"
 _ONE_BROKER = "moves replicas between brokers or folders, and Headrace has one of each"
 EXPECTED_FAILURES = {
     "test_create_describe_delete_acls": "access control is not served yet",
@@ -35,8 +34,6 @@ EXPECTED_FAILURES = {
     "test_list_partition_reassignments": _ONE_BROKER,
     "test_describe_metadata_quorum": "there is no KRaft quorum: metadata is in a store of its own",
     "test_list_config_resources": "lists resources of client metrics, which Headrace does not have",
-    "test_transactional_producer_messages": _TRANSACTIONS,
-    "test_transactional_producer_offsets": _TRANSACTIONS,
 }
 """Test, without its parameters, to the reason why it cannot pass."""
 
