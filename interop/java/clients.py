@@ -1,4 +1,4 @@
-"""Kafka's Java clients, driven by `Clients.java`."""
+"""Kafka's Java clients, driven by `Clients.java` and `Transactions.java`."""
 
 import re
 import select
@@ -10,6 +10,7 @@ from report import Report, expect
 from headrace.testing.process import BrokerProcess
 
 _SOURCE = HERE / "Clients.java"
+_TRANSACTIONS = HERE / "Transactions.java"
 _OK = re.compile(r"ok (\d+) (.+)")
 _FAILED = re.compile(r"failed (.+?): (.+)")
 _MORE_WITHIN_S = 60.0
@@ -17,10 +18,11 @@ _DONE_WITHIN_S = 120.0
 
 
 def check_clients(report: Report, java: Java, bootstrap: str) -> None:
-    ran = java.run(_SOURCE, bootstrap)
-    seen = _add(report, ran.out)
-    if ran.code or not seen:
-        report.add("the Java program runs to its end", str(ran))
+    for source in (_SOURCE, _TRANSACTIONS):
+        ran = java.run(source, bootstrap)
+        seen = _add(report, ran.out)
+        if ran.code or not seen:
+            report.add(f"{source.name} runs to its end", str(ran))
 
 
 def check_restarts(report: Report, java: Java, broker: BrokerProcess) -> None:
