@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.client import (
         Backoff,
+        Claims,
         Client,
         ClientError,
         ConsumeFailed,
+        Deduplicator,
         DeliveryFailed,
         Fenced,
         HandlerFailed,
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backoff",
+    "Claims",
     "Client",
     "ClientError",
     "ConsumeFailed",
+    "Deduplicator",
     "DeliveryFailed",
     "Fenced",
     "HandlerFailed",

@@ -6,6 +6,7 @@ A tree of its own: it talks to any Kafka broker over the wire and knows nothing 
 from headrace.client.backoff import Backoff
 from headrace.client.client import Client
 from headrace.client.consumption import Consumption
+from headrace.client.dedup import Claims, Deduplicator
 from headrace.client.errors import (
     ClientError,
     ConsumeFailed,
@@ -24,10 +25,12 @@ from headrace.client.subscription import Subscription
 
 __all__ = [
     "Backoff",
+    "Claims",
     "Client",
     "ClientError",
     "ConsumeFailed",
     "Consumption",
+    "Deduplicator",
     "DeliveryFailed",
     "Fenced",
     "HandlerFailed",

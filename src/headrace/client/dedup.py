@@ -1,0 +1,186 @@
+"""Effects outside of the broker, once per message: remember the ids of messages with their results.
+
+At-least-once delivery may bring a message twice. A mail that was sent, or a row in somebody's database, is not part of
+a Kafka transaction, so the handler must know what it has done already. There are two ways:
+
+- `Deduplicator` keeps ids and results in a SQLite file. A message that comes again gets the stored result, and the
+  handler is not called. A crash after the effect and before the result is stored repeats the effect: the window is
+  small, and it cannot be closed from outside.
+- `Claims` writes the id into **your** database, in the transaction that has the effect. Both are there or neither: the
+  effect happens exactly once.
+"""
+
+import functools
+import inspect
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+import msgspec
+
+from headrace.client.message import Message
+from headrace.client.outgoing import Outgoing, encode_payload
+
+_PRUNE_EVERY = 1000
+
+F = TypeVar("F", bound=Callable[[Message], Any])
+
+
+class Deduplicator:
+    """Wraps handlers; thread-safe. `scope` tells handlers apart that share a file and see the same messages.
+
+        once = Deduplicator("billing.db", scope="billing")
+
+        @client.handler("orders", group="billing")
+        @once
+        def bill(message): ...
+
+    Results must be None, `Outgoing` messages, or plain data (numbers, text, lists, dicts). Ids are forgotten after
+    `keep`: it must be longer than any redelivery, replays included.
+    """
+
+    def __init__(self, path: str | Path, *, scope: str = "", keep: timedelta = timedelta(days=7)) -> None:
+        self._scope = scope
+        self._keep_s = keep.total_seconds()
+        self._lock = threading.Lock()
+        self._stored = 0
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._database.execute("PRAGMA journal_mode=WAL")
+        # A result that was stored must be there after a power cut, or the effect is repeated.
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS handled "
+            "(scope TEXT, id TEXT, result BLOB NOT NULL, at REAL NOT NULL, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+        )
+        self._database.execute("CREATE INDEX IF NOT EXISTS handled_at ON handled (at)")
+
+    def __call__(self, handler: F) -> F:
+        """The handler, called once per message id."""
+        if inspect.iscoroutinefunction(handler):
+
+            @functools.wraps(handler)
+            async def call_async(message: Message) -> Any:
+                found, result = self.result(message)
+                return result if found else self.store(message, await handler(message))
+
+            return cast(F, call_async)
+
+        @functools.wraps(handler)
+        def call(message: Message) -> Any:
+            found, result = self.result(message)
+            return result if found else self.store(message, handler(message))
+
+        return cast(F, call)
+
+    def result(self, message: Message) -> tuple[bool, Any]:
+        """Whether the message was handled, and with which result."""
+        with self._lock:
+            row = self._database.execute(
+                "SELECT result FROM handled WHERE scope = ? AND id = ?", (self._scope, message.id)
+            ).fetchone()
+        return (False, None) if row is None else (True, _unpack(row[0]))
+
+    def store(self, message: Message, result: Any) -> Any:
+        """Remember that the message was handled. Returns the result as a later `result` would."""
+        packed = _pack(result)
+        now_s = time.time()
+        with self._lock:
+            self._database.execute(
+                "INSERT OR REPLACE INTO handled VALUES (?, ?, ?, ?)", (self._scope, message.id, packed, now_s)
+            )
+            self._stored += 1
+            if self._stored % _PRUNE_EVERY == 0:
+                self._database.execute("DELETE FROM handled WHERE at < ?", (now_s - self._keep_s,))
+        return _unpack(packed)
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+
+class Cursor(Protocol):
+    """What any DB-API 2.0 cursor has."""
+
+    def execute(self, sql: str, parameters: Any = ..., /) -> Any: ...
+
+    def fetchone(self) -> Any: ...
+
+
+_MARKS = {"qmark": ("?", "?"), "format": ("%s", "%s"), "numeric": (":1", ":2")}
+
+
+class Claims:
+    """Ids of handled messages in a table of your own database, of any kind that has a DB-API driver.
+
+        claims = Claims(scope="billing", paramstyle=psycopg.paramstyle)
+
+        def bill(message):
+            with connection.transaction(), connection.cursor() as cursor:
+                if claims.claim(cursor, message):
+                    cursor.execute("UPDATE accounts SET …")
+
+    Two processes that claim the same id at the same time: one of them gets the driver's `IntegrityError` and rolls
+    back; tried again, it finds the id claimed.
+    """
+
+    def __init__(
+        self,
+        *,
+        scope: str,
+        table: str = "headrace_handled",
+        paramstyle: Literal["qmark", "format", "pyformat", "numeric"] = "qmark",
+    ) -> None:
+        if not table.replace("_", "").replace(".", "").isalnum():
+            raise ValueError(f"{table!r} is not the name of a table")
+        self._scope = scope
+        self._table = table
+        first, second = _MARKS["format" if paramstyle == "pyformat" else paramstyle]
+        self._where = f"scope = {first} AND id = {second}"
+        self._values = f"VALUES ({first}, {second})"
+
+    def create_table(self, cursor: Cursor) -> None:
+        """Make the table if it is not there."""
+        cursor.execute(
+            f"CREATE TABLE IF NOT EXISTS {self._table} "
+            "(scope VARCHAR(200) NOT NULL, id VARCHAR(500) NOT NULL, PRIMARY KEY (scope, id))"
+        )
+
+    def claim(self, cursor: Cursor, message: Message) -> bool:
+        """Within your transaction: True if the message is new, and claimed when you commit; False if it was handled."""
+        ids = (self._scope, message.id)
+        cursor.execute(f"SELECT 1 FROM {self._table} WHERE {self._where}", ids)
+        if cursor.fetchone() is not None:
+            return False
+        cursor.execute(f"INSERT INTO {self._table} (scope, id) {self._values}", ids)
+        return True
+
+
+def _pack(result: Any) -> bytes:
+    if isinstance(result, Outgoing):
+        return msgspec.msgpack.encode(["one", _plain(result)])
+    if isinstance(result, Iterable) and not isinstance(result, str | bytes | dict):
+        results = list(result)
+        if results and all(isinstance(each, Outgoing) for each in results):
+            return msgspec.msgpack.encode(["many", [_plain(each) for each in results]])
+        result = results
+    return msgspec.msgpack.encode(["data", result])
+
+
+def _plain(outgoing: Outgoing) -> dict[str, Any]:
+    fields = {name: getattr(outgoing, name) for name in Outgoing.__slots__}
+    fields["payload"], content_type = encode_payload(outgoing.payload)
+    fields["content_type"] = outgoing.content_type or content_type
+    return fields
+
+
+def _unpack(packed: bytes) -> Any:
+    kind, data = msgspec.msgpack.decode(packed)
+    if kind == "one":
+        return Outgoing(**data)
+    if kind == "many":
+        return [Outgoing(**each) for each in data]
+    return data

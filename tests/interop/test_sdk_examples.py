@@ -1,0 +1,44 @@
+"""The examples run as they say, and the Python of docs/sdk.md is Python that works."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .quick import broker  # noqa: F401
+from .subject import Subject
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = {
+    "orders_handler.py": ['posting {"bill":"tea"}', 'posting {"bill":"cake"}', "because of Reject: an order without"],
+    "exactly_once.py": ["300 words"],
+    "asyncio_client.py": ["{'number': 9}"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in (ROOT / "examples").glob("*.py")))
+def test_examples_run(broker: Subject, name: str) -> None:
+    command = [sys.executable, str(ROOT / "examples" / name), broker.bootstrap]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ, check=False)
+    assert ended.returncode == 0, ended.stderr
+    for expected in EXPECTED[name]:
+        assert expected in ended.stdout
+
+
+def test_the_code_in_the_guide_compiles() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sdk.md").read_text(), flags=re.DOTALL)
+    assert len(blocks) >= 8
+    for block in blocks:
+        compile(block, "docs/sdk.md", "exec", flags=0x2000)  # top-level await
+
+
+def test_the_first_steps_of_the_guide_run(broker: Subject, tmp_path: Path) -> None:
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sdk.md").read_text(), flags=re.DOTALL)[0]
+    script = tmp_path / "first.py"
+    script.write_text(block.replace("localhost:9092", broker.bootstrap))
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "tea" in ended.stdout
