@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,3 +83,19 @@ def test_the_python_of_the_quickstart(broker):
     )
     assert result.returncode == 0, result.stderr
     assert "b'dave' b'water'" in result.stdout
+    (commands,) = re.findall(
+        r"(?:^    \S.*\n)+", sections("docs/quickstart.md")["How far a group is"], flags=re.MULTILINE
+    )
+    printed = "\n".join(shell("\n".join(line[4:] for line in commands.splitlines()), broker))
+    assert "kitchen" in printed
+    assert "Nothing was changed" in printed
+
+
+def test_the_sdk_of_the_quickstart(broker):
+    (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["With the SDK"], flags=re.DOTALL)
+    command = [sys.executable, "-u", "-c", code.replace("localhost:9092", broker.bootstrap)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == """b'dave' {"item":"water"}\n"""
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
