@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from . import wire
@@ -240,3 +240,32 @@ def test_a_group_changes_its_protocol_while_it_is_empty(
         one.consumer.commit(asynchronous=False)
         assert described(broker.bootstrap, "g").type.name.lower() == protocol
         one.consumer.close()
+
+
+def test_offsets_in_transactions_need_the_epoch_of_the_member(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader]
+) -> None:
+    broker = own_broker(**QUICK)
+    wire.create_topic(broker.bootstrap, "t", 2, {})
+    wire.create_topic(broker.bootstrap, "out", 1, {})
+    produce(broker.bootstrap, "t", range(20), 2)
+    one = reader(broker.bootstrap, "g", "t")
+    until(lambda: len(one.values) == 20, one)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for value in one.values:
+        producer.produce("out", str(value))
+    positions = one.consumer.position(one.consumer.assignment())
+    producer.send_offsets_to_transaction(positions, one.consumer.consumer_group_metadata(), TIMEOUT_S)
+    producer.commit_transaction(TIMEOUT_S)
+    stale = one.consumer.consumer_group_metadata()
+    one.consumer.close()
+    back = reader(broker.bootstrap, "g", "t")
+    produce(broker.bootstrap, "t", range(20, 30), 2)
+    until(lambda: len(back.values) == 10, back)
+    assert sorted(back.values) == list(range(20, 30))
+    producer.begin_transaction()
+    with pytest.raises(KafkaException):
+        producer.send_offsets_to_transaction(positions, stale, TIMEOUT_S)
+    producer.abort_transaction(TIMEOUT_S)

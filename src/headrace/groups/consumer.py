@@ -31,6 +31,7 @@ from headrace.model.errors import (
     GroupFull,
     IllegalGeneration,
     ProtocolError,
+    RecordTooLarge,
     StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
@@ -41,6 +42,8 @@ from headrace.runtime.deferred import Deferred
 
 JOIN, LEAVE = 0, -1
 """Epochs with a meaning of their own in a heartbeat, beside `LEFT_FOR_NOW`."""
+_SUBSCRIPTION_MAX_CHARACTERS = 1024 * 1024
+"""They are one record."""
 
 
 class Heartbeat(NamedTuple):
@@ -341,6 +344,10 @@ def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
             raise ProtocolError("a member that joins must say which topics it wants, by names or by a pattern")
     if beat.assignor is not None and beat.assignor not in assignors:
         raise UnsupportedAssignor(f"there is no assignor {beat.assignor}: use {' or '.join(assignors)}")
+    if sum(map(len, beat.topics or ())) > _SUBSCRIPTION_MAX_CHARACTERS:
+        raise RecordTooLarge(
+            f"the topics of a member have more than {_SUBSCRIPTION_MAX_CHARACTERS} characters together"
+        )
     if beat.pattern:
         topic_pattern(beat.pattern)
 
@@ -363,14 +370,16 @@ def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
 
 
 def _updated(wants: SubscriptionValue, beat: Heartbeat) -> SubscriptionValue:
+    if beat.epoch == JOIN:
+        # Who joins says everything: whatever a static member wanted before under its instance id is past.
+        wants = SubscriptionValue()
+    timeout_ms = beat.rebalance_timeout_ms
     return SubscriptionValue(
         instance_id=wants.instance_id if beat.instance_id is None else beat.instance_id,
         rack_id=wants.rack_id if beat.rack_id is None else beat.rack_id,
         client_id=beat.client_id,
         client_host=beat.client_host,
-        rebalance_timeout_ms=wants.rebalance_timeout_ms
-        if beat.rebalance_timeout_ms == -1
-        else beat.rebalance_timeout_ms,
+        rebalance_timeout_ms=wants.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topics=wants.topics if beat.topics is None else tuple(sorted(set(beat.topics))),
         pattern=wants.pattern if beat.pattern is None else beat.pattern or None,
         assignor=wants.assignor if beat.assignor is None else beat.assignor,

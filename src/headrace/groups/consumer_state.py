@@ -97,8 +97,18 @@ class Draft:
         self._changes: dict[Key, Value | None] = {}
 
     def entries(self) -> list[Entry]:
-        """The records of all changes; of several to the same thing the last one."""
-        return [entry(key, value) for key, value in self._changes.items()]
+        """The records of all changes; of several to the same thing the last one.
+
+        Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes first,
+        with a target that is behind it: whatever else is there, the next heartbeat makes a whole target. What a member
+        holds comes last, behind everything that it rests on.
+        """
+        before = self._state.about
+        records = [entry(key, value) for key, value in self._changes.items()]
+        if self.about.epoch == before.epoch:
+            return records
+        begun = ConsumerValue(self.about.epoch, before.target_epoch, before.assignor, before.topics_hash)
+        return [entry(GroupKey(self.group_id), begun), *records]
 
     def is_free_for(self, member_id: str, place: Place) -> bool:
         """Whether no other member has a partition. Who left in this draft has nothing."""

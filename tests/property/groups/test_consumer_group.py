@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -45,7 +46,7 @@ class Client:
     """What it was last told to read."""
     must_say_all: bool = True
     says_owned: bool = False
-    """Whether what it owns changed since it said so."""
+    """Whether it has to tell what it owns."""
 
     def beat(self) -> Heartbeat:
         says_all = self.must_say_all
@@ -64,6 +65,8 @@ class Client:
         self.must_say_all = self.says_owned = False
         if told.assignment is not None:
             self.told = told.assignment
+            # Every assignment is acknowledged, also one that changes nothing.
+            self.says_owned = self.owned <= self.told
 
     def abandon(self) -> None:
         self.epoch, self.owned, self.told, self.must_say_all = JOIN, frozenset(), frozenset(), True
@@ -205,11 +208,24 @@ class ConsumerGroups(RuleBasedStateMachine):
         if compacts:
             last = {one.key: at for at, one in enumerate(self.log)}
             self.log = [one for at, one in enumerate(self.log) if last[one.key] == at and one.value is not None]
+        self.load()
+        assert self.members() == before
+
+    def load(self) -> None:
         self.machine = GroupMachine(LIMITS)
         for one in self.log:
             self.machine.replay(one, -1)
         self.machine.loaded(self.now.ms)
-        assert self.members() == before
+
+    @precondition(lambda self: self.clients)
+    @rule(which=st.integers(0, 4), kept=st.integers(0, 8))
+    def crash_while_writing(self, which: int, kept: int) -> None:
+        """Only the first records of what follows from a heartbeat are in the log, and nobody gets an answer."""
+        client = self.clients[which % len(self.clients)]
+        before = len(self.log)
+        self.heartbeat(client, is_lost=True)
+        self.log = self.log[: before + kept]
+        self.load()
 
     @rule(name=st.sampled_from(NAMES), more=st.integers(1, 3))
     def grow_topic(self, name: str, more: int) -> None:
@@ -226,16 +242,18 @@ class ConsumerGroups(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """Left alone, the group comes to rest with every partition read by somebody who wants it."""
-        for _ in range(2):
-            # Who does not say anything any more goes, static or not.
-            self.time_passes(float(SESSION_MS))
-            for _ in range(4 * len(self.clients) + 4):
+        # Who does not say anything any more goes, static or not; the others stay.
+        for _ in range(3):
+            for _ in range(2 * len(self.clients) + 2):
                 for client in self.clients:
                     self.heartbeat(client)
                     client.give_up()
                     self.heartbeat(client)
                     client.take()
                     self.heartbeat(client)
+            if self.members().keys() <= {client.member_id for client in self.clients}:
+                break
+            self.time_passes(SESSION_MS / 2 + 1)
         if not self.clients:
             return
         assert self.group is not None
@@ -244,10 +262,20 @@ class ConsumerGroups(RuleBasedStateMachine):
             Place(UUID(int=self.ids[name]), partition)
             for name, count in self.counts.items()
             for partition in range(count)
-            if any(name in one.topics or (one.pattern and name.startswith("a-")) for one in self.clients)
+            if any(name in self.meant_by(one) for one in self.clients)
         }
         assert {place for client in self.clients for place in client.owned} == wanted
         assert sum(len(client.owned) for client in self.clients) == len(wanted)
+        for giver in self.clients:
+            for taker in self.clients:
+                if any(self.names()[place.topic_id] in self.meant_by(taker) for place in giver.owned):
+                    assert len(giver.owned) - len(taker.owned) <= 1
+
+    def names(self) -> dict[UUID, str]:
+        return {UUID(int=self.ids[name]): name for name in self.counts}
+
+    def meant_by(self, client: Client) -> set[str]:
+        return {name for name in NAMES if name in client.topics or (client.pattern and name.startswith("a-"))}
 
     # -- what must hold
 
@@ -275,3 +303,15 @@ class ConsumerGroups(RuleBasedStateMachine):
 
 TestConsumerGroups = ConsumerGroups.TestCase
 TestConsumerGroups.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("kept", range(8))
+def test_a_join_that_was_written_in_part_is_done_in_whole_later(kept: int) -> None:
+    world = ConsumerGroups()
+    world.grow_topic("a-1", 1)
+    world.start_client(None, ("a-1",), None)
+    world.settle()
+    world.clients.append(Client("late", None, ("a-1",), None))
+    world.crash_while_writing(1, kept)
+    world.settle()
+    assert [len(client.owned) for client in world.clients] == [2, 2]
