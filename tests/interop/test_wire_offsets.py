@@ -125,6 +125,14 @@ def test_delete_records(connection: wire.Connection, log: str) -> None:
     assert wire.produce(connection, log, batches.batch([b"next"])).base_offset == 6
 
 
+def test_delete_records_right_after_acks_1(connection: wire.Connection, topic: str) -> None:
+    for count in range(1, 6):
+        assert wire.produce(connection, topic, batches.batch([b"x"]), acks=1).error_code == Error.none
+        assert delete_to(connection, topic, count) == (Error.none, count)
+    assert wire.produce(connection, topic, batches.batch([b"x"]), acks=1).error_code == Error.none
+    assert delete_to(connection, topic, -1) == (Error.none, 6)
+
+
 # Metadata
 
 

@@ -46,7 +46,7 @@ async def load(partition: Partition, machine: Machine, workers: Executor) -> int
     offset = partition.log.start_offset
     count = 0
     while offset < (end := partition.log.end_offset):
-        await _committed(partition, end)
+        await partition.until_committed(end)
         cut = partition.slice(offset, _SLICE_BYTES, committed=False, at_least_one=True)
         if cut is None:
             break
@@ -60,20 +60,6 @@ async def load(partition: Partition, machine: Machine, workers: Executor) -> int
                 await asyncio.sleep(0)
         count += len(steps)
     return count
-
-
-async def _committed(partition: Partition, end: int) -> None:
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settled(error: BaseException | None) -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-    if not partition.when_committed(end, settled):
-        await done
 
 
 def _read(read: Callable[[int, int], bytes], position: int, length: int, offset: int) -> tuple[list[Step], int]:

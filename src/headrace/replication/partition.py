@@ -7,6 +7,7 @@ Promises:
   acks=all answer for, is there after a power cut (invariants 1 and 2 of `docs/invariants.md`).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from headrace.config.topic import TopicSettings
@@ -136,6 +137,20 @@ class Partition:
             return True
         self._commit_waiters.add(offset, callback)
         return False
+
+    async def until_committed(self, offset: int) -> None:
+        """Return when everything below `offset` is committed, or raise what rules that out."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: BaseException | None) -> None:
+            if not done.done():
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+
+        if not self.when_committed(offset, settled):
+            await done
 
     def failed(self, error: BaseException) -> None:
         """The log directory failed: nothing unflushed will ever be acknowledged; what is committed stays readable."""

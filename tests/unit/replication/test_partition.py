@@ -50,6 +50,28 @@ def test_deleting_records_does_not_make_the_event_loop_wait_for_the_disk() -> No
     assert delete_before(partition, -1) == 3
 
 
+def test_waiting_for_a_commit_ends_with_the_flush_or_with_what_rules_it_out() -> None:
+    bench = LogBench(ModelDisk())
+    partition = partition_of(bench)
+
+    async def scenario() -> None:
+        bench.append(b"x")
+        waiting = asyncio.ensure_future(partition.until_committed(1))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.flush()
+        await waiting
+        await partition.until_committed(1)
+        bench.append(b"y")
+        waiting = asyncio.ensure_future(partition.until_committed(2))
+        await asyncio.sleep(0)
+        partition.closed(StorageFailed("gone"))
+        with pytest.raises(StorageFailed, match="gone"):
+            await waiting
+
+    asyncio.run(scenario())
+
+
 def test_deleting_records_makes_room_on_a_full_disk() -> None:
     disk = ModelDisk()
     bench = LogBench(disk)

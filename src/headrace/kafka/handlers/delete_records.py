@@ -1,9 +1,11 @@
 """DeleteRecords (21), versions 0-2: move the start of the log. -1 stands for the high watermark.
 
+What is written and not committed yet, as after acks=1, is waited for, for as long as the request says.
 The new start is durable before the answer. Compacted topics without the delete policy refuse, as in Kafka.
 """
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, PolicyViolation
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+from headrace.replication.partition import Partition
 
 KEY = 21
 
@@ -31,7 +34,10 @@ async def delete_records(ctx: Context, request: Any) -> Answer:
                 partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
                 if not partition.settings.deletes:
                     raise PolicyViolation(f"topic {topic.name} is compacted: its records cannot be deleted by offset")
+                await _written(partition, wanted.offset, request.timeout)
                 low_watermark = await partition.delete_before(wanted.offset, in_worker)
+            except TimeoutError:
+                error = ErrorCode.request_timed_out
             except HeadraceError as failure:
                 error = error_code(failure)
             parts.append(
@@ -44,3 +50,12 @@ async def delete_records(ctx: Context, request: Any) -> Answer:
             )
         topics.append(make(schema.DeleteRecordsTopicResult, name=topic.name, partitions=tuple(parts)))
     return make(schema.DeleteRecordsResponse, throttle_time=NO_THROTTLE, topics=tuple(topics))
+
+
+async def _written(partition: Partition, offset: int, timeout: timedelta) -> None:
+    """Wait until what the client has written up to `offset` is committed; what is beyond the log is not waited for."""
+    end = partition.log.end_offset
+    target = end if offset == -1 else offset
+    if partition.high_watermark < target <= end:
+        async with asyncio.timeout(max(0.0, timeout.total_seconds())):
+            await partition.until_committed(target)
