@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "headrace"
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 # Written with a slash and yet no files of ours.
-NOT_PATHS = re.compile(r"(\./)?headrace-data/?.*|/.*|<.*")
+NOT_PATHS = re.compile(r"(\./)?headrace-data/?.*|\.cache/|/.*|<.*")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
