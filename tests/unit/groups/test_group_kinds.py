@@ -1,0 +1,123 @@
+"""A group that changes its protocol while it has no members, and what a restart then finds."""
+
+from typing import Any
+
+import pytest
+
+from headrace.coordinator.machine import Entry
+from headrace.coordinator.shard import Result
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.consumer import JOIN, LEAVE, ConsumerGroup, Heartbeat
+from headrace.groups.group import Effects, GroupLimits, Now, Write
+from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.model.errors import GroupNotEmpty, GroupNotFound, InconsistentProtocol, UnknownMember, UnsupportedAssignor
+from headrace.model.ids import BrokerId
+from headrace.model.image import ClusterImage
+from headrace.runtime.deferred import Deferred
+
+LIMITS = GroupLimits()
+NOW = Now(0.0, 0)
+IMAGE = ClusterImage("c", BrokerId(0), {}, {}, {}, {}, 1)
+
+
+class World:
+    def __init__(self) -> None:
+        self.log: list[Entry] = []
+        self.machine = GroupMachine(LIMITS)
+        self.machine.loaded(0.0)
+
+    def write(self, entries: Any) -> None:
+        for one in entries:
+            self.log.append(one)
+            self.machine.replay(one, -1)
+
+    def apply(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Write):
+                self.write(effect.entries)
+
+    def heartbeat(self, beat: Heartbeat) -> None:
+        group = self.machine.consumer_for_heartbeat("g", beat)
+        waiter: Deferred[Result[Any]] = Deferred()
+        effects = group.heartbeat(beat, IMAGE, waiter, NOW)
+        self.machine.adopt(group)
+        self.apply(effects)
+
+    def join(self, member_id: str = "m") -> None:
+        self.heartbeat(Heartbeat(member_id, JOIN, rebalance_timeout_ms=1, topics=("t",), owned=frozenset()))
+
+    def restarted(self) -> GroupMachine:
+        machine = GroupMachine(LIMITS)
+        for one in self.log:
+            machine.replay(one, -1)
+        machine.loaded(0.0)
+        return machine
+
+
+def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_offsets() -> None:
+    world = World()
+    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).entries)
+    assert isinstance(world.machine.group("g"), ClassicGroup)
+    world.join()
+    for machine in (world.machine, world.restarted()):
+        group = machine.consumer("g")
+        assert [member.member_id for member in group.members] == ["m"]
+        found = machine.offsets.get("g", "t", 0)
+        assert found is not None
+        assert found.offset == 7
+        with pytest.raises(GroupNotFound):
+            machine.classic("g")
+        with pytest.raises(UnknownMember):
+            machine.check_commit("g", Committer(), NOW)
+
+
+def test_a_join_that_is_refused_leaves_a_classic_group_what_it_is() -> None:
+    world = World()
+    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).entries)
+    with pytest.raises(GroupNotFound):
+        world.heartbeat(Heartbeat("m", 3))
+    with pytest.raises(UnsupportedAssignor):
+        world.heartbeat(Heartbeat("m", JOIN, rebalance_timeout_ms=1, topics=("t",), owned=frozenset(), assignor="best"))
+    assert isinstance(world.machine.group("g"), ClassicGroup)
+
+
+def test_a_consumer_group_takes_classic_members_when_it_is_empty_only() -> None:
+    world = World()
+    world.join()
+    with pytest.raises(InconsistentProtocol):
+        world.machine.classic_for_join("g", "", NOW)
+    world.heartbeat(Heartbeat("m", LEAVE))
+    assert isinstance(world.machine.group("g"), ConsumerGroup)
+    assert isinstance(world.machine.classic_for_join("g", "", NOW), ClassicGroup)
+
+
+def test_a_consumer_group_is_deleted_when_it_is_empty_only_and_stays_deleted() -> None:
+    world = World()
+    world.join()
+    with pytest.raises(GroupNotEmpty):
+        world.machine.delete_group("g")
+    world.heartbeat(Heartbeat("m", LEAVE))
+    world.write(world.machine.delete_group("g").entries)
+    for machine in (world.machine, world.restarted()):
+        assert not machine.groups
+
+
+def test_a_consumer_group_without_members_and_offsets_is_forgotten() -> None:
+    world = World()
+    world.join()
+    world.write(world.machine.expire_offsets(10**15).entries)
+    assert "g" in world.machine.groups
+    world.heartbeat(Heartbeat("m", LEAVE))
+    world.write(world.machine.expire_offsets(10**15).entries)
+    assert not world.machine.groups
+
+
+def test_offsets_that_a_member_may_need_do_not_expire() -> None:
+    world = World()
+    world.join()
+    epoch = next(iter(world.machine.consumer("g").members)).epoch
+    commits = [Commit("t", 0, 7), Commit("other", 0, 7)]
+    world.write(world.machine.commit("g", Committer("m", None, epoch), commits, NOW).entries)
+    world.write(world.machine.expire_offsets(LIMITS.offsets_retention_ms + 1).entries)
+    assert world.machine.offsets.get("g", "t", 0) is not None
+    assert world.machine.offsets.get("g", "other", 0) is None
