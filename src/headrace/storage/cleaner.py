@@ -269,7 +269,8 @@ class Cleaner:
         state = await self._state(log)
         if state.trouble is not None:
             return None
-        dirty: CleanRange = await self._run(lambda: _dirty_range(log, state.first_dirty, now_ms))
+        limit = log.stable_offset
+        dirty: CleanRange = await self._run(lambda: _dirty_range(log, state.first_dirty, limit, now_ms))
         if dirty.is_overdue or (state.next_horizon_ms is not None and now_ms >= state.next_horizon_ms):
             return 2.0
         if dirty.dirty_bytes and dirty.dirty_ratio >= log.settings.min_cleanable_dirty_ratio:
@@ -280,7 +281,8 @@ class Cleaner:
         state = await self._state(log)
         now_ms = self._clock.wall_ms()
         first_dirty = state.first_dirty
-        dirty: CleanRange = await self._run(lambda: _dirty_range(log, first_dirty, now_ms))
+        limit = log.stable_offset
+        dirty: CleanRange = await self._run(lambda: _dirty_range(log, first_dirty, limit, now_ms))
         if dirty.end <= log.segments[0].base_offset:
             return None
         pace = _Pace(self._clock, self._io_max_bytes_per_s, lambda: self._stopping.is_set() or log.is_closed)
@@ -420,13 +422,13 @@ class _Pace:
         self._rested_ms = self._clock.monotonic_ms()
 
 
-def _dirty_range(log: Log, first_dirty: int, now_ms: int) -> CleanRange:
+def _dirty_range(log: Log, first_dirty: int, limit: int, now_ms: int) -> CleanRange:
     settings = log.settings
     wants_first = settings.max_compaction_lag_ms < _NEVER
     return clean_range(
         [view(segment, first_timestamp=wants_first) for segment in log.segments[:-1]],
         first_dirty=first_dirty,
-        limit=log.stable_offset,
+        limit=limit,
         now_ms=now_ms,
         min_lag_ms=settings.min_compaction_lag_ms,
         max_lag_ms=settings.max_compaction_lag_ms,
