@@ -87,6 +87,20 @@ def test_committed_is_seen_and_aborted_is_not(broker: Subject, new_topic: Callab
     producer.abort_transaction(20)
 
 
+def test_large_transactions_are_told_apart(broker: Subject, topic: str) -> None:
+    """Fetches of megabytes go another way than small ones, and carry the aborted transactions, too."""
+    producer = transactional(broker, topic)
+    for number in range(6):
+        producer.begin_transaction()
+        send(producer, topic, [f"{number}-".ljust(100_000, ".")] * 20)
+        if number % 2:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    found = [value.split("-")[0] for value in read(broker, topic)]
+    assert found == ["0"] * 20 + ["2"] * 20 + ["4"] * 20
+
+
 def test_a_newer_instance_fences_the_older_one(broker: Subject, topic: str) -> None:
     zombie = transactional(broker, topic)
     zombie.begin_transaction()
