@@ -228,6 +228,56 @@ def test_other_partitions_go_on_while_one_is_held(client: Client, new_topic: Cal
     assert handled == [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once", "exactly-once"])
+def test_members_that_come_and_go_finish_what_they_have_in_hand(
+    broker: Subject, client: Client, new_topic: Callable[..., str], protocol: str, delivery: str
+) -> None:
+    """No message is lost or handled twice when partitions are given up in good order."""
+    topic = new_topic(partitions=4)
+    count = 400
+    fill(client, topic, count)
+    handled: list[str] = []
+    lock = threading.Lock()
+    members: list[Client] = []
+    threads: list[threading.Thread] = []
+
+    def join() -> None:
+        member = Client(broker.bootstrap, settings={"group.protocol": protocol})
+
+        @member.handler(topic, group=f"{topic}-group", delivery=delivery, workers=2, batch=5)  # type: ignore[arg-type]
+        def handle(message: Message) -> None:
+            time.sleep(0.005)
+            with lock:
+                handled.append(message.text)
+
+        members.append(member)
+        threads.append(threading.Thread(target=member.run, daemon=True))
+        threads[-1].start()
+
+    def wait_for(number: int) -> None:
+        end = time.monotonic() + 40
+        while len(handled) < number and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(handled) >= number
+
+    join()
+    wait_for(20)
+    join()
+    wait_for(150)
+    join()
+    members[0].stop()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
+    wait_for(count)
+    for member in members:
+        member.stop()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert sorted(handled, key=int) == [str(number) for number in range(count)]
+
+
 def test_without_a_dead_letter_topic_the_handler_stops_and_skips_nothing(client: Client, topic: str) -> None:
     fill(client, topic, 5)
 
