@@ -15,6 +15,7 @@ class Lane:
 
     def __init__(self) -> None:
         self._queue: deque[Message] = deque()
+        self._handled: deque[Message] = deque()
         self._in_hand: Message | None = None
         self._held_until_ms = 0
         self.failures = 0
@@ -23,6 +24,8 @@ class Lane:
         """From where the partition must be read again if what is done and not committed is undone."""
         self.position: int | None = None
         """The offset after what is done; None if nothing is."""
+        self.one_by_one = 0
+        """So many messages are handled with the results of each awaited before the next; the loop's own mark."""
         self.is_claimed = False
         """Whether a worker looks after this lane; the loop's own mark."""
         self.is_closed = False
@@ -54,15 +57,32 @@ class Lane:
         self._in_hand = self._queue[0]
         return self._in_hand
 
-    def finish(self) -> None:
-        """The message in hand is done."""
-        message = self._queue.popleft()
+    def advance(self) -> None:
+        """The first message is handled; whether its results are safe is not known yet."""
+        self._handled.append(self._queue.popleft())
         self._in_hand = None
-        self._held_until_ms = self.failures = 0
-        self.position = message.offset + 1
+        self._held_until_ms = 0
+
+    def settle(self) -> None:
+        """The results of the first message that was handled are safe: it is done."""
+        self.position = self._handled.popleft().offset + 1
+        self.failures = 0
+
+    def finish(self) -> None:
+        """The first message is done."""
+        self.advance()
+        self.settle()
+
+    def take_back(self) -> int:
+        """Handle again what was handled and is not done; how many messages that are."""
+        count = len(self._handled)
+        self._queue.extendleft(reversed(self._handled))
+        self._handled.clear()
+        self._in_hand = None
+        return count
 
     def hold(self, until_ms: int, *, is_failure: bool = True) -> None:
-        """The message in hand is to be tried again, not before a time."""
+        """The first message is to be tried again, not before a time."""
         self._in_hand = None
         self._held_until_ms = until_ms
         self.failures += is_failure

@@ -8,6 +8,7 @@ committed first. All shared state is under one lock.
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.polling import Poller, Where
 from headrace.client.retry import GiveUp, Hold, Policy, describe, judge
-from headrace.client.sinks import Sink
+from headrace.client.sinks import Sent, Sink
 from headrace.client.transactor import Aborted
 
 _AT_ONCE = 500
@@ -120,15 +121,17 @@ class HandlerLoop:
                 self._pool.submit(self._work, lane)
 
     def _work(self, lane: Lane) -> None:
-        """Handle messages of one lane."""
+        """Handle messages of one lane. Results of several may be on their way at once; they are awaited in order."""
+        sent: deque[tuple[Message, Sent]] = deque()
         try:
             for _ in range(_RUN):
                 with self._lock:
                     is_over = self._failure is not None or (self._stopping.is_set() and not self._sink.must_drain)
                     message = None if is_over else lane.start(_now_ms())
                 if message is None:
-                    return
-                self._handle(lane, message)
+                    break
+                self._handle(lane, message, sent)
+            self._await_results(lane, sent)
         except BaseException as error:
             log.debug("a worker ends", exc_info=error)
             with self._lock:
@@ -141,39 +144,74 @@ class HandlerLoop:
                     self._start_due_lanes()
                 self._lock.notify_all()
 
-    def _handle(self, lane: Lane, message: Message) -> None:
+    def _handle(self, lane: Lane, message: Message, sent: "deque[tuple[Message, Sent]]") -> None:
         try:
             results = _collect(self._call(message))
-            self._sink.deliver(results)
-        except Unreachable as error:
+            on_their_way = self._sink.send(results)
+        except Exception as error:
+            if self._await_results(lane, sent):
+                self._fail(lane, message, error)
+            return
+        if self._sink.can_undo:
+            self._finish(lane, results)
+            return
+        with self._lock:
+            lane.advance()
+        sent.append((message, on_their_way))
+        if not self._sink.can_run_ahead or lane.one_by_one or lane.failures:
+            lane.one_by_one = max(0, lane.one_by_one - 1)
+            self._await_results(lane, sent)
+
+    def _await_results(self, lane: Lane, sent: "deque[tuple[Message, Sent]]") -> bool:
+        """Settle what was handled, in order. False if some results were not published: then everything from there on
+        is handled again."""
+        while sent:
+            message, results = sent.popleft()
+            try:
+                for each in results:
+                    each.result()
+            except ClientError as error:
+                sent.clear()
+                with self._lock:
+                    taken_back = lane.take_back()
+                if taken_back > 1:
+                    # A batch is refused whole: which of its messages is to blame shows when each is alone.
+                    lane.one_by_one = taken_back
+                else:
+                    self._fail(lane, message, error)
+                return False
+            with self._lock:
+                lane.settle()
+        return True
+
+    def _fail(self, lane: Lane, message: Message, error: Exception) -> None:
+        """The first message of a lane failed: hold it, move it elsewhere, or give up."""
+        if isinstance(error, Unreachable):
             log.warning("waiting to publish the results of %s: %s", _name(message), error)
             self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
             return
-        except Exception as error:
-            verdict = judge(self._policy, message, error, lane.failures, now_ms=_now_ms(), chance=random.random())
-            if isinstance(verdict, Hold):
-                log.info("%s failed and is tried again in %d ms: %s", _name(message), verdict.delay_ms, describe(error))
-                self._hold(lane, verdict.delay_ms, is_failure=True)
-                return
-            if isinstance(verdict, GiveUp):
-                raise HandlerFailed(
-                    f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped"
-                ) from error
-            what = "is dead-lettered" if verdict.is_dead else "is set aside"
-            log.warning("%s %s to %s: %s", _name(message), what, verdict.copy.topic, describe(error))
-            results = [verdict.copy]
-            try:
-                self._sink.deliver(results)
-            except Unreachable:
-                self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
-                return
-        self._settle(lane, results)
+        verdict = judge(self._policy, message, error, lane.failures, now_ms=_now_ms(), chance=random.random())
+        if isinstance(verdict, Hold):
+            log.info("%s failed and is tried again in %d ms: %s", _name(message), verdict.delay_ms, describe(error))
+            self._hold(lane, verdict.delay_ms, is_failure=True)
+            return
+        if isinstance(verdict, GiveUp):
+            raise HandlerFailed(f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped") from error
+        what = "is dead-lettered" if verdict.is_dead else "is set aside"
+        log.warning("%s %s to %s: %s", _name(message), what, verdict.copy.topic, describe(error))
+        try:
+            for each in self._sink.send([verdict.copy]):
+                each.result()
+        except Unreachable:
+            self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
+            return
+        self._finish(lane, [verdict.copy])
 
     def _hold(self, lane: Lane, delay_ms: int, *, is_failure: bool) -> None:
         with self._lock:
             lane.hold(_now_ms() + delay_ms, is_failure=is_failure)
 
-    def _settle(self, lane: Lane, results: list[Outgoing]) -> None:
+    def _finish(self, lane: Lane, results: list[Outgoing]) -> None:
         with self._lock:
             if not any(each is lane for each in self._lanes.values()):
                 return  # The partition was lost meanwhile, or its work undone.
@@ -272,7 +310,8 @@ class HandlerLoop:
     def _forget(self, where: set[Where]) -> None:
         with self._lock:
             for each in where:
-                self._lanes.pop(each, None)
+                if (lane := self._lanes.pop(each, None)) is not None:
+                    lane.is_closed = True
             self._paused -= where
 
     def _shut_down(self) -> None:

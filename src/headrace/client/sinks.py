@@ -1,16 +1,19 @@
 """Where a handler's results go, and when positions are committed: one sink per delivery guarantee.
 
-The handler loop calls `accept` with what was read, `deliver` with a handler's results without holding its lock,
-`enlist` with the same results under its lock at the moment the message is marked as done, and `commit` under its lock.
+The handler loop calls `accept` with what was read, `send` with a handler's results without holding its lock, `enlist`
+with the same results under its lock at the moment the message is marked as done, and `commit` under its lock.
 """
 
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.polling import Poller, Positions
-from headrace.client.publisher import Publisher
+from headrace.client.publisher import Published, Publisher
 from headrace.client.transactor import Transactor
+
+Sent = list[Future[Published]]
 
 
 class Sink(Protocol):
@@ -18,12 +21,17 @@ class Sink(Protocol):
     """Whether messages that were accepted are handled before their partition is given up."""
     can_undo: bool
     """Whether `undo` takes back what was done since the last commit."""
+    can_run_ahead: bool
+    """Whether the next message may be handled before the results of this one are safe. Then a failure to publish them
+    lets both be handled again."""
 
     def accept(self, messages: list[Message]) -> bool:
         """Whether these may be handled; if not, they are read again."""
         ...
 
-    def deliver(self, results: list[Outgoing]) -> None: ...
+    def send(self, results: list[Outgoing]) -> Sent:
+        """Publish, where that is for good; the message is not done before all of this is."""
+        ...
 
     def enlist(self, results: list[Outgoing]) -> None: ...
 
@@ -45,9 +53,8 @@ class _Plain:
         self._poller = poller
         self._publisher = publisher
 
-    def deliver(self, results: list[Outgoing]) -> None:
-        for sent in [self._publisher.send(each, is_awaited=True) for each in results]:
-            sent.result()
+    def send(self, results: list[Outgoing]) -> Sent:
+        return [self._publisher.send(each, is_awaited=True) for each in results]
 
     def enlist(self, results: list[Outgoing]) -> None:
         pass
@@ -64,6 +71,7 @@ class AtMostOnceSink(_Plain):
 
     must_drain = True
     can_undo = False
+    can_run_ahead = False
 
     def accept(self, messages: list[Message]) -> bool:
         return self._poller.commit({(each.topic, each.partition): each.offset + 1 for each in messages}, wait=True)
@@ -77,6 +85,7 @@ class AtLeastOnceSink(_Plain):
 
     must_drain = False
     can_undo = False
+    can_run_ahead = True
 
     def accept(self, messages: list[Message]) -> bool:
         return True
@@ -90,6 +99,7 @@ class ExactlyOnceSink:
 
     must_drain = False
     can_undo = True
+    can_run_ahead = False
 
     def __init__(self, poller: Poller, transactor: Transactor) -> None:
         self._poller = poller
@@ -98,8 +108,8 @@ class ExactlyOnceSink:
     def accept(self, messages: list[Message]) -> bool:
         return True
 
-    def deliver(self, results: list[Outgoing]) -> None:
-        pass
+    def send(self, results: list[Outgoing]) -> Sent:
+        return []
 
     def enlist(self, results: list[Outgoing]) -> None:
         for each in results:

@@ -73,6 +73,35 @@ def test_the_base_is_where_undone_work_starts() -> None:
     assert lane.to_commit() is None
 
 
+def test_what_was_handled_is_done_only_when_it_is_settled_and_can_be_taken_back() -> None:
+    lane = lane_with(5, 6, 7, 8)
+    for _ in range(3):
+        lane.start(0)
+        lane.advance()
+    assert lane.to_commit() is None
+    lane.settle()
+    assert lane.to_commit() == 6
+    lane.take_back()
+    again = lane.start(0)
+    assert again is not None
+    assert again.offset == 6
+    assert len(lane) == 3
+    assert lane.to_commit() == 6
+
+
+def test_failures_to_publish_are_counted_until_the_message_is_done() -> None:
+    lane = lane_with(0, 1)
+    for failures in (1, 2):
+        lane.start(0)
+        lane.advance()
+        assert lane.take_back() == 1
+        lane.hold(0)
+        assert lane.failures == failures
+    lane.start(0)
+    lane.finish()
+    assert lane.failures == 0
+
+
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "start", "finish", "hold", "wait", "commit"]), st.integers(0, 9)))
 
 
