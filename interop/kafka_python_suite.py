@@ -7,15 +7,12 @@ part of this project. One line for each test, a summary, and an exit code of 1 i
 """
 
 import importlib.metadata
-import os
 import subprocess
 import sys
 import tarfile
-import tempfile
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from headrace.testing.process import BrokerProcess
+from client_suite import Unavailable, run
 
 _CACHE = Path(__file__).resolve().parent.parent / ".cache"
 _KAFKA_VERSION = "4.3.0"
@@ -61,10 +58,6 @@ class SpawnedService:
 """
 
 
-class Unavailable(Exception):
-    """The suite cannot be had; the message says why."""
-
-
 def suite() -> Path:
     """The folder of the unpacked archive."""
     version = importlib.metadata.version("kafka-python")
@@ -84,32 +77,6 @@ def suite() -> Path:
     return folder
 
 
-def run(folder: Path, bootstrap: str, arguments: list[str]) -> dict[str, tuple[str, str]]:
-    """Test -> passed, failed or skipped, and why."""
-    environment = os.environ | {
-        "KAFKA_URI": f"kafka://{bootstrap}",
-        "KAFKA_VERSION": _KAFKA_VERSION,
-        "KAFKA_ROOT": str(folder),
-    }
-    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-        command = [sys.executable, "-m", "pytest", "test/integration", "-q", "-p", "no:cacheprovider", "--no-header"]
-        command += [f"--ignore={file}" for file in _STARTS_ITS_OWN_BROKER]
-        command += ["-o", "addopts=", "--timeout=90", "--log-level=ERROR", f"--junitxml={report.name}", *arguments]
-        subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL)
-        return {
-            name: outcome for case in ElementTree.parse(report.name).iter("testcase") for name, outcome in [_read(case)]
-        }
-
-
-def _read(case: ElementTree.Element) -> tuple[str, tuple[str, str]]:
-    name = case.get("name") or "?"
-    for kind, outcome in (("skipped", "skipped"), ("failure", "failed"), ("error", "failed")):
-        found = case.find(kind)
-        if found is not None:
-            return name, (outcome, (found.get("message") or "").splitlines()[0])
-    return name, ("passed", "")
-
-
 def main() -> int:
     try:
         folder = suite()
@@ -117,23 +84,17 @@ def main() -> int:
         print(f"kafka-python's own tests are not run: {reason}.")
         return 0
     print(f"{folder.name}: its integration tests against headrace serve", flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="headrace-kafka-python-") as scratch,
-        BrokerProcess(Path(scratch) / "data", settings=_SETTINGS) as broker,
-    ):
-        outcomes = run(folder, broker.bootstrap, sys.argv[1:])
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    surprises = 0
-    for name, (outcome, why) in outcomes.items():
-        expected = EXPECTED_FAILURES.get(name.partition("[")[0])
-        counts[outcome] += 1
-        note = f": {expected or why}" if outcome != "passed" else ""
-        if (outcome == "failed") != (expected is not None) and outcome != "skipped":
-            surprises += 1
-            note += " (not expected)"
-        print(f"  {outcome:7} {name}{note}")
-    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + f", {surprises} not as expected")
-    return 1 if surprises or not counts["passed"] else 0
+    return run(
+        folder,
+        ["test/integration", *(f"--ignore={file}" for file in _STARTS_ITS_OWN_BROKER), *sys.argv[1:]],
+        settings=_SETTINGS,
+        environment=lambda bootstrap: {
+            "KAFKA_URI": f"kafka://{bootstrap}",
+            "KAFKA_VERSION": _KAFKA_VERSION,
+            "KAFKA_ROOT": str(folder),
+        },
+        expected_failures=EXPECTED_FAILURES,
+    )
 
 
 if __name__ == "__main__":

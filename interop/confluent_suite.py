@@ -1,0 +1,43 @@
+"""confluent-kafka-python's own integration tests against a real `headrace serve` process.
+
+    python interop/confluent_suite.py --checkout <path> [pytest arguments]
+
+The path is that of a checkout of confluent-kafka-python; its source archive has no tests. Those of the schema registry,
+of share groups and of SASL are left out. `TEST_CONSUMER_GROUP_PROTOCOL=consumer` runs them with the protocol of
+KIP-848.
+"""
+
+import sys
+
+from client_suite import Unavailable, checkout, run
+
+_FOLDERS = ("admin", "consumer", "producer", "serialization")
+_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+
+EXPECTED_FAILURES = {
+    "test_basic_operations": "sets compression.type=gzip, and batches are never recoded; ACLs are not served yet",
+    "test_incremental_alter_configs": "sets compression.type=gzip, and batches are never recoded; empties a policy",
+    "test_user_scram_credentials": "SCRAM is not served yet",
+    "test_consumer_upgrade_downgrade": "mixes both group protocols in one group, which is refused",
+}
+"""Test, without its parameters, to the reason why it cannot pass."""
+
+
+def main() -> int:
+    try:
+        folder, arguments = checkout(sys.argv[1:], "tests/integration", "confluent-kafka-python")
+    except Unavailable as reason:
+        print(f"confluent-kafka-python's own tests are not run: {reason}.")
+        return 0
+    print("confluent-kafka-python: its integration tests against headrace serve", flush=True)
+    return run(
+        folder,
+        [*(f"tests/integration/{name}" for name in _FOLDERS), "-p", "confluent_plugin", *arguments],
+        settings=_SETTINGS,
+        environment=lambda bootstrap: {"BROKERS": bootstrap},
+        expected_failures=EXPECTED_FAILURES,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
