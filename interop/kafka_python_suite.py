@@ -25,12 +25,9 @@ _SETTINGS = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.dela
 _ONE_BROKER = "moves replicas between brokers or folders, and Headrace has one of each"
 EXPECTED_FAILURES = {
     "test_create_describe_delete_acls": "access control is not served yet",
-    "test_elect_leaders": _ONE_BROKER,
     "test_alter_replica_log_dirs": _ONE_BROKER,
     "test_alter_partition_reassignments": _ONE_BROKER,
-    "test_list_partition_reassignments": _ONE_BROKER,
     "test_describe_metadata_quorum": "there is no KRaft quorum: metadata is in a store of its own",
-    "test_list_config_resources": "lists resources of client metrics, which Headrace does not have",
 }
 """Test, without its parameters, to the reason why it cannot pass."""
 

@@ -1,0 +1,44 @@
+"""ListConfigResources (74), versions 0-1: what has settings that DescribeConfigs tells.
+
+- Topics and brokers have. Client metrics, groups and broker loggers have none here, so that there are none to list.
+- Version 0 asks for client metrics only. No types mean all of them; one Kafka does not list is UNSUPPORTED_VERSION.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.config_entries import ResourceType
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 74
+BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+LISTED = frozenset({int(ResourceType.TOPIC), int(ResourceType.BROKER), BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+@handles(KEY, 0, 1)
+def list_config_resources(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    types = frozenset(getattr(request, "resource_types", (CLIENT_METRICS,))) or LISTED
+    known = types <= LISTED
+    return make(
+        schema.ListConfigResourcesResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if known else ErrorCode.unsupported_version,
+        config_resources=tuple(
+            make(schema.ConfigResource, resource_name=name, resource_type=int(kind))
+            for name, kind in _resources(ctx)
+            if known and kind in types
+        ),
+    )
+
+
+def _resources(ctx: Context) -> Iterator[tuple[str, ResourceType]]:
+    image = ctx.services.metadata.image
+    for broker_id in sorted(image.brokers):
+        yield str(broker_id), ResourceType.BROKER
+    for name in sorted(image.topics):
+        yield name, ResourceType.TOPIC

@@ -1,0 +1,63 @@
+"""ElectLeaders, ListPartitionReassignments and ListConfigResources to the letter, as a cluster of one node answers."""
+
+import pytest
+
+from . import wire
+
+Error = wire.Error
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_no_election_is_needed(version: int, connection: wire.Connection, topic: str) -> None:
+    wire.wait_topic(connection, topic, 1)
+    asked = [{"topic": topic, "partitions": [0, 7]}, {"topic": "none-such", "partitions": [0]}]
+    answer = connection.call(wire.ELECT_LEADERS, version, topic_partitions=asked, timeout=10_000)
+    found = {
+        (one.topic, part.partition_id): part.error_code
+        for one in answer.replica_election_results
+        for part in one.partition_result
+    }
+    assert found == {
+        (topic, 0): Error.election_not_needed,
+        (topic, 7): Error.unknown_topic_or_partition,
+        ("none-such", 0): Error.unknown_topic_or_partition,
+    }
+
+
+def test_all_partitions_that_need_an_election_are_none(connection: wire.Connection, topic: str) -> None:
+    wire.wait_topic(connection, topic, 1)
+    for election_type in (0, 1):
+        answer = connection.call(
+            wire.ELECT_LEADERS, 2, election_type=election_type, topic_partitions=None, timeout=10_000
+        )
+        assert answer.error_code == Error.none
+        assert not any(one.partition_result for one in answer.replica_election_results)
+
+
+def test_an_election_of_a_type_there_is_not(connection: wire.Connection, topic: str) -> None:
+    answer = connection.call(wire.ELECT_LEADERS, 2, election_type=5, topic_partitions=None, timeout=10_000)
+    assert answer.error_code == Error.invalid_request
+
+
+def test_nothing_moves(connection: wire.Connection, topic: str) -> None:
+    for topics in (None, [{"name": topic, "partition_indexes": [0, 7]}], [{"name": "none", "partition_indexes": [0]}]):
+        answer = connection.call(wire.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=10_000)
+        assert (answer.error_code, answer.topics) == (Error.none, ())
+
+
+def test_what_has_settings(connection: wire.Connection, topic: str) -> None:
+    wire.wait_topic(connection, topic, 1)
+    broker_id = str(connection.call(wire.METADATA, 9, topics=[]).brokers[0].node_id)
+
+    def listed(*types: int) -> set[tuple[int, str]]:
+        answer = connection.call(wire.LIST_CONFIG_RESOURCES, 1, resource_types=list(types))
+        assert answer.error_code == Error.none
+        return {(one.resource_type, one.resource_name) for one in answer.config_resources}
+
+    assert listed(BROKER) == {(BROKER, broker_id)}
+    assert (TOPIC, topic) in listed(TOPIC)
+    assert {(TOPIC, topic), (BROKER, broker_id)} <= listed()
+    assert listed(CLIENT_METRICS, GROUP) == set()
+    assert connection.call(wire.LIST_CONFIG_RESOURCES, 0).config_resources == ()
+    assert connection.call(wire.LIST_CONFIG_RESOURCES, 1, resource_types=[3]).error_code == Error.unsupported_version
