@@ -3,6 +3,7 @@
 client_kafka.py produce ...    as fast as the client goes, acks=all, librdkafka's own batching
 client_kafka.py consume ...    the whole topic from the first offset
 client_kafka.py latency ...    a fixed rate; the time from the moment a message was due to the moment it was read
+client_kafka.py transform ...  reads one topic and writes another, at least once or exactly once
 """
 
 import argparse
@@ -12,8 +13,9 @@ import sys
 import threading
 import time
 from typing import Any
+from uuid import uuid4
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 
 def cpu_s() -> float:
@@ -43,7 +45,7 @@ def _producer(args: argparse.Namespace, **more: Any) -> Producer:
     return Producer(config)
 
 
-def _consumer(args: argparse.Namespace, offset: int) -> Consumer:
+def _consumer(args: argparse.Namespace, offset: int, **more: Any) -> Consumer:
     # No group is joined: partitions are assigned by hand, so only reading is measured. A full queue is looked at again
     # after 10 ms and not after a second, which would punish the broker that filled it first.
     config = {
@@ -53,6 +55,7 @@ def _consumer(args: argparse.Namespace, offset: int) -> Consumer:
         "enable.auto.offset.store": False,
         "fetch.queue.backoff.ms": 10,
         "socket.nagle.disable": True,
+        **more,
     }
     consumer = Consumer(config)
     consumer.assign([TopicPartition(args.topic, partition, offset) for partition in range(args.partitions)])
@@ -179,10 +182,125 @@ def latency(args: argparse.Namespace) -> dict[str, float]:
     return result
 
 
+_NOT_YET = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._TIMED_OUT,
+)
+
+
+def _await_coordinator(consumer: Consumer, args: argparse.Namespace) -> None:
+    """Wait until the offsets of the group can be asked for: the first group of all makes the internal topic."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            consumer.committed([TopicPartition(args.topic, n) for n in range(args.partitions)], 30)
+            return
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def transform(args: argparse.Namespace) -> dict[str, float]:
+    """Both ways do the same work: what was read is written, and every `--commit-ms` it is made sure that it was written
+    and the offsets are committed; exactly once does it in a transaction, at least once with a flush and a commit."""
+    group = f"bench-{uuid4()}"
+    exactly = args.delivery == "exactly-once"
+    isolation = "read_committed" if exactly else "read_uncommitted"
+    consumer = _consumer(args, OFFSET_BEGINNING, **{"group.id": group, "isolation.level": isolation})
+    producer = _producer(args, **({"transactional.id": group} if exactly else {"enable.idempotence": True}))
+    bad = 0
+
+    def delivered(error: KafkaError | None, _: Any) -> None:
+        nonlocal bad
+        bad += error is not None
+
+    def push(value: bytes) -> None:
+        while True:
+            try:
+                producer.produce(args.output, value, on_delivery=delivered)
+                return
+            except BufferError:
+                producer.poll(0.01)
+
+    def commit(at: dict[int, int]) -> None:
+        offsets = [TopicPartition(args.topic, partition, offset) for partition, offset in at.items()]
+        if exactly:
+            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+            producer.commit_transaction(30)
+            producer.begin_transaction()
+        else:
+            if producer.flush(30):
+                raise TimeoutError("some messages were not answered in 30 s")
+            consumer.commit(offsets=offsets, asynchronous=False)
+
+    _await_coordinator(consumer, args)
+    if exactly:
+        producer.init_transactions(60)
+        producer.begin_transaction()
+    messages = size = first = first_bytes = 0
+    begin = cpu = 0.0
+    at: dict[int, int] = {}
+    commits_ns: list[int] = []
+    opened = time.perf_counter()
+    due = opened + args.commit_ms / 1e3
+    while messages < args.messages:
+        now = time.perf_counter()
+        if not messages and now - opened > 60:
+            raise TimeoutError("nothing was read in 60 s")
+        for message in consumer.consume(num_messages=500, timeout=0.01):
+            if message.error():
+                raise RuntimeError(str(message.error()))
+            value = message.value() or b""
+            push(value)
+            at[message.partition()] = message.offset() + 1
+            messages += 1
+            size += len(value)
+        producer.poll(0)
+        if (now := time.perf_counter()) < due and messages < args.messages:
+            continue
+        due = now + args.commit_ms / 1e3
+        if not at:
+            continue
+        before_ns = time.perf_counter_ns()
+        commit(at)
+        at.clear()
+        commits_ns.append(time.perf_counter_ns() - before_ns)
+        now = time.perf_counter()
+        if not begin and now - opened > args.warmup:
+            # The window begins and ends with a commit.
+            begin, cpu, first, first_bytes = now, cpu_s(), messages, size
+            commits_ns.clear()
+        elif begin and now - begin >= args.seconds:
+            break
+    if not begin or messages == first:
+        raise RuntimeError(f"{messages} messages are too few to measure: they were done within the warm-up")
+    elapsed = time.perf_counter() - begin
+    busy = (cpu_s() - cpu) / elapsed
+    if exactly:
+        producer.abort_transaction(30)
+    stored = consumer.committed([TopicPartition(args.topic, n) for n in range(args.partitions)], 30)
+    if bad or sum(max(0, one.offset) for one in stored) != messages:
+        raise RuntimeError(f"{bad} messages failed; the offsets committed are not of the {messages} that were read")
+    consumer.close()
+    return {
+        "seconds": elapsed,
+        "messages": messages - first,
+        "bytes": size - first_bytes,
+        "messages_total": messages,
+        "bytes_total": size,
+        "client_busy": busy,
+        "commits": len(commits_ns),
+        "commit_ms": percentiles(commits_ns)["p50_ms"],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="mode", required=True)
-    for name, run in (("produce", produce), ("consume", consume), ("latency", latency)):
+    for name, run in (("produce", produce), ("consume", consume), ("latency", latency), ("transform", transform)):
         mode = modes.add_parser(name)
         mode.set_defaults(run=run)
         mode.add_argument("--port", type=int, required=True)
@@ -193,6 +311,10 @@ def main() -> None:
         mode.add_argument("--rate", type=float, default=1000)
         mode.add_argument("--warmup", type=float, default=0.5)
         mode.add_argument("--seconds", type=float, default=2.0)
+    transform_args = modes.choices["transform"]
+    transform_args.add_argument("--output", required=True, help="the topic to write to")
+    transform_args.add_argument("--delivery", choices=("at-least-once", "exactly-once"), required=True)
+    transform_args.add_argument("--commit-ms", type=float, default=100)
     args = parser.parse_args()
     print(json.dumps(args.run(args)), flush=True)
 

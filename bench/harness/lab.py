@@ -72,6 +72,8 @@ class Sizes:
     large_bytes: int
     idle_connections: int = 5000
     open_partitions: int = 1000
+    groups: int = 10_000
+    group_members: int = 100
 
 
 QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)

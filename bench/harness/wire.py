@@ -16,7 +16,7 @@ PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 PRODUCE_VERSION, FETCH_VERSION = 10, 12
 CLIENT_ID = b"bench"
 
-_I16, _I32, _I64 = Struct(">h"), Struct(">i"), Struct(">q")
+I16, I32, I64 = Struct(">h"), Struct(">i"), Struct(">q")
 _BATCH_TAIL = Struct(">hiqqqhii")
 _BATCH_HEAD = Struct(">qiibI")
 _BATCH_PEEK = Struct(">qi11xi")
@@ -59,52 +59,52 @@ def record_batch(message_bytes: int, count: int, now_ms: int) -> bytes:
     return _BATCH_HEAD.pack(0, len(covered) + 9, -1, 2, crc32c(covered)) + covered
 
 
-def _frame(key: int, version: int, correlation_id: int, body: bytes, *, flexible: bool = True) -> bytes:
+def request(key: int, version: int, correlation_id: int, body: bytes, *, flexible: bool = True) -> bytes:
     head = Struct(">hhih").pack(key, version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
     if flexible:
         head += b"\x00"
-    return _I32.pack(len(head) + len(body)) + head + body
+    return I32.pack(len(head) + len(body)) + head + body
 
 
-def _compact(text: str) -> bytes:
+def compact(text: str) -> bytes:
     data = text.encode()
     return uvarint(len(data) + 1) + data
 
 
 def api_versions_request() -> bytes:
-    return _frame(API_VERSIONS, 0, 1, b"", flexible=False)
+    return request(API_VERSIONS, 0, 1, b"", flexible=False)
 
 
 def produce_request(topic: str, partition: int, batch: bytes, *, acks: int, correlation_id: int) -> bytes:
-    body = b"\x00" + _I16.pack(acks) + _I32.pack(30_000)
-    body += b"\x02" + _compact(topic) + b"\x02" + _I32.pack(partition) + uvarint(len(batch) + 1) + batch
-    return _frame(PRODUCE, PRODUCE_VERSION, correlation_id, body + b"\x00\x00\x00")
+    body = b"\x00" + I16.pack(acks) + I32.pack(30_000)
+    body += b"\x02" + compact(topic) + b"\x02" + I32.pack(partition) + uvarint(len(batch) + 1) + batch
+    return request(PRODUCE, PRODUCE_VERSION, correlation_id, body + b"\x00\x00\x00")
 
 
 def produce_error_at(topic: str) -> int:
     """Where the two bytes of the partition's error code are in a Produce response, its length included."""
-    return 4 + 4 + 1 + 1 + len(_compact(topic)) + 1 + 4
+    return 4 + 4 + 1 + 1 + len(compact(topic)) + 1 + 4
 
 
 class FetchRequest:
     """One Fetch of several partitions, encoded once; the offsets are written into it for each use."""
 
     def __init__(self, topic: str, partitions: list[int], *, partition_max_bytes: int, max_wait_ms: int) -> None:
-        body = bytearray(_I32.pack(-1) + _I32.pack(max_wait_ms) + _I32.pack(1) + _I32.pack(52_428_800) + b"\x00")
-        body += _I32.pack(0) + _I32.pack(-1) + b"\x02" + _compact(topic) + uvarint(len(partitions) + 1)
+        body = bytearray(I32.pack(-1) + I32.pack(max_wait_ms) + I32.pack(1) + I32.pack(52_428_800) + b"\x00")
+        body += I32.pack(0) + I32.pack(-1) + b"\x02" + compact(topic) + uvarint(len(partitions) + 1)
         at: dict[int, int] = {}
         for partition in partitions:
-            body += _I32.pack(partition) + _I32.pack(-1)
+            body += I32.pack(partition) + I32.pack(-1)
             at[partition] = len(body)
-            body += _I64.pack(0) + _I32.pack(-1) + _I64.pack(-1) + _I32.pack(partition_max_bytes) + b"\x00"
+            body += I64.pack(0) + I32.pack(-1) + I64.pack(-1) + I32.pack(partition_max_bytes) + b"\x00"
         body += b"\x00\x01\x01\x00"
-        frame = _frame(FETCH, FETCH_VERSION, 7, bytes(body))
+        frame = request(FETCH, FETCH_VERSION, 7, bytes(body))
         self.frame = bytearray(frame)
         lead = len(frame) - len(body)
         self._at = {partition: lead + offset_at for partition, offset_at in at.items()}
 
     def seek(self, partition: int, offset: int) -> None:
-        _I64.pack_into(self.frame, self._at[partition], offset)
+        I64.pack_into(self.frame, self._at[partition], offset)
 
 
 class FetchedPartition(NamedTuple):
@@ -118,7 +118,7 @@ class FetchedPartition(NamedTuple):
 
 def fetch_answer(frame: memoryview) -> Iterator[FetchedPartition]:
     """The partitions of a Fetch response without its length prefix."""
-    error = _I16.unpack_from(frame, 9)[0]
+    error = I16.unpack_from(frame, 9)[0]
     if error:
         raise RuntimeError(f"the server answered a fetch with error {error}")
     topics, at = read_uvarint(frame, 15)

@@ -1,4 +1,4 @@
-"""Every workload: throughput and latency here, what a broker takes in `footprint.py`."""
+"""Every workload: throughput and latency here, groups in `groups.py`, what a broker takes in `footprint.py`."""
 
 import time
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from harness import wire
 from harness.footprint import IdleConnections, MemoryFlat, OpenPartitions, RandomFetch, Ready
+from harness.groups import ManyGroups, Rebalance, Transform
 from harness.lab import (
     BARE,
     BARE_READ,
@@ -268,6 +269,10 @@ def all_workloads(lab: Lab) -> list[Workload]:
         ClientConsume("client-consume-100b", 100),
         Latency(),
         CatchUp(),
+        Transform(),
+        Rebalance("rebalance-classic", "classic", sizes.group_members),
+        Rebalance("rebalance-consumer", "consumer", sizes.group_members),
+        ManyGroups(sizes.groups),
         IdleConnections(sizes.idle_connections),
         OpenPartitions(sizes.open_partitions),
         RandomFetch(sizes.large_bytes / 1e9),
