@@ -22,11 +22,9 @@ _STARTS_ITS_OWN_BROKER = ("test/integration/test_sasl_integration.py", "test/int
 _SETTINGS = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.delay.ms": 0}
 """As the suite starts Apache Kafka."""
 
-_ONE_BROKER = "moves replicas between brokers or folders, and Headrace has one of each"
 EXPECTED_FAILURES = {
     "test_create_describe_delete_acls": "access control is not served yet",
-    "test_alter_replica_log_dirs": _ONE_BROKER,
-    "test_alter_partition_reassignments": _ONE_BROKER,
+    "test_alter_replica_log_dirs": "moves replicas between folders, and Headrace has one",
     "test_describe_metadata_quorum": "there is no KRaft quorum: metadata is in a store of its own",
 }
 """Test, without its parameters, to the reason why it cannot pass."""

@@ -1,4 +1,4 @@
-"""ElectLeaders, ListPartitionReassignments and ListConfigResources to the letter, as a cluster of one node answers."""
+"""ElectLeaders, reassignments of partitions and ListConfigResources to the letter, as a cluster of one node answers."""
 
 import pytest
 
@@ -44,6 +44,28 @@ def test_nothing_moves(connection: wire.Connection, topic: str) -> None:
     for topics in (None, [{"name": topic, "partition_indexes": [0, 7]}], [{"name": "none", "partition_indexes": [0]}]):
         answer = connection.call(wire.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=10_000)
         assert (answer.error_code, answer.topics) == (Error.none, ())
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_partition_can_only_stay_where_it_is(version: int, connection: wire.Connection, topic: str) -> None:
+    wire.wait_topic(connection, topic, 1)
+    broker_id = connection.call(wire.METADATA, 9, topics=[]).brokers[0].node_id
+
+    def move(name: str, partition: int, replicas: list[int] | None) -> Error:
+        topics = [{"name": name, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
+        answer = connection.call(wire.ALTER_PARTITION_REASSIGNMENTS, version, topics=topics, timeout=10_000)
+        assert answer.error_code == Error.none
+        ((found,),) = [one.partitions for one in answer.responses]
+        assert found.partition_index == partition
+        return found.error_code
+
+    assert move(topic, 0, [broker_id]) == Error.none
+    assert move(topic, 0, None) == Error.no_reassignment_in_progress
+    assert move(topic, 0, [broker_id + 1]) == Error.invalid_replica_assignment
+    assert move(topic, 0, [broker_id, broker_id]) == Error.invalid_replica_assignment
+    assert move(topic, 0, []) == Error.invalid_replica_assignment
+    assert move(topic, 7, [broker_id]) == Error.unknown_topic_or_partition
+    assert move("none-such", 0, [broker_id]) == Error.unknown_topic_or_partition
 
 
 def test_what_has_settings(connection: wire.Connection, topic: str) -> None:

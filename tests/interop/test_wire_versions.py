@@ -21,6 +21,7 @@ EXPECTED = {
     wire.CREATE_PARTITIONS: (0, 3), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_CLUSTER: (0, 2),
     wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
     wire.ELECT_LEADERS: (0, 2), wire.LIST_PARTITION_REASSIGNMENTS: (0, 0), wire.LIST_CONFIG_RESOURCES: (0, 1),
+    wire.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
     wire.OFFSET_COMMIT: (2, 10), wire.OFFSET_FETCH: (1, 10), wire.OFFSET_DELETE: (0, 0),
     wire.JOIN_GROUP: (0, 9), wire.HEARTBEAT: (0, 4), wire.LEAVE_GROUP: (0, 5), wire.SYNC_GROUP: (0, 5),
     wire.ADD_PARTITIONS_TO_TXN: (0, 5), wire.ADD_OFFSETS_TO_TXN: (0, 4), wire.END_TXN: (0, 5),
@@ -100,6 +101,7 @@ def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str,
         wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "response_partition_limit": 100},
         wire.ELECT_LEADERS: {"topic_partitions": None, "timeout": 10_000},
         wire.LIST_PARTITION_REASSIGNMENTS: {"topics": None, "timeout": 10_000},
+        wire.ALTER_PARTITION_REASSIGNMENTS: {"topics": [], "timeout": 10_000},
         wire.LIST_CONFIG_RESOURCES: {},
     }
 
