@@ -22,6 +22,7 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.ids import BrokerId
@@ -200,9 +201,12 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
         loop.add_signal_handler(number, stopping.set)
     app = BrokerApp(settings)
     await app.start()
+    preload = Preload()
     try:
         ready(app)
+        preload.start()
         await stopping.wait()
+        preload.stop()
         log.info("stopping")
     finally:
         await app.stop()

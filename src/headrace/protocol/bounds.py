@@ -61,6 +61,11 @@ def check_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -
     return walked.unknown_tags > 0
 
 
+def prepare_lengths(api_key: int, api_version: int) -> None:
+    """Make the walk of this version before it is needed."""
+    _request_walk(api_key, api_version)
+
+
 @cache
 def _request_walk(api_key: int, api_version: int) -> Walk:
     schema = load_request_schema(api_key, api_version)

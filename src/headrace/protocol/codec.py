@@ -19,7 +19,7 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.bounds import check_lengths
+from headrace.protocol.bounds import check_lengths, prepare_lengths
 from headrace.protocol.tags import without_unknown_tags
 
 Buffer = bytes | memoryview
@@ -117,6 +117,15 @@ def _writer(api_key: int, api_version: int) -> Any:
 def response_schema(api_key: int, api_version: int) -> ModuleType:
     """The module with the response class of this version and the classes nested in it."""
     return load_payload_module(api_key, api_version, EntityType.response)
+
+
+def prepare(api_key: int, api_version: int) -> None:
+    """Load what reading and writing this version needs, which takes some milliseconds the first time. Any thread."""
+    is_flexible(api_key, api_version)
+    _reader(api_key, api_version)
+    _writer(api_key, api_version)
+    response_schema(api_key, api_version)
+    prepare_lengths(api_key, api_version)
 
 
 def read_request(frame: Buffer, header: RequestHeader) -> Any:

@@ -1,0 +1,35 @@
+"""Getting every version of every API ready in the background, newest first.
+
+The first request of a version loads its schema, which would keep the event loop from everybody else for some
+milliseconds each time that a new kind of client connects.
+"""
+
+import threading
+
+from headrace.kafka.dispatch import APIS
+from headrace.protocol.codec import prepare
+
+
+class Preload:
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="preload", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when nothing is being loaded any more, which is soon."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        by_age = sorted(
+            (api.max_version - version, api.key, version)
+            for api in APIS.values()
+            for version in range(api.min_served, api.max_version + 1)
+        )
+        for _, key, version in by_age:
+            if self._stopping.is_set():
+                return
+            prepare(key, version)
