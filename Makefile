@@ -68,12 +68,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
-# kcat is the one client that tests need and that pip does not have. Without it those tests are skipped.
+# What tests need and pip does not have: kcat is a client, strace makes a disk fail. Without them those tests are skipped.
 packages:
-	@command -v kcat >/dev/null && exit 0; \
+	@command -v kcat >/dev/null && command -v strace >/dev/null && exit 0; \
 	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		echo "Installing kcat for the tests of other clients"; \
-		{ apt-get install -qq -y kcat || { apt-get update -qq && apt-get install -qq -y kcat; }; } >/dev/null; \
+		echo "Installing kcat and strace for the tests"; \
+		{ apt-get install -qq -y kcat strace || { apt-get update -qq && apt-get install -qq -y kcat strace; }; } >/dev/null; \
 	else \
-		echo "kcat is not installed and only root can change that: its tests are skipped. To run them: sudo apt-get install kcat"; \
+		echo "kcat or strace is not installed and only root can change that: their tests are skipped. To run them: sudo apt-get install kcat strace"; \
 	fi

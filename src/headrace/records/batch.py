@@ -133,11 +133,6 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
         position += size
 
 
-def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of a batch as the leader writes them; the producer's bytes follow from byte 16."""
-    return _STAMP.pack(base_offset, length, leader_epoch)
-
-
 def with_append_time(batch: Buffer, header: BatchHeader, now_ms: int) -> bytes:
     """A copy of `batch` under log-append time: attribute bit and max timestamp set, checksum made anew."""
     copy = bytearray(batch)
