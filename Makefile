@@ -25,8 +25,9 @@ run: install ## Run a broker on localhost:9092 with its data in ./headrace-data
 
 test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones
 
+# Two processes, since most tests wait more than they work. It ends by itself even where a process does not.
 unit: install
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	timeout --kill-after=30 1500 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup $(ARGS)
 
 lint: install ## Check style, types and layers without changing a file
 	$(BIN)/ruff check .
@@ -65,15 +66,21 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,spark]'
 	@touch $@
 
-# What tests need and pip does not have: kcat is a client, strace makes a disk fail. Without them those tests are skipped.
+# What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, and a pipeline
+# writes to PostgreSQL. Without them those tests are skipped.
+PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql
+
 packages:
-	@command -v kcat >/dev/null && command -v strace >/dev/null && exit 0; \
+	@missing=$$(for each in $(PACKAGES); do command -v $${each%%=*} >/dev/null || echo $${each##*=}; done); \
+	[ -n "$$missing" ] || exit 0; \
 	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		echo "Installing kcat and strace for the tests"; \
-		{ apt-get install -qq -y kcat strace || { apt-get update -qq && apt-get install -qq -y kcat strace; }; } >/dev/null; \
+		echo "Installing for the tests:" $$missing; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get install -qq -y --no-install-recommends $$missing \
+			|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; }; } >/dev/null; \
 	else \
-		echo "kcat or strace is not installed and only root can change that: their tests are skipped. To run them: sudo apt-get install kcat strace"; \
+		echo "Only root can install what some tests need; they are skipped. To run them: sudo apt-get install" $$missing; \
 	fi

@@ -1,5 +1,8 @@
 """Fixtures for all tests. Those of `headrace.testing.plugin` are there also where the package is not installed."""
 
+import faulthandler
+import sys
+
 import pytest
 from hypothesis import settings
 
@@ -14,3 +17,8 @@ settings.load_profile("usual")
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process, with every stack printed, if something that a test left behind keeps it from ending by itself."""
+    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
