@@ -20,5 +20,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process, with every stack printed, if something that a test left behind keeps it from ending by itself."""
+    """End the process, every stack printed, if something that a test left behind keeps it from ending."""
     faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
