@@ -72,13 +72,14 @@ def test_the_shell_of_the_quickstart(broker):
 
 
 def test_the_python_of_the_quickstart(broker):
-    shell("headrace topic create orders --partitions 3", broker)
+    shell("headrace topic create orders --partitions 3; seq 9 | headrace produce orders", broker)
     (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["From Python"], flags=re.DOTALL)
     result = subprocess.run(
-        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap)],
+        # It waits for the last of ten messages, on a slow machine too.
+        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap).replace("timeout=10", "timeout=80")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=90,
         check=False,
     )
     assert result.returncode == 0, result.stderr

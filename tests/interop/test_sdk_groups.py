@@ -116,32 +116,46 @@ def test_members_share_a_topic_and_one_takes_over_from_another(
     broker: Subject, client: Client, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(partitions=4)
-    fill(client, topic, 400)
-    seen: list[str] = []
-    lock = threading.Lock()
+    got: dict[str, list[str]] = {"leaves": [], "stays": []}
+    streams = {name: client.consume(topic, "shared") for name in got}
+    sent = 0
 
-    def member(stop_after: int | None) -> None:
-        count = 0
-        with Client(broker.bootstrap) as own, own.consume(topic, "shared") as stream:
+    def member(name: str) -> None:
+        with streams[name] as stream:
             for message in stream:
-                with lock:
-                    seen.append(message.text)
-                    done = len(set(seen)) >= 400
+                got[name].append(message.text)
                 message.ack()
-                count += 1
-                if done or count == stop_after:
-                    return
-                time.sleep(0.001)
 
-    threads = [threading.Thread(target=member, args=(after,)) for after in (20, None)]
-    for thread in threads:
+    def publish_until(is_reached: Callable[[], bool]) -> None:
+        nonlocal sent
+        end = time.monotonic() + 60
+        while not is_reached() and time.monotonic() < end:
+            client.publish(topic, str(sent), partition=sent % 4)
+            sent += 1
+        assert is_reached()
+
+    threads = {name: threading.Thread(target=member, args=(name,), daemon=True) for name in got}
+    for thread in threads.values():
         thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert set(seen) == {str(number) for number in range(400)}
+    try:
+        publish_until(lambda: min(map(len, got.values())) >= 20)
+        streams["leaves"].stop()
+        before = len(got["stays"])
+        publish_until(lambda: not threads["leaves"].is_alive() and len(got["stays"]) > before)
+        wait_until(lambda: len(got["leaves"]) + len(got["stays"]) >= sent)
+    finally:
+        for name in got:
+            streams[name].stop()
+            threads[name].join(30)
     # Leaving in good order commits first: nothing comes twice.
-    assert len(seen) == 400
+    assert sorted(got["leaves"] + got["stays"], key=int) == [str(number) for number in range(sent)]
+
+
+def wait_until(is_reached: Callable[[], bool], timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not is_reached() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert is_reached()
 
 
 def run_until(client: Client, is_done: Callable[[], bool], timeout_s: float = 40) -> None:
@@ -277,10 +291,7 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
         threads[-1].start()
 
     def wait_for(number: int) -> None:
-        end = time.monotonic() + 40
-        while len(handled) < number and time.monotonic() < end:
-            time.sleep(0.01)
-        assert len(handled) >= number
+        wait_until(lambda: len(handled) >= number)
 
     join()
     wait_for(20)

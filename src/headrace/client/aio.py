@@ -21,6 +21,7 @@ from headrace.client.connection import ClientOptions, Connection, ConsumeOptions
 from headrace.client.consumption import Consumption
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery, Handler, HandlerOptions
+from headrace.client.librdkafka import logged
 from headrace.client.loop import HandlerLoop
 from headrace.client.message import Message
 from headrace.client.outgoing import Options, Outgoing, Payload
@@ -94,14 +95,20 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         """End it, keeping what is done."""
         await self._end(is_success=True)
 
+    async def abandon(self) -> None:
+        """End it after a failure, see `headrace.client.stream.Stream`."""
+        await self._end(is_success=False)
+
     async def _end(self, *, is_success: bool) -> None:
         if self._is_ended:
             return
         self._is_ended = True
-        if self._stream is not None:
-            self._stream.stop()
-            await self._do(self._stream.close if is_success else self._stream.abandon)
-        self._thread.shutdown(wait=False)
+        try:
+            if self._stream is not None:
+                self._stream.stop()
+                await self._do(self._stream.close if is_success else self._stream.abandon)
+        finally:
+            self._thread.shutdown(wait=False)
 
     async def __aenter__(self: "StreamSelf") -> "StreamSelf":
         await self.open()
@@ -241,14 +248,19 @@ class Client:
             loop.stop()
 
     async def close(self) -> None:
-        """Flush what was sent, end every stream with what is done kept."""
-        await self._end(is_success=True)
+        """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
+        async with contextlib.AsyncExitStack() as stack:
+            if (publisher := self._connection.used_publisher) is not None:
+                stack.push_async_callback(asyncio.to_thread, publisher.close)
+            for stream in list(self._streams):
+                stack.push_async_callback(stream.close)
 
-    async def _end(self, *, is_success: bool) -> None:
+    async def abandon(self) -> None:
+        """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
         for stream in list(self._streams):
-            await stream._end(is_success=is_success)
-        if (publisher := self._connection.used_publisher) is not None:
-            await asyncio.to_thread(publisher.close)
+            await stream.abandon()
+        with logged("closing"):
+            await self.close()
 
     async def __aenter__(self) -> "Client":
         return self
@@ -256,7 +268,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end(is_success=kind is None)
+        await (self.close() if kind is None else self.abandon())
 
     def _opened(self, stream: StreamSelf) -> StreamSelf:
         self._streams.add(stream)

@@ -4,6 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, TypeVar, Unpack, overload
@@ -12,6 +13,7 @@ from headrace.client.connection import ClientOptions, Connection, ConsumeOptions
 from headrace.client.consumption import Consumption
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery, Handler, HandlerOptions
+from headrace.client.librdkafka import logged
 from headrace.client.loop import HandlerLoop
 from headrace.client.message import Message
 from headrace.client.outgoing import Options, Outgoing, Payload
@@ -140,17 +142,19 @@ class Client:
             loop.stop()
 
     def close(self) -> None:
-        """Flush what was sent, end every stream with what is done kept."""
-        self._end(is_success=True)
+        """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
+        with ExitStack() as stack:
+            if (publisher := self._connection.used_publisher) is not None:
+                stack.callback(publisher.close)
+            for stream in list(self._streams):
+                stack.callback(stream.close)
 
-    def _end(self, *, is_success: bool) -> None:
+    def abandon(self) -> None:
+        """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
         for stream in list(self._streams):
-            if is_success:
-                stream.close()
-            else:
-                stream.abandon()
-        if (publisher := self._connection.used_publisher) is not None:
-            publisher.close()
+            stream.abandon()
+        with logged("closing"):
+            self.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -158,7 +162,10 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(is_success=kind is None)
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
 
     def _opened(self, stream: StreamT) -> StreamT:
         self._streams.add(stream)

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections import deque
 from datetime import datetime
 
 from headrace.client.ledger import Ledger
@@ -44,12 +43,8 @@ class Consumption(Stream):
         return mine
 
     def _go_to(self, positions: dict[Where, int]) -> None:
-        self._drop(set(positions))
+        self._drop(positions)
         self._poller.seek(positions)
-
-    def _drop(self, where: set[Where]) -> None:
-        """Forget messages that were read and not handed over."""
-        self._buffer = deque(each for each in self._buffer if (each.topic, each.partition) not in where)
 
     def _on_assigned(self, where: set[Where]) -> None:
         pass

@@ -1,7 +1,8 @@
 """The one place that knows how librdkafka is configured and how its errors read in words."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -103,3 +104,12 @@ def translate(failure: KafkaException, bootstrap: str, what: str) -> ClientError
     error = failure.args[0]
     text = f"{what}: {explain(error, bootstrap)}"
     return Unreachable(text) if error.code() in UNREACHABLE else ConsumeFailed(text)
+
+
+@contextmanager
+def logged(what: str) -> Iterator[None]:
+    """For what is done after a failure, which must not be hidden by another."""
+    try:
+        yield
+    except ClientError as error:
+        log.warning("%s after a failure failed, too: %s", what, error)

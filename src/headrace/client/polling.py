@@ -43,6 +43,8 @@ class Poller:
         self.bootstrap: str = config["bootstrap.servers"]
         self.consumer = Consumer(config)
         self._warned: set[int] = set()
+        self._taken: list[Message] = []
+        self._is_closed = False
         self.at_end: dict[Where, int] = {}
         """The offset at which each partition had no more to read, where `enable.partition.eof` is on."""
 
@@ -57,23 +59,44 @@ class Poller:
         """Become a member of the group. The callbacks run inside `take` and `close`: `on_revoked` while the partitions
         are still ours, `on_lost` when somebody else may have them already."""
 
-        def passing_on(callback: Callable[[set[Where]], None]) -> Callable[[Any, list[TopicPartition]], None]:
-            return lambda _, partitions: callback({(each.topic, each.partition) for each in partitions})
+        def passing_on(
+            callback: Callable[[set[Where]], None], *, is_end: bool
+        ) -> Callable[[Any, list[TopicPartition]], None]:
+            def call(_: Any, partitions: list[TopicPartition]) -> None:
+                where = {(each.topic, each.partition) for each in partitions}
+                if is_end:
+                    self._drop(where)
+                callback(where)
+
+            return call
 
         self.consumer.subscribe(
-            topics, on_assign=passing_on(on_assigned), on_revoke=passing_on(on_revoked), on_lost=passing_on(on_lost)
+            topics,
+            on_assign=passing_on(on_assigned, is_end=False),
+            on_revoke=passing_on(on_revoked, is_end=True),
+            on_lost=passing_on(on_lost, is_end=True),
         )
 
     def take(self, maximum: int, timeout_s: float, ack: Callable[[Message], None] | None = None) -> list[Message]:
-        """Messages as soon as there are any, up to `maximum`; none after `timeout_s`."""
+        """Messages as soon as there are any, up to `maximum`; none after `timeout_s`.
+
+        All of them are of partitions that are ours when it returns. So messages are asked for one by one: in the midst
+        of a batch librdkafka may serve a rebalance and return what it took before.
+        """
         try:
-            first = self.consumer.poll(timeout_s)
-            if first is None:
-                return []
-            rest = self.consumer.consume(maximum - 1, 0) if maximum > 1 else []
+            wait_s = 0.0 if self._taken else timeout_s
+            while len(self._taken) < maximum and (raw := self.consumer.poll(wait_s)) is not None:
+                wait_s = 0.0
+                if not self._is_error(raw):
+                    self._taken.append(_message(raw, ack))
         except KafkaException as failure:
             raise translate(failure, self.bootstrap, "reading failed") from None
-        return [_message(each, ack) for each in (first, *rest) if not self._is_error(each)]
+        # Whatever was raised above: what was read before that is returned when this is called again.
+        taken, self._taken = self._taken, []
+        return taken
+
+    def _drop(self, where: set[Where]) -> None:
+        self._taken = [each for each in self._taken if (each.topic, each.partition) not in where]
 
     def _is_error(self, raw: Any) -> bool:
         error = raw.error()
@@ -95,6 +118,8 @@ class Poller:
         partitions are no longer ours; raises when it is not allowed. Without `wait`, True says only that it is sent."""
         if not positions:
             return True
+        if self._is_closed:
+            return False
         offsets = [TopicPartition(topic, index, offset) for (topic, index), offset in positions.items()]
         try:
             results = self.consumer.commit(offsets=offsets, asynchronous=not wait)
@@ -111,6 +136,7 @@ class Poller:
         return True
 
     def seek(self, positions: Positions) -> None:
+        self._drop(set(positions))
         for (topic, index), offset in positions.items():
             try:
                 self.consumer.seek(TopicPartition(topic, index, offset))
@@ -169,7 +195,9 @@ class Poller:
 
     def close(self) -> None:
         """Leave the group; runs `on_revoked` first."""
-        self.consumer.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.consumer.close()
 
 
 def _message(raw: Any, ack: Callable[[Message], None] | None) -> Message:

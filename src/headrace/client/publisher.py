@@ -24,6 +24,10 @@ _POLL_S = 0.1
 _ROOM_POLL_S = 0.05
 _COUNTS_FRESH_S = 30.0
 _COUNT_TIMEOUT_S = 30.0
+_FLUSH_SLICE_S = 0.2
+_CLOSE_TIMEOUT_S = 65.0
+"""A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
+_LET_GO_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,12 @@ class Publisher:
                 )
                 return
             except BufferError:
-                self.producer.poll(_ROOM_POLL_S)
+                self._serve(self.producer.poll, _ROOM_POLL_S)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every message sent so far is answered. Raises `DeliveryFailed` if any since the last `flush` was
         not stored, and `Unreachable` if answers are still missing after `timeout_s`."""
-        left = self.producer.flush(-1 if timeout_s is None else timeout_s)
+        left = self._unanswered_after(timeout_s)
         with self._lock:
             failed, self._unseen = self._unseen, []
         if failed:
@@ -117,14 +121,40 @@ class Publisher:
         if left:
             raise Unreachable(f"{left} messages are not answered yet by {self._bootstrap}")
 
-    def close(self, timeout_s: float | None = None) -> None:
-        """Flush and let go. Failures of single messages are for those who hold their futures."""
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Flush, but do not wait for ever, and let go. Raises as `flush` does."""
         try:
-            self.producer.flush(-1 if timeout_s is None else timeout_s)
+            if not self._closing:
+                self.flush(timeout_s)
         finally:
-            self._closing = True
-            if self._thread is not None:
-                self._thread.join()
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go at once. What is not answered yet has failed."""
+        if not self._closing:
+            self.producer.purge()
+            self._unanswered_after(_LET_GO_S)
+        self._closing = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_LET_GO_S)
+
+    def _unanswered_after(self, timeout_s: float | None) -> int:
+        """Wait for answers, and say how many are missing. In slices, so that Ctrl-C is served in between."""
+        deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            missing = self._serve(self.producer.flush, min(_FLUSH_SLICE_S, left_s))
+            if not missing or not left_s:
+                return missing
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """librdkafka tells of a fatal error once, to whoever happens to serve its events. It is not theirs: messages
+        and transactions that fail of it say so to those who wait for them."""
+        try:
+            return call(timeout_s)
+        except KafkaException as failure:
+            log.debug("the producer failed: %s", failure)
+            return len(self.producer)
 
     def _failed(self, topic: str, error: KafkaError) -> ClientError:
         text = f"a message to {topic} was not delivered: {explain(error, self._bootstrap)}"
@@ -143,12 +173,7 @@ class Publisher:
 
     def _run(self) -> None:
         while not self._closing:
-            try:
-                self.producer.poll(_POLL_S)
-            except KafkaException as failure:
-                # Fatal for the producer: whoever waits for a message or a transaction hears of it, too.
-                log.debug("the producer failed: %s", failure)
-                time.sleep(_POLL_S)
+            self._serve(self.producer.poll, _POLL_S)
 
     def _choose(self, record: Record) -> int | None:
         """The partition that our own partitioner wants; None leaves it to librdkafka."""

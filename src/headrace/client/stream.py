@@ -3,13 +3,14 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import TracebackType
 from typing import TypeVar
 
 from headrace.client.errors import ClientError
+from headrace.client.librdkafka import logged
 from headrace.client.message import Message
-from headrace.client.polling import Poller
+from headrace.client.polling import Poller, Where
 
 _SLICE_S = 0.2
 
@@ -62,8 +63,10 @@ class Stream(ABC, Iterator[Message]):
         self._end(is_success=True)
 
     def abandon(self) -> None:
-        """End it after a failure: a transaction in progress is aborted. Otherwise the same as `close`."""
-        self._end(is_success=False)
+        """End it after a failure: a transaction in progress is aborted, and what fails now is only logged. Otherwise
+        the same as `close`."""
+        with logged("closing a stream"):
+            self._end(is_success=False)
 
     def _end(self, *, is_success: bool) -> None:
         if not self._is_closed:
@@ -81,7 +84,16 @@ class Stream(ABC, Iterator[Message]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(is_success=kind is None)
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _drop(self, where: Collection[Where]) -> None:
+        """Forget messages of partitions that were read and not handed over."""
+        kept = [each for each in self._buffer if (each.topic, each.partition) not in where]
+        self._buffer.clear()
+        self._buffer.extend(kept)
 
     def _before_take(self) -> None:
         """Called each time the user comes back for more."""

@@ -53,9 +53,7 @@ class Subscription(Stream):
         self._go_to(self._at_time(list(self._poller.assignment()), when))
 
     def _go_to(self, positions: Mapping[Where, int]) -> None:
-        self._buffer = type(self._buffer)(
-            each for each in self._buffer if (each.topic, each.partition) not in positions
-        )
+        self._drop(positions)
         self._poller.seek(positions)
 
     def _positions(self, partitions: list[Where], start: Start) -> dict[Where, int]:

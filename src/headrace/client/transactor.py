@@ -60,7 +60,8 @@ class Transactor:
             self._insist(self._producer.abort_transaction, _CALL_TIMEOUT_S)
 
     def close(self) -> None:
-        self._publisher.close(timeout_s=_CALL_TIMEOUT_S)
+        """Let go. What is in a transaction that is not committed is undone by the broker."""
+        self._publisher.discard()
 
     def _begin(self) -> None:
         if not self._is_open:
