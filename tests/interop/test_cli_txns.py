@@ -9,6 +9,8 @@ from confluent_kafka import KafkaException, Producer
 
 from headrace import Client
 
+from . import test_wire_transactions as wire_transactions
+from . import wire
 from .quick import broker  # noqa: F401
 from .subject import Subject
 from .test_cli_groups import Run, run  # noqa: F401
@@ -49,6 +51,17 @@ def test_a_transaction_is_listed_described_and_aborted(
     with Client(broker.bootstrap) as client:
         client.publish(topic, "certain")
         assert [message.text for message in client.replay(topic)] == ["certain"]
+
+
+def test_a_transaction_in_two_phase_commit_is_aborted(broker: Subject, run: Run, topic: str) -> None:
+    name = f"txn-{uuid4().hex[:8]}"
+    with wire.Connection(broker.bootstrap) as connection:
+        producer = wire_transactions.Producer(connection, topic, name)
+        assert producer.init(6, enable2_pc=True) == wire.Error.none
+        assert producer.produce(b"in doubt", 12) == wire.Error.none
+        assert "without a limit" in run("txn", "describe", name)
+        assert "Aborted" in run("txn", "abort", name, "--yes")
+        assert producer.end(5) == wire.Error.producer_fenced
 
 
 def test_an_id_that_is_not_there(run: Run) -> None:

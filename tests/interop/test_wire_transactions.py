@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -48,7 +49,14 @@ class Producer:
     def init(self, *args: Any, **fields: Any) -> Error:
         return patiently(lambda: self._init(*args, **fields), is_concurrent)
 
-    def _init(self, version: int = 5, *, timeout_ms: int = TIMEOUT_MS, claimed: tuple[int, int] = (-1, -1)) -> Error:
+    def _init(
+        self,
+        version: int = 5,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        claimed: tuple[int, int] = (-1, -1),
+        **fields: bool,
+    ) -> Error:
         answer = self.connection.call(
             wire.INIT_PRODUCER_ID,
             version,
@@ -56,6 +64,7 @@ class Producer:
             transaction_timeout=timeout_ms,
             producer_id=claimed[0],
             producer_epoch=claimed[1],
+            **fields,
         )
         if answer.error_code == Error.none:
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
@@ -189,6 +198,38 @@ def test_init_in_every_version(connection: wire.Connection, topic: str, version:
         fenced = Error.producer_fenced if version >= 4 else Error.invalid_producer_epoch
         assert producer.init(version, claimed=first) == fenced
     assert producer.init(version, timeout_ms=10**9) == Error.invalid_transaction_timeout
+
+
+@pytest.mark.skipif(not subject.IS_HEADRACE, reason="Apache Kafka 4.1 does not offer two-phase commit")
+@pytest.mark.parametrize("committed", [True, False])
+def test_two_phase_commit(producer: Producer, committed: bool) -> None:
+    assert producer.produce(b"staged", 12) == Error.none
+
+    def resume(**fields: Any) -> Any:
+        return producer.connection.call(
+            wire.INIT_PRODUCER_ID,
+            6,
+            transactional_id=producer.name,
+            transaction_timeout=TIMEOUT_MS,
+            keep_prepared_txn=True,
+            **fields,
+        )
+
+    taken = resume(enable2_pc=True)
+    assert (taken.error_code, taken.producer_id, taken.producer_epoch) == (Error.none, producer.id, producer.epoch + 1)
+    assert (taken.ongoing_txn_producer_id, taken.ongoing_txn_producer_epoch) == (producer.id, producer.epoch)
+    assert producer.end(5) == Error.producer_fenced
+    assert producer.produce(b"late", 12) == Error.invalid_producer_epoch
+    (described,) = producer.connection.call(
+        wire.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[producer.name]
+    ).transaction_states
+    assert described.transaction_state == "Ongoing"
+    assert described.transaction_timeout == timedelta(milliseconds=2**31 - 1)
+    producer.epoch = taken.producer_epoch
+    assert producer.end(5, committed=committed) == Error.none
+    assert visible(producer.connection, producer.topic) == ([b"staged"] if committed else [])
+    taken = resume()
+    assert (taken.ongoing_txn_producer_id, taken.ongoing_txn_producer_epoch) == (-1, -1)
 
 
 @pytest.mark.parametrize("version", range(6))

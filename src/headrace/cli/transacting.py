@@ -16,6 +16,8 @@ from headrace.model.errors import ProtocolError
 _DESCRIBE_TRANSACTIONS = 65
 _LIST_TRANSACTIONS = 66
 _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+_NO_TIMEOUT_MS = 2**31 - 1
+_DEFAULT_TIMEOUT_MS = 60_000
 
 T = TypeVar("T")
 
@@ -83,8 +85,9 @@ def print_transaction(description: dict[str, Any]) -> None:
         return
     started = datetime.fromtimestamp(description["started_ms"] / 1000, UTC)
     open_s = max(0.0, (datetime.now(UTC) - started).total_seconds())
-    timeout_s = description["timeout_ms"] / 1000
-    print(f"Open for {open_s:,.0f} s of {timeout_s:,.0f} s, since {started.isoformat(timespec='seconds')}\n")
+    is_limited = description["timeout_ms"] < _NO_TIMEOUT_MS
+    limit = f"of {description['timeout_ms'] / 1000:,.0f} s" if is_limited else "without a limit (two-phase commit)"
+    print(f"Open for {open_s:,.0f} s {limit}, since {started.isoformat(timespec='seconds')}\n")
     table(None, [("TOPIC", "left"), ("PARTITION", "right")], [tuple(each) for each in description["partitions"]])
 
 
@@ -93,8 +96,9 @@ def abort_transaction(bootstrap: str, transactional_id: str) -> str:
     before = describe_transaction(bootstrap, transactional_id)
     if before["state"] not in _OPEN_STATES:
         return f"{transactional_id} has no open transaction (its state is {before['state']}): nothing was done"
-    # Kept as it was, for the producer that comes next.
-    timeout_ms = max(before["timeout_ms"], 1_000)
+    # Kept as it was, for the producer that comes next; one in two-phase commit will ask for no limit again.
+    is_limited = before["timeout_ms"] < _NO_TIMEOUT_MS
+    timeout_ms = max(before["timeout_ms"], 1_000) if is_limited else _DEFAULT_TIMEOUT_MS
     producer = Producer(client_config(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
     try:
         producer.init_transactions(REQUEST_TIMEOUT_S)

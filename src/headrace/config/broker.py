@@ -77,6 +77,7 @@ class BrokerSettings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50
     transaction_state_log_segment_bytes: int = 100 * _MIB
+    transaction_two_phase_commit_enable: bool = True
     transactional_id_expiration_ms: int = 604_800_000
     # The process
     log_level: str = "info"
@@ -194,6 +195,9 @@ _OWN_ROWS = (
          "Partitions of __transaction_state when it is created; transactional ids are spread over them.", 1),
     _row("transaction.state.log.segment.bytes", Kind.INT,
          "Segment size of __transaction_state: small enough to be compacted soon and loaded fast.", 1024),
+    _row("transaction.two.phase.commit.enable", Kind.BOOLEAN,
+         "Whether a producer may ask for transactions without a time limit, to be ended when another system has "
+         "decided. Pipelines that write exactly once do."),
     _row("transactional.id.expiration.ms", Kind.INT,
          "Forget a transactional id that was not used for this long.", 1),
     _row("log.level", Kind.STRING, "How much is logged.", choices=("debug", "info", "warning", "error")),

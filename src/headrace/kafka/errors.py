@@ -35,6 +35,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.SupersededProducer: ErrorCode.producer_fenced,
     errors.TransactionalIdNotFound: ErrorCode.transactional_id_not_found,
     errors.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    errors.TwoPhaseCommitRefused: ErrorCode.transactional_id_authorization_failed,
     # Producing
     errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,

@@ -44,7 +44,8 @@ HeadraceError
 │   ├── InvalidProducerMapping    the transactional id belongs to another producer id, or to none
 │   ├── SupersededProducer        a newer instance has taken over the transactional id
 │   ├── TransactionalIdNotFound   nobody has this transactional id
-│   └── InvalidTransactionTimeout  longer than transaction.max.timeout.ms
+│   ├── InvalidTransactionTimeout  longer than transaction.max.timeout.ms
+│   └── TwoPhaseCommitRefused a transaction without a time limit, where the settings do not allow it
 ├── CoordinatorError
 │   ├── CoordinatorLoading    the coordinator's state is being read: try again
 │   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: try again
@@ -212,6 +213,9 @@ class TransactionalIdNotFound(TransactionError): ...
 
 
 class InvalidTransactionTimeout(TransactionError): ...
+
+
+class TwoPhaseCommitRefused(TransactionError): ...
 
 
 class CoordinatorError(HeadraceError): ...

@@ -6,6 +6,9 @@ What it promises:
 - the retry of a request whose answer was lost gets the same answer: InitProducerId with the epoch before (KIP-360),
   EndTxn with the epoch before (KIP-890).
 
+Two-phase commit (KIP-939) is there for whoever must decide elsewhere and later: a producer may ask that its
+transactions have no time limit, and a newer instance may take over an open transaction as it is instead of aborting it.
+
 Follows Kafka 4.1. Two rules are stricter: a producer that names a stale epoch in InitProducerId is fenced even while a
 newer instance has a transaction open, where Kafka would abort that one; and a decided transaction is waited for by the
 service where Kafka sends the client away with CONCURRENT_TRANSACTIONS.
@@ -33,6 +36,9 @@ A = TypeVar("A")
 LAST_EPOCH = 2**15 - 1
 """Used by markers alone: a producer gets at most the one before."""
 
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of a producer in two-phase commit, whose transactions wait for their end for as long as it takes."""
+
 
 class Producer(NamedTuple):
     producer_id: int
@@ -40,6 +46,13 @@ class Producer(NamedTuple):
 
 
 NOBODY = Producer(-1, -1)
+
+
+class Resumed(NamedTuple):
+    """A new instance of a producer, and whose transaction it has taken over: `NOBODY` if none was open."""
+
+    producer: Producer
+    ongoing: Producer
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -72,18 +85,21 @@ class TransactionMachine:
     # -- producers
 
     def init(
-        self, transactional_id: str, timeout_ms: int, claimed: Producer, fresh_producer_id: int, now_ms: int
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        claimed: Producer,
+        fresh_producer_id: int,
+        now_ms: int,
+        *,
+        two_phase: bool = False,
     ) -> Outcome[Producer | None]:
         """A new instance of a producer. None for an answer: its predecessor's transaction is aborted first; ask again.
 
         `claimed` is who the client says it is, if it says so. `fresh_producer_id` is one that nobody has, for use if
-        one is needed.
+        one is needed. With `two_phase` its transactions have no time limit, whatever `timeout_ms` says.
         """
-        if not 0 < timeout_ms <= self._max_timeout_ms:
-            raise InvalidTransactionTimeout(
-                f"a transaction timeout of {timeout_ms} ms is not between 1 and transaction.max.timeout.ms="
-                f"{self._max_timeout_ms}"
-            )
+        timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
         old = self.transactions.get(transactional_id)
         if old is None:
             new = Transaction(fresh_producer_id, 0, State.EMPTY, timeout_ms, now_ms)
@@ -121,6 +137,50 @@ class TransactionMachine:
             last_epoch=-1 if claimed is NOBODY else old.producer_epoch,
         )
         return self._write(transactional_id, new, Producer(old.producer_id, epoch))
+
+    def resume(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        claimed: Producer,
+        fresh_producer_id: int,
+        now_ms: int,
+        *,
+        two_phase: bool = False,
+    ) -> Outcome[Resumed]:
+        """As `init`, but an open transaction stays open, for the new instance to end (KIP-939).
+
+        The answer says who began it, however often it was taken over since. A producer whose epochs have run out keeps
+        its last one, so that its predecessor is not fenced until the transaction is ended.
+        """
+        old = self.transactions.get(transactional_id)
+        if old is None or old.state is not State.ONGOING:
+            outcome = self.init(
+                transactional_id, timeout_ms, claimed, fresh_producer_id, now_ms, two_phase=two_phase
+            )  # fmt: skip
+            assert outcome.answer is not None, "nothing is open that would have to be aborted first"
+            return Outcome(outcome.entries, Resumed(outcome.answer, NOBODY))
+        timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
+        self._check_claim(transactional_id, old, claimed)
+        new = msgspec.structs.replace(
+            old,
+            producer_epoch=old.producer_epoch + (not is_exhausted(old.producer_epoch)),
+            timeout_ms=timeout_ms,
+            updated_ms=now_ms,
+            opened_epoch=old.producer_epoch if old.opened_epoch < 0 else old.opened_epoch,
+        )
+        producer = Producer(new.producer_id, new.producer_epoch)
+        return self._write(transactional_id, new, Resumed(producer, Producer(new.producer_id, new.opened_epoch)))
+
+    def _timeout_ms(self, timeout_ms: int, *, two_phase: bool) -> int:
+        if two_phase:
+            return NO_TIMEOUT_MS
+        if not 0 < timeout_ms <= self._max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"a transaction timeout of {timeout_ms} ms is not between 1 and transaction.max.timeout.ms="
+                f"{self._max_timeout_ms}"
+            )
+        return timeout_ms
 
     def _check_claim(self, transactional_id: str, old: Transaction, claimed: Producer) -> None:
         """Whether somebody who names a producer id and epoch is the current one, or was it until its last request."""
@@ -220,7 +280,9 @@ class TransactionMachine:
     def abort_overdue(self, transactional_id: str, now_ms: int) -> Outcome[bool]:
         """Abort a transaction that is open for longer than its timeout, and fence its producer; says whether."""
         old = self.transactions.get(transactional_id)
-        if old is None or old.state is not State.ONGOING or now_ms < old.started_ms + old.timeout_ms:
+        if old is None or old.state is not State.ONGOING or old.timeout_ms == NO_TIMEOUT_MS:
+            return Outcome((), False)
+        if now_ms < old.started_ms + old.timeout_ms:
             return Outcome((), False)
         return self._write(transactional_id, self._fenced(old, now_ms), True)
 
@@ -238,6 +300,7 @@ class TransactionMachine:
             producer_epoch=0 if rotates else old.producer_epoch,
             previous_producer_id=old.producer_id if rotates else -1,
             next_producer_id=-1,
+            opened_epoch=-1,
         )
         return self._write(transactional_id, new, None)
 

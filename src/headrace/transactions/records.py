@@ -42,6 +42,8 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=
     """The producer id to go on with when the transaction is complete, because epochs have run out."""
     bumps_epoch: bool = False
     """Whether the client's last transaction ended with a new epoch (transaction version 2)."""
+    opened_epoch: int = -1
+    """The epoch that the open transaction was begun with, once a newer instance has taken it over as it is."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -33,7 +33,7 @@ from headrace.records.markers import Marker
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.machine import Producer, TransactionMachine, is_exhausted
+from headrace.transactions.machine import NO_TIMEOUT_MS, Producer, Resumed, TransactionMachine, is_exhausted
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, Transaction
 from headrace.transactions.states import DECIDED, State
@@ -108,18 +108,37 @@ class TransactionService:
 
     # -- what clients ask for
 
-    async def init(self, transactional_id: str, timeout_ms: int, claimed: Producer) -> Producer:
-        """Who a new instance of a producer is; its predecessor's open transaction is aborted, and it is fenced."""
+    async def init(
+        self, transactional_id: str, timeout_ms: int, claimed: Producer, *, two_phase: bool = False
+    ) -> Producer:
+        """Who a new instance of a producer is; its predecessor's open transaction is aborted, and it is fenced.
+
+        In two-phase commit its transactions have no time limit.
+        """
         fresh_id = await self._producer_ids.next()
         for _ in range(2):
             producer = await self._patiently(
                 transactional_id,
-                lambda machine: machine.init(transactional_id, timeout_ms, claimed, fresh_id, self._clock.wall_ms()),
+                lambda machine: machine.init(
+                    transactional_id, timeout_ms, claimed, fresh_id, self._clock.wall_ms(), two_phase=two_phase
+                ),
             )
             if producer is not None:
                 return producer
             await self._when_over(transactional_id)
         raise ConcurrentTransactions(f"the last transaction of {transactional_id} is still being aborted")
+
+    async def resume(
+        self, transactional_id: str, timeout_ms: int, claimed: Producer, *, two_phase: bool = False
+    ) -> Resumed:
+        """As `init`, but a predecessor's open transaction stays open, and the new instance has it."""
+        fresh_id = await self._producer_ids.next()
+        return await self._patiently(
+            transactional_id,
+            lambda machine: machine.resume(
+                transactional_id, timeout_ms, claimed, fresh_id, self._clock.wall_ms(), two_phase=two_phase
+            ),
+        )
 
     async def add(self, transactional_id: str, producer: Producer, places: Iterable[Place]) -> None:
         """Make partitions part of the transaction, which begins with the first one."""
@@ -199,7 +218,7 @@ class TransactionService:
         if transaction is None or shard.machine.transactions.get(transactional_id) is not transaction:
             return
         timers = self.coordinator.timers
-        if transaction.state is State.ONGOING:
+        if transaction.state is State.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS:
             due_ms = transaction.started_ms + transaction.timeout_ms - self._clock.wall_ms()
             deadline_ms = self._clock.monotonic_ms() + max(0, due_ms)
             timers.set(transactional_id, deadline_ms, partial(self._time_is_up, shard, transactional_id))

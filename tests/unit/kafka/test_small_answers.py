@@ -73,7 +73,7 @@ def init(harness: Harness, version: int, transactional_id: str | None = None, **
     return harness.call(INIT_PRODUCER_ID, version, build)
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 def test_each_producer_gets_an_id_of_its_own(harness: Harness, version: int) -> None:
     first, second = init(harness, version), init(harness, version)
     assert (first.error_code, first.producer_epoch) == (ErrorCode.none, 0)

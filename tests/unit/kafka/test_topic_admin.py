@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 def test_the_versions_that_are_served() -> None:
     ranges = {key: (api.min_version, api.max_version) for key, api in APIS.items()}
     expected = {
-        3: (0, 13), 10: (0, 6), 19: (2, 7), 20: (1, 6), 22: (0, 5), 32: (1, 4), 33: (0, 2), 35: (1, 5), 37: (0, 3),
+        3: (0, 13), 10: (0, 6), 19: (2, 7), 20: (1, 6), 22: (0, 6), 32: (1, 4), 33: (0, 2), 35: (1, 5), 37: (0, 3),
         44: (0, 1), 60: (0, 2), 75: (0, 0),
     }  # fmt: skip
     assert {key: ranges[key] for key in expected} == expected

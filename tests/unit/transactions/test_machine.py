@@ -16,7 +16,7 @@ from headrace.model.errors import (
     SupersededProducer,
     TransactionAbortable,
 )
-from headrace.transactions.machine import LAST_EPOCH, NOBODY, Producer, TransactionMachine
+from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, NOBODY, Producer, TransactionMachine
 from headrace.transactions.records import Transaction, entry_of, read_entry
 from headrace.transactions.states import LEADS_TO, State
 
@@ -46,6 +46,10 @@ class Bench:
     def init(self, claimed: Producer = NOBODY, timeout_ms: int = 60_000) -> Any:
         self.fresh += 1
         return self.run(self.machine.init(ID, timeout_ms, claimed, self.fresh, NOW))
+
+    def resume(self, claimed: Producer = NOBODY, *, two_phase: bool = True) -> Any:
+        self.fresh += 1
+        return self.run(self.machine.resume(ID, 60_000, claimed, self.fresh, NOW, two_phase=two_phase))
 
     def add(self, producer: Producer) -> None:
         self.run(self.machine.add(ID, producer, PLACES, NOW))
@@ -203,6 +207,55 @@ def test_a_transaction_is_aborted_when_its_time_is_up(bench: Bench) -> None:
     bench.complete()
     refused(SupersededProducer, lambda: bench.init(claimed=producer), bench)
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 5000)) is False
+
+
+def test_in_two_phase_commit_a_transaction_has_no_time_limit(bench: Bench) -> None:
+    producer = bench.run(bench.machine.init(ID, 10**9, NOBODY, 101, NOW, two_phase=True))
+    bench.add(producer)
+    assert bench.run(bench.machine.abort_overdue(ID, NOW + 10 * NO_TIMEOUT_MS)) is False
+    assert bench.now.state is State.ONGOING
+    assert bench.init() is None, "an instance that does not ask to keep it aborts it"
+    bench.complete()
+    bench.init(timeout_ms=1000)
+    assert bench.now.timeout_ms == 1000, "asked for by each instance anew"
+
+
+@pytest.mark.parametrize("bumps", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_newer_instance_takes_over_an_open_transaction_as_it_is(bench: Bench, committed: bool, bumps: bool) -> None:
+    producer = bench.init(timeout_ms=1000)
+    bench.add(producer)
+    resumed = bench.resume()
+    assert resumed == (Producer(101, 1), producer)
+    assert (bench.now.state, bench.now.partitions) == (State.ONGOING, set(PLACES))
+    assert bench.run(bench.machine.abort_overdue(ID, NOW + 10**6)) is False, "it has no time limit any more"
+    refused(SupersededProducer, lambda: bench.end(producer), bench)
+    refused(SupersededProducer, lambda: bench.add(producer), bench)
+    refused(SupersededProducer, lambda: bench.resume(producer), bench)
+    again = bench.resume(resumed.producer, two_phase=False)
+    assert again == (Producer(101, 2), producer), "who began it is told however often it is taken over"
+    assert bench.now.timeout_ms == 60_000
+    after = bench.end(again.producer, committed=committed, bumps=bumps)
+    bench.complete()
+    assert bench.now.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    assert bench.end(again.producer, committed=committed, bumps=bumps) == after, "a retry"
+    assert bench.resume().ongoing == NOBODY
+
+
+def test_there_may_be_nothing_to_take_over(bench: Bench) -> None:
+    assert bench.resume() == (Producer(101, 0), NOBODY)
+    assert bench.resume() == (Producer(101, 1), NOBODY)
+    producer = bench.init()
+    bench.add(producer)
+    bench.end(producer)
+    refused(ConcurrentTransactions, bench.resume, bench)
+
+
+def test_a_transaction_can_be_taken_over_where_epochs_have_run_out(bench: Bench) -> None:
+    bench.put(producer_epoch=LAST_EPOCH - 1, state=State.ONGOING, started_ms=NOW, partitions=frozenset(PLACES))
+    last = Producer(7, LAST_EPOCH - 1)
+    assert bench.resume() == (last, last)
+    assert bench.end(last, bumps=True) == (bench.fresh, 0)
 
 
 def test_only_partitions_of_an_open_transaction_are_verified(bench: Bench) -> None:

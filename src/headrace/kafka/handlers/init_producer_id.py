@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0-5: an id and an epoch for a producer.
+"""InitProducerId (22), versions 0-6: an id and an epoch for a producer.
 
 - Without a transactional id each request gets a new id with epoch 0, also one that names its current id and epoch
   (v3 and later), as in Kafka: the state of an idempotent producer lives in the partitions alone.
@@ -7,6 +7,9 @@
   it asks again, and PRODUCER_FENCED if somebody else came between (INVALID_PRODUCER_EPOCH before v4).
 - An id without an epoch, an epoch without an id and an empty transactional id are INVALID_REQUEST; a timeout that is
   not within transaction.max.timeout.ms is INVALID_TRANSACTION_TIMEOUT.
+- v6 is two-phase commit (KIP-939). Enable2Pc: the producer's transactions have no time limit, if
+  transaction.two.phase.commit.enable lets it, else TRANSACTIONAL_ID_AUTHORIZATION_FAILED. KeepPreparedTxn: what is open
+  stays open; the answer has the new epoch to end it with, and the id and epoch that it was begun with.
 """
 
 from typing import Any
@@ -15,38 +18,47 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.transactional import code_for
-from headrace.model.errors import HeadraceError, ProtocolError
+from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRefused
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.transactions.machine import NOBODY, Producer
+from headrace.transactions.machine import NOBODY, Producer, Resumed
 
 KEY = 22
 
 
-@handles(KEY, 0, 5)
+@handles(KEY, 0, 6)
 async def init_producer_id(ctx: Context, request: Any) -> Answer:
-    error, producer = ErrorCode.none, NOBODY
+    error, resumed = ErrorCode.none, Resumed(NOBODY, NOBODY)
     try:
-        producer = await _init(ctx, request)
+        resumed = await _init(ctx, request)
     except HeadraceError as failure:
         error = code_for(failure, knows_fenced=ctx.version >= 4)
     return make(
         ctx.schema.InitProducerIdResponse,
         throttle_time=NO_THROTTLE,
         error_code=error,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
+        producer_id=resumed.producer.producer_id,
+        producer_epoch=resumed.producer.epoch,
+        ongoing_txn_producer_id=resumed.ongoing.producer_id,
+        ongoing_txn_producer_epoch=resumed.ongoing.epoch,
     )
 
 
-async def _init(ctx: Context, request: Any) -> Producer:
+async def _init(ctx: Context, request: Any) -> Resumed:
     claimed = Producer(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if (claimed.producer_id < 0 or claimed.epoch < 0) and claimed != NOBODY:
         raise ProtocolError("a producer id and an epoch come together, or not at all")
     if request.transactional_id is None:
-        return Producer(await ctx.services.producer_ids.next(), 0)
+        return Resumed(Producer(await ctx.services.producer_ids.next(), 0), NOBODY)
     if not request.transactional_id:
         raise ProtocolError("a transactional id may not be empty")
-    return await ctx.services.transactions.init(
-        request.transactional_id, to_ms(request.transaction_timeout), NOBODY if claimed == NOBODY else claimed
-    )
+    two_phase = getattr(request, "enable2_pc", False)
+    if two_phase and not ctx.services.settings.transaction_two_phase_commit_enable:
+        raise TwoPhaseCommitRefused("transaction.two.phase.commit.enable is off on this broker")
+    claimed = NOBODY if claimed == NOBODY else claimed
+    timeout_ms = to_ms(request.transaction_timeout)
+    transactions = ctx.services.transactions
+    if getattr(request, "keep_prepared_txn", False):
+        return await transactions.resume(request.transactional_id, timeout_ms, claimed, two_phase=two_phase)
+    producer = await transactions.init(request.transactional_id, timeout_ms, claimed, two_phase=two_phase)
+    return Resumed(producer, NOBODY)
