@@ -1,10 +1,10 @@
-"""No length in a request is believed before it was compared with the bytes that are there.
+"""No length in a message is believed before it was compared with the bytes that are there.
 
 kio's reader makes room for as many elements as an array claims to have: a frame of ten bytes that claims four billion
 ends the process. So every request is walked first, along its schema, without making any objects: a string, an array or
 a tagged field that does not fit its frame is a `ProtocolError`, and so are more than `MAX_ELEMENTS` elements of arrays
 in one request, which would be small on the wire and large in memory. So is a null where the schema has none: kio would
-hand it on, and no handler expects it.
+hand it on, and no handler expects it. Responses, which a client reads, are walked the same way under a wider limit.
 
 The walk costs a microsecond or two for a request of one topic. It is made of small functions, one for each field that
 has no fixed size, put together once for each version of each API.
@@ -15,7 +15,7 @@ from functools import cache
 from struct import Struct
 from struct import error as StructError
 
-from kio.index import load_request_schema
+from kio.index import load_request_schema, load_response_schema
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
@@ -23,6 +23,8 @@ from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
 Buffer = bytes | memoryview
 
 MAX_ELEMENTS = 100_000
+MAX_RESPONSE_ELEMENTS = 5_000_000
+"""The metadata of a large cluster has a few elements for each replica of each partition."""
 
 Walk = Callable[[Buffer, int, "Walked"], int]
 """From the position where something starts to the one behind it. Positions may run past the end: who reads there fails,
@@ -38,8 +40,8 @@ class Walked:
 
     __slots__ = ("elements_left", "unknown_tags")
 
-    def __init__(self) -> None:
-        self.elements_left = MAX_ELEMENTS
+    def __init__(self, max_elements: int) -> None:
+        self.elements_left = max_elements
         self.unknown_tags = 0
 
     def count(self, count: int, bytes_left: int) -> None:
@@ -51,9 +53,17 @@ class Walked:
 
 def check_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bool:
     """Raise `ProtocolError` unless the body holds what its lengths claim; whether it has tags that we do not know."""
-    walked = Walked()
+    return _check(_request_walk(api_key, api_version), frame, body_at, Walked(MAX_ELEMENTS))
+
+
+def check_response_lengths(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bool:
+    """The same for the answer that a broker gives to a request of this version."""
+    return _check(_response_walk(api_key, api_version), frame, body_at, Walked(MAX_RESPONSE_ELEMENTS))
+
+
+def _check(walk: Walk, frame: Buffer, body_at: int, walked: Walked) -> bool:
     try:
-        end = _request_walk(api_key, api_version)(frame, body_at, walked)
+        end = walk(frame, body_at, walked)
     except (IndexError, StructError):
         raise ProtocolError("it is shorter than its fields") from None
     if end > len(frame):
@@ -69,6 +79,12 @@ def prepare_lengths(api_key: int, api_version: int) -> None:
 @cache
 def _request_walk(api_key: int, api_version: int) -> Walk:
     schema = load_request_schema(api_key, api_version)
+    return _entity(schema, flexible=bool(schema.__flexible__))
+
+
+@cache
+def _response_walk(api_key: int, api_version: int) -> Walk:
+    schema = load_response_schema(api_key, api_version)
     return _entity(schema, flexible=bool(schema.__flexible__))
 
 

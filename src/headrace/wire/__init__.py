@@ -1,0 +1,65 @@
+"""A small blocking client of the Kafka protocol, for what librdkafka does not offer: record batches as bytes, and
+transactions that one process begins and another ends.
+
+    with Cluster("localhost:9092") as cluster:
+        cluster.create_topic("orders", partitions=2)
+        cluster.produce({("orders", 0): batch})
+        found = cluster.fetch("orders", 0, offset=0)
+        ends = cluster.list_offsets([("orders", 0), ("orders", 1)])
+
+    producer = cluster.init_producer_id("etl-0", timeout_ms=600_000)     # in a worker
+    cluster.produce({("out", 0): transactional_batch}, transactional_id="etl-0")
+    cluster.end_txn("etl-0", producer, committed=True)                   # in the driver, as often as need be
+
+It knows neither Spark nor Arrow. It finds leaders and coordinators by itself, follows them when they move, and waits
+out passing errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
+"""
+
+from headrace.protocol.fetch_response import Aborted, FetchedRecords
+from headrace.wire.cluster import Cluster
+from headrace.wire.connection import Timeouts
+from headrace.wire.errors import (
+    PASSING,
+    Fenced,
+    NotKafka,
+    OffsetOutOfRange,
+    Refused,
+    TimedOut,
+    TransactionLost,
+    UnknownTopic,
+    Unreachable,
+    Unready,
+    Unsupported,
+    WireError,
+)
+from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
+from headrace.wire.routing import Partition, PartitionInfo, Topic
+from headrace.wire.writing import Producer
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "PASSING",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Aborted",
+    "Cluster",
+    "Fenced",
+    "FetchedRecords",
+    "NotKafka",
+    "OffsetAt",
+    "OffsetOutOfRange",
+    "Partition",
+    "PartitionInfo",
+    "Producer",
+    "Refused",
+    "TimedOut",
+    "Timeouts",
+    "Topic",
+    "TransactionLost",
+    "UnknownTopic",
+    "Unreachable",
+    "Unready",
+    "Unsupported",
+    "WireError",
+]

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from struct import pack
 from typing import Any
@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
@@ -55,6 +56,8 @@ def random_value(shape: Shape, chance: random.Random) -> Any:
         "uuid": UUID(int=chance.randrange(1, 2**128)),
         "timedelta_i32": timedelta(milliseconds=5),
         "timedelta_i64": timedelta(milliseconds=5),
+        "datetime_i64": datetime(2026, 1, 2, tzinfo=UTC),
+        "error_code": ErrorCode.not_leader_or_follower,
     }
     return values.get(shape.primitive, chance.randrange(100))
 

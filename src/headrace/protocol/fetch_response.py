@@ -1,0 +1,126 @@
+"""The Fetch response, read by hand: records stay where they were received, as views of the frame.
+
+The layout is in `fast.py`, which writes it. Every length and count is checked against the bytes that are left before it
+is used. Versions 7 to 12: topics by name, and an error for the whole.
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from headrace.model.errors import ProtocolError
+from headrace.protocol.bounds import MAX_ELEMENTS
+from headrace.protocol.fast import FETCH_FLEXIBLE_FROM
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_HEAD = Struct(">ihi")
+_PARTITION = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_OLDEST, _NEWEST = 7, 12
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted: its records from `first_offset` on, up to its marker, were never there."""
+
+    producer_id: int
+    first_offset: int
+
+
+class FetchedRecords(NamedTuple):
+    topic: str
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[Aborted, ...]
+    records: memoryview
+    """Record batches, the last of which may be cut off. Valid for as long as somebody holds it."""
+
+
+def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -> tuple[int, list[FetchedRecords]]:
+    """The error code of the whole, and what was found in each partition; `ProtocolError` if it does not fit."""
+    if not _OLDEST <= version <= _NEWEST:
+        raise ValueError(f"versions {_OLDEST} to {_NEWEST} are read here, not {version}")
+    try:
+        return _Reader(frame, body_at, flexible=version >= FETCH_FLEXIBLE_FROM, version=version).read()
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"the answer to Fetch v{version}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, frame: bytes | memoryview, at: int, *, flexible: bool, version: int) -> None:
+        self._view = memoryview(frame)
+        self._at = at
+        self._flexible = flexible
+        self._has_replica = version >= 11
+        self._elements_left = MAX_ELEMENTS
+
+    def read(self) -> tuple[int, list[FetchedRecords]]:
+        _, error_code, _ = self._unpack(_HEAD)
+        found: list[FetchedRecords] = []
+        for _ in range(self._count()):
+            topic = str(self._bytes(self._size(_I16)), "utf-8")
+            for _ in range(self._count()):
+                found.append(self._partition(topic))
+            self._skip_tags()
+        self._skip_tags()
+        return error_code, found
+
+    def _partition(self, topic: str) -> FetchedRecords:
+        index, error_code, high_watermark, last_stable, log_start = self._unpack(_PARTITION)
+        aborted = []
+        for _ in range(self._count()):
+            aborted.append(Aborted(*self._unpack(_ABORTED)))
+            self._skip_tags()
+        if self._has_replica:
+            self._at += _I32.size
+        size = self._size(_I32)
+        records = self._bytes(max(size, 0))
+        self._skip_tags()
+        return FetchedRecords(topic, index, error_code, high_watermark, last_stable, log_start, tuple(aborted), records)
+
+    def _unpack(self, struct: Struct) -> tuple[int, ...]:
+        values = struct.unpack_from(self._view, self._at)
+        self._at += struct.size
+        return values
+
+    def _size(self, plain: Struct) -> int:
+        """A length or a count: -1 for null."""
+        if self._flexible:
+            return self._number() - 1
+        (size,) = self._unpack(plain)
+        return size
+
+    def _count(self) -> int:
+        count = max(self._size(_I32), 0)
+        self._elements_left -= count
+        if count > len(self._view) - self._at or self._elements_left < 0:
+            raise ProtocolError(f"Fetch: {count} entries do not fit {len(self._view) - self._at} bytes")
+        return count
+
+    def _bytes(self, size: int) -> memoryview:
+        at = self._at
+        if not 0 <= size <= len(self._view) - at:
+            raise ProtocolError(f"Fetch: {size} bytes do not fit the {len(self._view) - at} that are left")
+        self._at = at + size
+        return self._view[at : at + size]
+
+    def _skip_tags(self) -> None:
+        if not self._flexible:
+            return
+        for _ in range(self._number()):
+            self._number()
+            self._bytes(self._number())
+
+    def _number(self) -> int:
+        value = shift = 0
+        while shift < 35:
+            byte = self._view[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise ProtocolError("Fetch: a variable-length number has more than five bytes")

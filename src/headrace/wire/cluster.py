@@ -1,0 +1,154 @@
+"""The face of the package: one object for everything that is asked of a cluster."""
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+
+from headrace.protocol.fetch_response import FetchedRecords
+from headrace.wire import reading, topics, writing
+from headrace.wire.connection import Timeouts
+from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
+from headrace.wire.routing import Partition, Router, Topic
+from headrace.wire.writing import Producer, Transactions
+
+DEFAULT_TIMEOUTS = Timeouts()
+FETCH_BYTES = 8 * 1024 * 1024
+BROKER_DEFAULT = -1
+
+
+class Cluster:
+    """Nothing is connected before the first question, so one may be made on a driver, pickled and used by workers.
+
+    `bootstrap` is what Kafka calls bootstrap.servers. Passing errors (a broker that restarts, a leader that moves) are
+    waited out for `timeouts.patience_s`; then, and for every other error, a `WireError` with a sentence is raised.
+    """
+
+    def __init__(self, bootstrap: str, *, client_id: str = "headrace", timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+        self.bootstrap = bootstrap
+        self._router = Router(bootstrap, client_id=client_id, timeouts=timeouts)
+        self._transactions = Transactions()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection. A later question opens new ones."""
+        self._router.close()
+
+    # -- topics
+
+    def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
+        """Those of `topics` that exist, by name, or all. One that does not exist is left out, never created."""
+        return self._router.patiently(lambda: self._router.topics(topics))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        settings: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Whether it was made: False if it was there already."""
+        return topics.create_topic(self._router, name, partitions, replication_factor, settings or {})
+
+    def delete_topic(self, name: str) -> bool:
+        """Whether it was there."""
+        return topics.delete_topic(self._router, name)
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Give a topic `count` partitions in all."""
+        topics.add_partitions(self._router, name, count)
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        return topics.topic_settings(self._router, name)
+
+    def set_topic_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        topics.set_topic_settings(self._router, name, settings)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> None:
+        """Remove what is before these offsets."""
+        topics.delete_records(self._router, before)
+
+    # -- reading
+
+    def list_offsets(
+        self, times_ms: Mapping[Partition, int] | Iterable[Partition], *, isolation: int = READ_UNCOMMITTED
+    ) -> dict[Partition, OffsetAt]:
+        """The first offset at or after a time (`EARLIEST`, `LATEST`), for each partition; without times the latest."""
+        if not isinstance(times_ms, Mapping):
+            times_ms = dict.fromkeys(times_ms, LATEST)
+        return reading.list_offsets(self._router, times_ms, isolation)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> FetchedRecords:
+        """Record batches as they are stored, from the one that holds `offset`; the last may be cut off.
+
+        One batch comes even if it is larger than `max_bytes`. Under `READ_COMMITTED` nothing past the last stable
+        offset comes, and `aborted` says which records were taken back. An offset that is not there is
+        `OffsetOutOfRange`.
+        """
+        return reading.fetch(
+            self._router,
+            (topic, partition),
+            offset,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            isolation=isolation,
+        )
+
+    # -- writing
+
+    def produce(
+        self, batches: Mapping[Partition, bytes], *, transactional_id: str | None = None, timeout_ms: int = 30_000
+    ) -> dict[Partition, int]:
+        """Write one ready-made record batch to each partition with acks=all; the offsets of their first records.
+
+        Tried again for as long as the errors are passing ones. Batches that carry a producer id and a sequence are
+        written once however often they are sent (an offset of -1 then says: written before, place unknown); others may
+        be written twice. With a transactional id the batches must have its producer id and epoch and the transactional
+        bit; partitions are added to the transaction as the broker's transaction version wants it.
+        """
+        return writing.produce(
+            self._router, self._transactions, batches, transactional_id=transactional_id, timeout_ms=timeout_ms
+        )
+
+    def init_producer_id(self, transactional_id: str | None = None, *, timeout_ms: int = 60_000) -> Producer:
+        """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
+
+        `timeout_ms` is how long a transaction may stay open before the broker aborts it.
+        """
+        return writing.init_producer_id(self._router, self._transactions, transactional_id, timeout_ms)
+
+    def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
+        """End the transaction that `producer` has open; who the producer is for its next one.
+
+        Any process may call it, and again with the same `producer`: what was decided stays decided and gives the same
+        answer, until a newer producer has the id (`Fenced`). The opposite of what was decided, or a commit where
+        nothing was written, is `TransactionLost`.
+        """
+        return writing.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
+
+    # -- groups
+
+    def commit_offsets(self, group: str, offsets: Mapping[Partition, int], *, metadata: str = "") -> None:
+        """Commit offsets for a group without members, so that tools can see how far somebody is."""
+        reading.commit_offsets(self._router, group, offsets, metadata)
+
+    def committed_offsets(self, group: str) -> dict[Partition, int]:
+        """Everything that a group has committed."""
+        return reading.committed_offsets(self._router, group)

@@ -1,0 +1,226 @@
+"""One blocking connection to one broker: requests go out in order, answers come back in the same order.
+
+`opened` is the one place where a socket is made. TLS and SASL belong there: wrap the socket, authenticate, and the rest
+of the package does not notice.
+"""
+
+import itertools
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from headrace.model.errors import ProtocolError
+from headrace.model.image import Endpoint
+from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
+from headrace.protocol.framing import Frame, FrameReader
+from headrace.runtime.buffers import BufferPool
+from headrace.wire.errors import NotKafka, TimedOut, Unreachable, Unsupported
+
+MAX_ANSWER_BYTES = 512 * 1024 * 1024
+"""An answer larger than this is not read. Memory grows with the bytes that have come, not with what is announced."""
+
+_LENGTH = Struct(">i")
+_CODE = Struct(">h")
+_SCRATCH_BYTES = 64 * 1024
+_FEATURES_FROM = 3
+_NEWEST_API_VERSIONS = 4
+
+Build = Callable[[ModuleType], Any]
+"""Makes a request from the module of its version's classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    connect_s: float = 5.0
+    request_s: float = 30.0
+    """How long an answer may take, beyond the time that the request itself asks the broker to wait."""
+    patience_s: float = 60.0
+    """How long an operation is tried again while brokers are away or not ready."""
+
+
+class Answer(NamedTuple):
+    """A response as it came."""
+
+    key: int
+    version: int
+    frame: Frame
+    body_at: int
+
+    def read(self) -> Any:
+        return read_response(self.key, self.version, self.frame, self.body_at)
+
+
+class _Sent(NamedTuple):
+    key: int
+    version: int
+    correlation_id: int
+    deadline_s: float
+
+
+def opened(address: Endpoint, timeout_s: float) -> socket.socket:
+    """A socket that is connected and ready for Kafka's frames."""
+    connection = socket.create_connection((address.host, address.port), timeout_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class Connection:
+    """Once an error other than a refusal was raised the connection is of no use: close it."""
+
+    def __init__(self, address: Endpoint, *, client_id: str, timeouts: Timeouts) -> None:
+        self.address = address
+        self.client_id = client_id
+        self._timeouts = timeouts
+        self._correlation_ids = itertools.count(1)
+        self._sent: deque[_Sent] = deque()
+        self._reader = FrameReader(MAX_ANSWER_BYTES, BufferPool(kept_bytes_max=0))
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._frames: deque[Frame] = deque()
+        try:
+            self._socket = opened(address, timeouts.connect_s)
+        except TimeoutError:
+            raise Unreachable(f"no broker answers at {address}: no connection in {timeouts.connect_s:g} s") from None
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"no broker answers at {address}: {_reason(error)}") from None
+        try:
+            self.versions, self.features = self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def version(self, key: int, highest: int, lowest: int = 0) -> int:
+        """The highest version up to `highest` that the broker has too; `Unsupported` if there is none."""
+        broker_lowest, broker_highest = self.versions.get(key, (0, -1))
+        best = min(broker_highest, highest)
+        if best < max(broker_lowest, lowest):
+            raise Unsupported(
+                f"the broker at {self.address} is too old or too new: it has no {api_name(key)} v{highest}"
+            )
+        return best
+
+    def call(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> Any:
+        """Send a request and read its answer as kio's entity."""
+        return self.exchange(key, highest, build, lowest=lowest, wait_s=wait_s).read()
+
+    def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> Answer:
+        """Send a request and wait for its answer. `wait_s` is how long the request asks the broker to wait."""
+        self.ask(key, highest, build, lowest=lowest, wait_s=wait_s)
+        return self.receive()
+
+    def ask(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> None:
+        """Send a request without waiting for its answer."""
+        request = build(request_schema(key, self.version(key, highest, lowest)))
+        self.send(key, request.__version__, lambda number: write_request(request, number, self.client_id), wait_s)
+
+    def send(self, key: int, version: int, write: Callable[[int], bytes], wait_s: float = 0.0) -> None:
+        """Send what `write` makes, given a correlation id. Each needs a `receive`, in the same order."""
+        number = next(self._correlation_ids) & 0x7FFF_FFFF
+        body = write(number)
+        deadline_s = time.monotonic() + self._timeouts.request_s + wait_s
+        try:
+            self._socket.settimeout(self._timeouts.request_s)
+            self._socket.sendall(_LENGTH.pack(len(body)))
+            self._socket.sendall(body)
+        except TimeoutError:
+            raise self._too_slow(key) from None
+        except OSError as error:
+            raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+        self._sent.append(_Sent(key, version, number, deadline_s))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._sent)
+
+    def receive(self) -> Answer:
+        """The answer to the oldest request that has none."""
+        sent = self._sent[0]
+        frame = self._next_frame(sent)
+        self._sent.popleft()
+        try:
+            correlation_id, body_at = read_response_header(sent.key, sent.version, frame)
+        except ProtocolError:
+            raise self._no_kafka() from None
+        if correlation_id != sent.correlation_id:
+            raise self._no_kafka()
+        return Answer(sent.key, sent.version, frame, body_at)
+
+    def _next_frame(self, sent: _Sent) -> Frame:
+        reader = self._reader
+        while not self._frames:
+            left_s = sent.deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise self._too_slow(sent.key)
+            try:
+                self._socket.settimeout(left_s)
+                target = reader.window() if reader.wants_window else self._scratch
+                count = self._socket.recv_into(target)
+                if not count:
+                    raise Unreachable(f"the broker at {self.address} closed the connection")
+                if reader.wants_window:
+                    frame = reader.advance(count)
+                    if frame is not None:
+                        self._frames.append(frame)
+                else:
+                    self._frames.extend(reader.feed(self._scratch[:count]))
+            except TimeoutError:
+                raise self._too_slow(sent.key) from None
+            except ProtocolError:
+                raise self._no_kafka() from None
+            except OSError as error:
+                raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+        return self._frames.popleft()
+
+    def _negotiate(self) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
+        """What the broker serves, and the levels of its features."""
+        version = _NEWEST_API_VERSIONS
+        while True:
+            answer = self._ask_versions(version)
+            if _CODE.unpack_from(answer.frame, answer.body_at)[0] != ErrorCode.unsupported_version.value:
+                break
+            if version == 0:
+                raise self._no_kafka()
+            # A version that the broker does not know is answered in the layout of version 0.
+            version = _FEATURES_FROM if version > _FEATURES_FROM else 0
+        found = answer.read()
+        return (
+            {api.api_key: (api.min_version, api.max_version) for api in found.api_keys},
+            {feature.name: feature.max_version_level for feature in getattr(found, "finalized_features", ())},
+        )
+
+    def _ask_versions(self, version: int) -> Answer:
+        schema = request_schema(API_VERSIONS_KEY, version)
+        request = make(schema.ApiVersionsRequest, client_software_name="headrace", client_software_version="1")
+        self.send(API_VERSIONS_KEY, version, lambda number: write_request(request, number, self.client_id))
+        answer = self.receive()
+        if len(answer.frame) < answer.body_at + _CODE.size:
+            raise self._no_kafka()
+        return answer
+
+    def _too_slow(self, key: int) -> TimedOut:
+        limit_s = self._timeouts.request_s
+        return TimedOut(f"the broker at {self.address} did not answer {api_name(key)} within {limit_s:g} s")
+
+    def _no_kafka(self) -> NotKafka:
+        return NotKafka(f"what answers at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?")
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, UnicodeError):
+        return "the name is not valid"
+    return (error.strerror or str(error) or type(error).__name__).lower()

@@ -1,0 +1,219 @@
+"""Offsets and records: ListOffsets, Fetch, and the offsets that groups have committed."""
+
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from headrace.protocol.codec import make
+from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
+from headrace.protocol.units import from_ms
+from headrace.wire.connection import Connection
+from headrace.wire.errors import WireError, check
+from headrace.wire.routing import GROUP, Partition, Router
+
+EARLIEST, LATEST = -2, -1
+"""Times that stand for the first offset of a partition and for the one that the next record will get."""
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+_FETCH, _LIST_OFFSETS, _OFFSET_COMMIT, _OFFSET_FETCH = 1, 2, 8, 9
+_FETCH_VERSIONS = (7, 12)
+_LIST_OFFSETS_VERSION = 7
+_OFFSET_COMMIT_VERSION = 9
+_OFFSET_FETCH_VERSION = 7
+_NOBODY = -1
+
+
+class OffsetAt(NamedTuple):
+    offset: int
+    """-1 if there is no record at or after the time that was asked for."""
+    timestamp_ms: int
+    """Of the record at that offset; -1 for the special times."""
+
+
+def list_offsets(router: Router, times_ms: Mapping[Partition, int], isolation: int) -> dict[Partition, OffsetAt]:
+    """The first offset at or after a time, for each partition."""
+    found: dict[Partition, OffsetAt] = {}
+
+    def attempt() -> None:
+        missing = {partition: time_ms for partition, time_ms in times_ms.items() if partition not in found}
+        for address, part in router.by_leader(missing).items():
+            with router.using(address) as connection:
+                found.update(_ask_offsets(connection, part, isolation))
+
+    router.patiently(attempt)
+    return found
+
+
+def _ask_offsets(
+    connection: Connection, times_ms: Mapping[Partition, int], isolation: int
+) -> dict[Partition, OffsetAt]:
+    def build(schema: ModuleType) -> Any:
+        return make(
+            schema.ListOffsetsRequest,
+            replica_id=_NOBODY,
+            isolation_level=isolation,
+            topics=tuple(
+                make(
+                    schema.ListOffsetsTopic,
+                    name=topic,
+                    partitions=tuple(
+                        make(schema.ListOffsetsPartition, partition_index=index, timestamp=times_ms[topic, index])
+                        for index in indexes
+                    ),
+                )
+                for topic, indexes in by_topic(times_ms).items()
+            ),
+        )
+
+    answer = connection.call(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, build, lowest=2)
+    found = {}
+    for topic in answer.topics:
+        for part in topic.partitions:
+            check(f"looking up offsets of {topic.name}-{part.partition_index}", part.error_code)
+            found[topic.name, part.partition_index] = OffsetAt(part.offset, part.timestamp)
+    return found
+
+
+def fetch(
+    router: Router,
+    partition: Partition,
+    offset: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    isolation: int,
+) -> FetchedRecords:
+    """Record batches from an offset on, as bytes."""
+
+    def attempt() -> FetchedRecords:
+        with router.using(router.leader(partition)) as connection:
+            send_fetch(
+                connection,
+                partition,
+                offset,
+                max_bytes=max_bytes,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                isolation=isolation,
+            )
+            return receive_fetch(connection, partition, offset)
+
+    return router.patiently(attempt)
+
+
+def send_fetch(
+    connection: Connection,
+    partition: Partition,
+    offset: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    isolation: int,
+) -> None:
+    """Ask for records; `receive_fetch` waits for them."""
+
+    def build(schema: ModuleType) -> Any:
+        wanted = make(schema.FetchPartition, partition=partition[1], fetch_offset=offset, partition_max_bytes=max_bytes)
+        return make(
+            schema.FetchRequest,
+            replica_id=_NOBODY,
+            max_wait=from_ms(max_wait_ms),
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=isolation,
+            topics=(make(schema.FetchTopic, topic=partition[0], partitions=(wanted,)),),
+            forgotten_topics_data=(),
+            rack_id="",
+        )
+
+    lowest, highest = _FETCH_VERSIONS
+    connection.ask(_FETCH, highest, build, lowest=lowest, wait_s=max_wait_ms / 1000)
+
+
+def receive_fetch(connection: Connection, partition: Partition, offset: int) -> FetchedRecords:
+    topic, index = partition
+    answer = connection.receive()
+    what = f"fetching {topic}-{index} from offset {offset}"
+    error_code, found = read_fetch_response(answer.version, answer.frame, answer.body_at)
+    check(what, error_code)
+    for part in found:
+        if (part.topic, part.partition) == partition:
+            check(what, part.error_code)
+            return part
+    raise WireError(f"{what} failed: the answer says nothing of that partition")
+
+
+def commit_offsets(router: Router, group: str, offsets: Mapping[Partition, int], metadata: str) -> None:
+    """Commit for a group that has no members."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(
+            schema.OffsetCommitRequest,
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            retention_time_ms=-1,
+            topics=tuple(
+                make(
+                    schema.OffsetCommitRequestTopic,
+                    name=topic,
+                    partitions=tuple(
+                        make(
+                            schema.OffsetCommitRequestPartition,
+                            partition_index=index,
+                            committed_offset=offsets[topic, index],
+                            committed_metadata=metadata,
+                        )
+                        for index in indexes
+                    ),
+                )
+                for topic, indexes in by_topic(offsets).items()
+            ),
+        )
+
+    def attempt() -> None:
+        answer = router.coordinated(GROUP, group, _OFFSET_COMMIT, _OFFSET_COMMIT_VERSION, build, lowest=5)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                _check_coordinator(router, group, part.error_code, f"{topic.name}-{part.partition_index}")
+
+    if offsets:
+        router.patiently(attempt)
+
+
+def committed_offsets(router: Router, group: str) -> dict[Partition, int]:
+    """Everything that a group has committed."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(schema.OffsetFetchRequest, group_id=group, topics=None, require_stable=True)
+
+    def attempt() -> dict[Partition, int]:
+        answer = router.coordinated(GROUP, group, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, build, lowest=2)
+        _check_coordinator(router, group, answer.error_code, "")
+        found = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                _check_coordinator(router, group, part.error_code, f"{topic.name}-{part.partition_index}")
+                if part.committed_offset >= 0:
+                    found[topic.name, part.partition_index] = part.committed_offset
+        return found
+
+    return router.patiently(attempt)
+
+
+def _check_coordinator(router: Router, group: str, code: ErrorCode, where: str) -> None:
+    if code is not ErrorCode.none:
+        router.forget_coordinator(GROUP, group)
+    check(f"the offsets of group {group} {where}".rstrip(), code)
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        grouped.setdefault(topic, []).append(index)
+    return grouped

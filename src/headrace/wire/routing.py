@@ -1,0 +1,277 @@
+"""Which broker to ask: bootstrap addresses, the cluster's metadata, leaders and coordinators; and asking again.
+
+Connections are made when they are first needed, by the process that needs them: a `Router` may be pickled and may be
+used after a fork. One thread at a time.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.config.address import parse_address
+from headrace.model.errors import ProtocolError
+from headrace.model.image import Endpoint
+from headrace.protocol.codec import make
+from headrace.wire.connection import Build, Connection, Timeouts
+from headrace.wire.errors import (
+    PASSING,
+    Refused,
+    UnknownTopic,
+    Unreachable,
+    Unready,
+    Unsupported,
+    WireError,
+    check,
+    refusal,
+)
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+Partition = tuple[str, int]
+"""Topic and partition. `model.ids.TopicPartition` is one."""
+
+METADATA, FIND_COORDINATOR = 3, 10
+GROUP, TRANSACTION = 0, 1
+_METADATA_VERSION = 12
+_FIND_COORDINATOR_VERSION = 4
+_DEFAULT_PORT = 9092
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+_UNKNOWN_TOPIC_PATIENCE_S = 3.0
+"""A topic that was just made may be unknown to a broker for a moment; longer than this it does not exist."""
+
+
+class PartitionInfo(NamedTuple):
+    partition: int
+    leader: int
+    """Its broker's id; -1 while there is none."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    """By index."""
+
+
+class Router:
+    def __init__(self, bootstrap: str, *, client_id: str, timeouts: Timeouts) -> None:
+        self._bootstrap = [
+            parse_address(part, default_port=_DEFAULT_PORT) for part in bootstrap.split(",") if part.strip()
+        ]
+        if not self._bootstrap:
+            raise Unreachable("no broker is named: give bootstrap servers as HOST:PORT,HOST:PORT")
+        self.timeouts = timeouts
+        self._client_id = client_id
+        self._forget_everything()
+
+    def _forget_everything(self) -> None:
+        self._process_id = os.getpid()
+        self._connections: dict[Endpoint, Connection] = {}
+        self._brokers: dict[int, Endpoint] = {}
+        self._topics: dict[str, Topic] = {}
+        self._coordinators: dict[tuple[int, str], Endpoint] = {}
+        self._controller = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_bootstrap": self._bootstrap, "timeouts": self.timeouts, "_client_id": self._client_id}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget_everything()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._forget_everything()
+
+    # -- asking again
+
+    def patiently(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` gives, tried again while it fails for a passing reason; then the last reason."""
+        started_s = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                return attempt()
+            except (*PASSING, UnknownTopic) as error:
+                failures += 1
+                self._topics.clear()
+                wait_s = _wait_s(failures)
+                is_unknown = isinstance(error, UnknownTopic)
+                patience_s = min(self.timeouts.patience_s, _UNKNOWN_TOPIC_PATIENCE_S if is_unknown else 1e9)
+                if time.monotonic() + wait_s - started_s > patience_s:
+                    raise
+                time.sleep(wait_s)
+
+    # -- connections
+
+    def connection(self, address: Endpoint) -> Connection:
+        if self._process_id != os.getpid():
+            # The parent's connections are the parent's: this process makes its own.
+            for inherited in self._connections.values():
+                inherited.close()
+            self._forget_everything()
+        found = self._connections.get(address)
+        if found is None:
+            found = Connection(address, client_id=self._client_id, timeouts=self.timeouts)
+            self._connections[address] = found
+        return found
+
+    @contextmanager
+    def using(self, address: Endpoint) -> Iterator[Connection]:
+        """A connection that is thrown away when something goes wrong with it, in the middle of an answer too."""
+        try:
+            connection = self.connection(address)
+            yield connection
+        except BaseException as error:
+            if not isinstance(error, Refused | Unsupported):
+                self._drop(address)
+            if isinstance(error, ProtocolError):
+                raise WireError(f"the broker at {address} gives an answer that cannot be read: {error}") from error
+            raise
+
+    def _drop(self, address: Endpoint) -> None:
+        lost = self._connections.pop(address, None)
+        if lost is not None:
+            lost.close()
+        self._coordinators = {key: at for key, at in self._coordinators.items() if at != address}
+
+    def any_broker(self, ask: Callable[[Connection], T]) -> T:
+        """Ask whichever broker can be reached: those with a connection first, then those known, then the bootstrap."""
+        addresses = dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap])
+        failures: list[WireError] = []
+        for address in addresses:
+            try:
+                with self.using(address) as connection:
+                    return ask(connection)
+            except PASSING as error:
+                if isinstance(error, Unready):
+                    raise
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise Unreachable("no broker answers: " + "; ".join(str(error) for error in failures))
+
+    # -- metadata
+
+    def topics(self, names: Iterable[str] | None) -> dict[str, Topic]:
+        """Those of the topics that exist, or all of them. Asks the cluster; creates nothing."""
+        wanted = None if names is None else list(dict.fromkeys(names))
+
+        def build(schema: ModuleType) -> Any:
+            topics = None
+            if wanted is not None:
+                topics = tuple(make(schema.MetadataRequestTopic, name=name, topic_id=None) for name in wanted)
+            return make(
+                schema.MetadataRequest,
+                topics=topics,
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=False,
+                include_topic_authorized_operations=False,
+            )
+
+        answer = self.any_broker(lambda connection: connection.call(METADATA, _METADATA_VERSION, build, lowest=4))
+        self._brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in answer.brokers}
+        self._controller = answer.controller_id
+        found: dict[str, Topic] = {}
+        for topic in answer.topics:
+            if topic.error_code in (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id):
+                self._topics.pop(topic.name, None)
+                continue
+            check(f"looking up the topic {topic.name}", topic.error_code)
+            found[topic.name] = _topic(topic)
+        self._topics.update(found)
+        return found
+
+    def controller(self) -> Endpoint:
+        """The broker that changes topics."""
+        self.topics(())
+        address = self._brokers.get(self._controller)
+        if address is None:
+            raise refusal("looking for the controller", ErrorCode.leader_not_available.value)
+        return address
+
+    def leader(self, partition: Partition) -> Endpoint:
+        topic = self._topics.get(partition[0]) or self.topics([partition[0]]).get(partition[0])
+        index = partition[1]
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise refusal(f"looking for {partition[0]}-{index}", ErrorCode.unknown_topic_or_partition.value)
+        address = self._brokers.get(topic.partitions[index].leader)
+        if address is None:
+            raise refusal(f"looking for the leader of {partition[0]}-{index}", ErrorCode.leader_not_available.value)
+        return address
+
+    def by_leader(self, values: Mapping[Partition, V]) -> dict[Endpoint, dict[Partition, V]]:
+        """What concerns each broker."""
+        unknown = {topic for topic, _ in values if topic not in self._topics}
+        if unknown:
+            self.topics(unknown)
+        groups: dict[Endpoint, dict[Partition, V]] = {}
+        for partition, value in values.items():
+            groups.setdefault(self.leader(partition), {})[partition] = value
+        return groups
+
+    # -- coordinators
+
+    def coordinated(self, kind: int, key: str, api_key: int, highest: int, build: Build, *, lowest: int = 0) -> Any:
+        """Ask the coordinator of a group or transaction once. Forget who it is when it says that it is not."""
+        address = self._coordinators.get((kind, key)) or self._find_coordinator(kind, key)
+        try:
+            with self.using(address) as connection:
+                return connection.call(api_key, highest, build, lowest=lowest)
+        except PASSING:
+            self.forget_coordinator(kind, key)
+            raise
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    def _find_coordinator(self, kind: int, key: str) -> Endpoint:
+        def build(schema: ModuleType) -> Any:
+            return make(schema.FindCoordinatorRequest, key=key, key_type=kind, coordinator_keys=(key,))
+
+        answer = self.any_broker(
+            lambda connection: connection.call(FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, build, lowest=1)
+        )
+        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+        check(f"looking for the coordinator of {key}", found.error_code, found.error_message or None)
+        address = Endpoint(found.host, found.port)
+        self._coordinators[kind, key] = address
+        return address
+
+
+def _wait_s(failures: int) -> float:
+    """Twice as long each time, and a random part so that many clients do not come back at the same instant."""
+    full_s: float = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(failures - 1, 10))
+    return full_s * random.uniform(0.5, 1.0)
+
+
+def _topic(topic: Any) -> Topic:
+    partitions = sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+    return Topic(
+        topic.name,
+        getattr(topic, "topic_id", None),
+        bool(getattr(topic, "is_internal", False)),
+        tuple(
+            PartitionInfo(
+                partition.partition_index,
+                partition.leader_id,
+                getattr(partition, "leader_epoch", -1),
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+            )
+            for partition in partitions
+        ),
+    )
