@@ -56,7 +56,11 @@ def iter_records(
     """
     if header is None:
         header = check_batch(batch)
-    data = decompressed(batch, header, max_decompressed_bytes=max_decompressed_bytes)
+    yield from records_in(decompressed(batch, header, max_decompressed_bytes=max_decompressed_bytes), header)
+
+
+def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in `data`, the decompressed records of the batch with this header."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None

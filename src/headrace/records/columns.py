@@ -1,0 +1,342 @@
+"""Record batches to Arrow columns, in bulk: numpy finds and reads every field of many records at once.
+
+    for batch in decode(records, topic="orders", partition=3, first_offset=1200):
+        ...                                       # pyarrow.RecordBatch of `schema()`
+
+`records` is what a Fetch response has for one partition. The columns are those of Spark's Kafka source, so the answer
+can be handed to Spark as it is:
+
+    key            binary         null where the record has none
+    value          binary         null for a tombstone
+    topic          string
+    partition      int32
+    offset         int64
+    timestamp      timestamp[us, UTC]   null where the time does not fit microseconds
+    timestampType  int32          0 the producer's time, 1 the broker's
+    headers        list<struct<key: string, value: binary>>   with `headers=True`; null where the record has none
+
+What is left out: control batches, records outside `first_offset` and `end_offset`, a batch that is cut off at the end
+of the response, and, where `aborted` lists the aborted transactions of the response (read_committed), theirs. Batches
+that hold nothing any more give nothing. Where the next fetch begins after all this is told by `next_offset`.
+
+Whatever the bytes, the answer is right or a `RecordError` is raised: checksums are verified, every length is checked
+against its record before it is used, and whatever the fast way finds odd goes to the one that reads record by record,
+which gives the exact reason. Each Arrow batch holds about `chunk_bytes` of records, so that a buffer of any size is
+decoded in bounded memory; a single record batch is never split.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.model.errors import CorruptBatch, InvalidRecord, RecordError
+from headrace.records.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    iter_headers,
+    read_header,
+)
+from headrace.records.compression import Codec
+from headrace.records.fields import Headers, Section, read_fields, read_headers
+from headrace.records.markers import read_marker
+from headrace.records.reader import Record, decompressed, records_in
+from headrace.records.varints import Integers
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Few enough bytes for the processor's cache, enough records for numpy to pay."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+_PLAIN = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("timestampType", pa.int32()),
+    ]
+)
+_WITH_HEADERS = _PLAIN.append(pa.field("headers", HEADERS))
+
+_MAGIC_AT = 16
+_INT64_MAX = 2**63 - 1
+_MAX_MS = _INT64_MAX // 1000
+
+
+class AbortedTransaction(Protocol):
+    """An entry of a Fetch response; kio's fits."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+
+class Chunk(NamedTuple):
+    """Batches that are decoded together: `sections` of a buffer with decompressed records."""
+
+    buffer: Buffer
+    sections: list[Section]
+
+
+def schema(*, headers: bool = False) -> pa.Schema:
+    """The columns that `decode` gives."""
+    return _WITH_HEADERS if headers else _PLAIN
+
+
+def next_offset(buffer: Buffer, default: int) -> int:
+    """The offset behind the last whole batch in `buffer`, whatever the batch holds; `default` without any."""
+    for _, header in iter_headers(buffer):
+        default = header.next_offset
+    return default
+
+
+def decode(
+    buffer: Buffer,
+    *,
+    topic: str,
+    partition: int,
+    first_offset: int = 0,
+    end_offset: int | None = None,
+    aborted: Sequence[AbortedTransaction] | None = None,
+    headers: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records of `buffer` from `first_offset` on and below `end_offset`, as Arrow batches; none of them is empty.
+
+    `aborted` is the list of the Fetch response under read_committed; None reads what is uncommitted too.
+    """
+    below = _INT64_MAX if end_offset is None else end_offset
+    for chunk in _chunks(buffer, _wanted(memoryview(buffer), first_offset, below, aborted), chunk_bytes):
+        try:
+            columns = _fast(chunk, first_offset, below, headers)
+        except InvalidRecord:
+            columns = _slow(chunk, first_offset, below, headers)
+        if columns is not None:
+            count = len(columns.key)
+            names = pa.repeat(pa.scalar(topic, pa.string()), count)
+            numbers = pa.repeat(pa.scalar(partition, pa.int32()), count)
+            arrays = [columns.key, columns.value, names, numbers, *columns[2:]]
+            yield pa.RecordBatch.from_arrays(arrays[: len(schema(headers=headers))], schema=schema(headers=headers))
+
+
+# Which batches
+
+
+def _wanted(
+    view: memoryview, first_offset: int, below: int, aborted: Sequence[AbortedTransaction] | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches with records for the reader, each checked."""
+    ongoing: set[int] = set()
+    to_come = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
+    position = 0
+    while (header := _header(view, position)) is not None:
+        batch = position
+        position += header.size
+        while to_come and to_come[-1].first_offset <= header.last_offset:
+            ongoing.add(to_come.pop().producer_id)
+        if header.base_offset >= below:
+            return
+        if header.attributes & CONTROL:
+            if aborted and header.producer_id in ongoing:
+                _check(view, batch, header)
+                marker = read_marker(view[batch:position], header)
+                if marker is not None and not marker.committed:
+                    ongoing.discard(header.producer_id)
+            continue
+        if header.last_offset < first_offset or (header.is_transactional and header.producer_id in ongoing):
+            continue
+        _check(view, batch, header)
+        if header.record_count != 0:
+            yield batch, header
+
+
+def _check(view: memoryview, position: int, header: BatchHeader) -> None:
+    try:
+        check_batch(view, position, end=position + header.size)
+    except RecordError as error:
+        raise _named(error, header) from None
+
+
+def _header(view: memoryview, position: int) -> BatchHeader | None:
+    """The header of the whole batch at `position`; None if the rest is less than one."""
+    left = len(view) - position
+    if left > _MAGIC_AT and view[position + _MAGIC_AT] < MAGIC:
+        raise CorruptBatch(
+            f"the records at byte {position} are of version {view[position + _MAGIC_AT]}, from before Kafka 0.11, and "
+            "cannot be read: write them anew with a newer client"
+        )
+    if left < HEADER_SIZE:
+        return None
+    header = read_header(view, position)
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"the record batch at byte {position} claims to be of version {header.magic}, 2 is known")
+    if header.size < HEADER_SIZE:
+        raise CorruptBatch(f"the record batch at byte {position} claims to have {header.size} bytes in all")
+    if header.size > left:
+        return None
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > _INT64_MAX - 1:
+        raise CorruptBatch(
+            f"the record batch at byte {position} claims the offsets {header.base_offset} to {header.last_offset}"
+        )
+    return header
+
+
+def _chunks(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+    """Neighbours together, so that there is much to do at once: plain batches where they are, others decompressed."""
+    for codec_used, run in groupby(batches, lambda found: found[1].codec != Codec.NONE):
+        yield from (_unpacked if codec_used else _in_place)(buffer, run, chunk_bytes)
+
+
+def _in_place(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+    sections: list[Section] = []
+    for position, header in batches:
+        end = position + header.size
+        if sections and end - sections[0].start > chunk_bytes:
+            yield Chunk(buffer, sections)
+            sections = []
+        sections.append(Section(position + HEADER_SIZE, end, header))
+    if sections:
+        yield Chunk(buffer, sections)
+
+
+def _unpacked(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+    view = memoryview(buffer)
+    parts: list[bytes] = []
+    sections: list[Section] = []
+    size = 0
+    for position, header in batches:
+        try:
+            part = decompressed(view[position : position + header.size], header)
+        except RecordError as error:
+            raise _named(error, header) from None
+        parts.append(part)
+        sections.append(Section(size, size + len(part), header))
+        size += len(part)
+        if size >= chunk_bytes:
+            yield Chunk(b"".join(parts), sections)
+            parts, sections, size = [], [], 0
+    if sections:
+        yield Chunk(b"".join(parts), sections)
+
+
+def _named(error: RecordError, header: BatchHeader) -> RecordError:
+    return type(error)(f"the record batch at offset {header.base_offset} cannot be read: {error}")
+
+
+# Their records
+
+
+class Columns(NamedTuple):
+    """What differs from record to record."""
+
+    key: pa.Array
+    value: pa.Array
+    offset: pa.Array
+    timestamp: pa.Array
+    timestamp_type: pa.Array
+    headers: pa.Array | None
+
+
+def _fast(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns | None:
+    fields = read_fields(chunk.buffer, chunk.sections)
+    if fields.offsets[0] < first_offset or fields.offsets[-1] >= below:
+        fields = fields.where((fields.offsets >= first_offset) & (fields.offsets < below))
+        if not len(fields.offsets):
+            return None
+    origin = chunk.sections[0].start
+    data = pa.py_buffer(chunk.buffer).slice(origin)
+    return Columns(
+        _binary(data, fields.key_starts - origin, fields.key_lengths),
+        _binary(data, fields.value_starts - origin, fields.value_lengths),
+        pa.array(fields.offsets),
+        _timestamps(fields.timestamps_ms),
+        pa.array(fields.timestamp_types),
+        _headers(data, origin, read_headers(chunk.buffer, fields)) if headers else None,
+    )
+
+
+def _binary(data: pa.Buffer, starts: Integers, lengths: Integers) -> pa.Array:
+    """A column of pieces of `data`, in the order of their places; a length of -1 is a null.
+
+    Seen as an array of piece, gap, piece, gap, … over the data as it lies, the pieces are every other element of it:
+    taking them is one copy.
+    """
+    count = len(starts)
+    nulls = lengths < 0
+    has_nulls = nulls.any()
+    if has_nulls and nulls.all():
+        return pa.nulls(count, pa.binary())
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2] = starts
+    np.add(starts, np.maximum(lengths, 0) if has_nulls else lengths, out=bounds[1::2], casting="unsafe")
+    alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), data])
+    return alternating.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=nulls if has_nulls else None))
+
+
+def _timestamps(milliseconds: Integers) -> pa.Array:
+    outside = None
+    if milliseconds.max() > _MAX_MS or milliseconds.min() < -_MAX_MS:
+        outside = (milliseconds > _MAX_MS) | (milliseconds < -_MAX_MS)
+    return pa.array(milliseconds * 1000, pa.int64(), mask=outside).view(TIMESTAMP)
+
+
+def _headers(data: pa.Buffer, origin: int, headers: Headers) -> pa.Array:
+    """Lists of headers; null for a record without any."""
+    if not len(headers.key_starts):
+        return pa.nulls(len(headers.counts), HEADERS)
+    keys = _binary(data, headers.key_starts - origin, headers.key_lengths)
+    values = _binary(data, headers.value_starts - origin, headers.value_lengths)
+    bounds = np.zeros(len(headers.counts) + 1, np.int32)
+    np.cumsum(headers.counts, out=bounds[1:])
+    pairs = pa.StructArray.from_arrays([_text(keys), values], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=HEADERS, mask=pa.array(headers.counts == 0))
+
+
+def _text(keys: pa.Array) -> pa.Array:
+    """Keys that are not UTF-8 are shown as well as can be."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
+
+
+def _slow(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns | None:
+    """The same, record by record, with the reason if a record makes no sense."""
+    records: list[Record] = []
+    types: list[int] = []
+    view = memoryview(chunk.buffer)
+    for start, end, header in chunk.sections:
+        try:
+            found = [
+                record for record in records_in(bytes(view[start:end]), header) if first_offset <= record.offset < below
+            ]
+        except RecordError as error:
+            raise _named(error, header) from None
+        records += found
+        types += [1 if header.attributes & LOG_APPEND_TIME else 0] * len(found)
+    if not records:
+        return None
+    offsets, times, keys, values, headers_of = zip(*records, strict=True)
+    return Columns(
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(offsets, pa.int64()),
+        _timestamps(np.array(times, np.int64)),
+        pa.array(types, pa.int32()),
+        pa.array([[{"key": key, "value": value} for key, value in each] or None for each in headers_of], HEADERS)
+        if headers
+        else None,
+    )

@@ -1,0 +1,51 @@
+"""Zigzag-coded integers, many at a time: read at, or written to, a whole array of places with numpy.
+
+Nothing is read outside the buffer: a place that lies beyond it reads as the nearest byte, and the caller, who checks
+every place against the bounds of its record afterwards, throws such a number away.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.model.errors import InvalidRecord
+
+Bytes = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+
+INT32_BYTES = 5
+INT64_BYTES = 10
+
+
+def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers]:
+    """The numbers at `places` and the places behind them; `InvalidRecord` if one is longer than its type allows."""
+    first = data.take(places, mode="clip")
+    after = places + 1
+    if not (first & 0x80).any():
+        value = first.astype(np.int64)
+        return (value >> 1) ^ -(value & 1), after
+    value = (first & 0x7F).astype(np.int64)
+    longer = first >= 0x80
+    rows = None if longer.all() else np.flatnonzero(longer)
+    for shift in range(7, 7 * max_bytes, 7):
+        at = after if rows is None else after[rows]
+        byte = data.take(at, mode="clip")
+        if shift == 63 and (byte > 1).any():
+            break
+        bits = (byte & 0x7F).astype(np.int64) << shift
+        longer = byte >= 0x80
+        if rows is None:
+            value |= bits
+            after += 1
+            if longer.all():
+                continue
+            rows = np.flatnonzero(longer)
+        else:
+            value[rows] |= bits
+            after[rows] = at + 1
+            rows = rows[longer]
+        if not len(rows):
+            if max_bytes == INT32_BYTES and (value >> 32).any():
+                break
+            # The shift must bring in zeros: a number of 64 bits has its uppermost one set.
+            return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after
+    raise InvalidRecord(f"a record has a number that is longer than {max_bytes} bytes or does not fit its type")
