@@ -18,6 +18,7 @@ from headrace.wire import (
     Timeouts,
     TransactionLost,
     UnknownTopic,
+    Unsupported,
 )
 from headrace.wire.writing import Transactions
 
@@ -162,6 +163,21 @@ def test_a_new_instance_aborts_and_fences_the_one_before(cluster: Cluster, topic
     cluster.produce({(topic, 0): transactional(after, b"yes")}, transactional_id=name)
     cluster.end_txn(name, after, committed=False)
     assert committed_values(cluster, topic) == []
+
+
+def test_an_open_transaction_is_taken_over(cluster: Cluster, topic: str) -> None:
+    name = f"txn-{uuid4().hex[:8]}"
+    began = cluster.init_producer_id(name, two_phase=True)
+    cluster.produce({(topic, 0): transactional(began, b"kept")}, transactional_id=name)
+    try:
+        resumed = cluster.resume_txn(name)
+    except Unsupported:
+        pytest.skip("the broker has no two-phase commit")
+    assert resumed.ongoing == began
+    with pytest.raises(Fenced):
+        cluster.end_txn(name, began, committed=True)
+    cluster.end_txn(name, resumed.producer, committed=True)
+    assert committed_values(cluster, topic) == [b"kept"]
 
 
 def test_a_fork_makes_connections_of_its_own(cluster: Cluster, topic: str) -> None:

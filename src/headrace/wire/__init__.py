@@ -34,7 +34,7 @@ from headrace.wire.errors import (
 )
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
-from headrace.wire.writing import Producer
+from headrace.wire.writing import Producer, Resumed
 
 __all__ = [
     "EARLIEST",
@@ -53,6 +53,7 @@ __all__ = [
     "PartitionInfo",
     "Producer",
     "Refused",
+    "Resumed",
     "TimedOut",
     "Timeouts",
     "Topic",

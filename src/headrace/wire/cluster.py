@@ -8,7 +8,7 @@ from headrace.wire import reading, topics, writing
 from headrace.wire.connection import Timeouts
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
-from headrace.wire.writing import Producer, Transactions
+from headrace.wire.writing import Producer, Resumed, Transactions
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -127,12 +127,24 @@ class Cluster:
             self._router, self._transactions, batches, transactional_id=transactional_id, timeout_ms=timeout_ms
         )
 
-    def init_producer_id(self, transactional_id: str | None = None, *, timeout_ms: int = 60_000) -> Producer:
+    def init_producer_id(
+        self, transactional_id: str | None = None, *, timeout_ms: int = 60_000, two_phase: bool = False
+    ) -> Producer:
         """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
 
-        `timeout_ms` is how long a transaction may stay open before the broker aborts it.
+        `timeout_ms` is how long a transaction may stay open before the broker aborts it. With `two_phase` it may stay
+        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds.
         """
-        return writing.init_producer_id(self._router, self._transactions, transactional_id, timeout_ms)
+        return writing.init_producer_id(
+            self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase
+        )
+
+    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Resumed:
+        """Take over a transactional id with what it has open (KIP-939; `Unsupported` where the broker cannot).
+
+        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned.
+        """
+        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms)
 
     def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
         """End the transaction that `producer` has open; who the producer is for its next one.

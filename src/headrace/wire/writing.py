@@ -28,7 +28,7 @@ PRODUCE, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, END_TXN = 0, 24, 22, 26
 _PRODUCE_LOWEST, _PRODUCE_V1, _PRODUCE_V2 = 9, 11, 12
 _END_TXN_V1, _END_TXN_V2 = 4, 5
 _ADD_PARTITIONS_VERSION = 3
-_INIT_PRODUCER_ID_VERSION = 5
+_INIT_PRODUCER_ID_VERSION, _TWO_PHASE_VERSION = 5, 6
 _FEATURE = "transaction.version"
 ACKS_ALL = -1
 UNKNOWN_OFFSET = -1
@@ -42,6 +42,13 @@ class Producer(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+class Resumed(NamedTuple):
+    producer: Producer
+    """Who ends the open transaction, or begins the next."""
+    ongoing: Producer | None
+    """Who began the transaction that is open, if one is."""
 
 
 class Transactions:
@@ -207,27 +214,51 @@ def _tell_coordinator(
 
 
 def init_producer_id(
-    router: Router, transactions: Transactions, transactional_id: str | None, timeout_ms: int
+    router: Router, transactions: Transactions, transactional_id: str | None, timeout_ms: int, *, two_phase: bool
 ) -> Producer:
     """A new producer. With a transactional id: whoever had it is fenced, and what it had open is aborted."""
+    highest = _TWO_PHASE_VERSION if two_phase else _INIT_PRODUCER_ID_VERSION
+    return _init(router, transactions, transactional_id, timeout_ms, highest, two_phase=two_phase).producer
 
+
+def resume_txn(router: Router, transactions: Transactions, transactional_id: str, timeout_ms: int) -> Resumed:
+    """A new producer that fences the one before and keeps what that has open (KIP-939)."""
+    return _init(
+        router, transactions, transactional_id, timeout_ms, _TWO_PHASE_VERSION, _TWO_PHASE_VERSION, two_phase=True
+    )
+
+
+def _init(
+    router: Router,
+    transactions: Transactions,
+    transactional_id: str | None,
+    timeout_ms: int,
+    highest: int,
+    lowest: int = 0,
+    *,
+    two_phase: bool,
+) -> Resumed:
     def build(schema: ModuleType) -> Any:
         return make(
-            schema.InitProducerIdRequest, transactional_id=transactional_id, transaction_timeout=from_ms(timeout_ms)
+            schema.InitProducerIdRequest,
+            transactional_id=transactional_id,
+            transaction_timeout=from_ms(timeout_ms),
+            enable2_pc=two_phase,
+            keep_prepared_txn=lowest == _TWO_PHASE_VERSION,
         )
 
-    def attempt() -> Producer:
+    def attempt() -> Resumed:
         if transactional_id is None:
-            answer = router.any_broker(
-                lambda connection: connection.call(INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, build)
-            )
+            answer = router.any_broker(lambda connection: connection.call(INIT_PRODUCER_ID, highest, build))
         else:
-            answer = router.coordinated(
-                TRANSACTION, transactional_id, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSION, build
-            )
+            answer = router.coordinated(TRANSACTION, transactional_id, INIT_PRODUCER_ID, highest, build, lowest=lowest)
         what = f"initializing the producer {transactional_id}" if transactional_id else "asking for a producer id"
         _check_coordinator(router, transactional_id, what, answer.error_code)
-        return Producer(answer.producer_id, answer.producer_epoch)
+        ongoing_id = getattr(answer, "ongoing_txn_producer_id", -1)
+        return Resumed(
+            Producer(answer.producer_id, answer.producer_epoch),
+            Producer(ongoing_id, answer.ongoing_txn_producer_epoch) if ongoing_id >= 0 else None,
+        )
 
     if transactional_id is not None:
         transactions.forget(transactional_id)

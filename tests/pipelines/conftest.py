@@ -1,0 +1,134 @@
+"""One Spark session and one broker for all tests of pipelines, in one process of the run."""
+
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+from headrace.testing import Broker
+from headrace.wire import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+SPARK_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.driver.extraJavaOptions": "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            # One process of the run has the one session.
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            # PySpark leaves sockets to the collector, and pandas warns of what PySpark does with it.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """`local[2]`, started once. Skips without Java or PySpark."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs Java 17: install openjdk-17-jre-headless")
+    pytest.importorskip("pyspark")
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    home = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("headrace-tests")
+    builder = builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
+    builder = builder.config("spark.local.dir", str(home / "local"))
+    for name, value in SPARK_SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+    # The JVM ends when its standard input does; a test run must not wait for it forever.
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(20)
+        except Exception:
+            gateway.proc.kill()
+            gateway.proc.wait(10)
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(scope="session")
+def spark_broker() -> Iterator[Broker]:
+    """One broker for all tests, which use topics of their own."""
+    with Broker(settings={"num.partitions": 1}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(spark_broker: Broker) -> str:
+    return spark_broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(bootstrap) as cluster:
+        yield cluster
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_topic(cluster: Cluster, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Make a topic with a name of its own: `new_topic(2, prefix="orders", **{"cleanup.policy": "compact"})`."""
+
+    def make(partitions: int = 1, prefix: str = "topic", **settings: str) -> str:
+        name = f"{prefix}-{next(_numbers)}"
+        cluster.create_topic(name, partitions=partitions, settings=settings)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def write(cluster: Cluster) -> Callable[..., int]:
+    """Write records to a partition: values, or `(key, value)` pairs; the offset of the first."""
+
+    def write(
+        topic: str,
+        *values: bytes | tuple[bytes | None, bytes | None],
+        partition: int = 0,
+        time_ms: int = 1_700_000_000_000,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> int:
+        pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
+        records = [Record(0, time_ms, key, value, tuple(headers)) for key, value in pairs]
+        return cluster.produce({(topic, partition): build_batch(records)})[topic, partition]
+
+    return write
