@@ -1,11 +1,12 @@
 """The face of the package: one object for everything that is asked of a cluster."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.wire import reading, topics, writing
 from headrace.wire.connection import Timeouts
+from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
 from headrace.wire.writing import Producer, Resumed, Transactions
@@ -26,6 +27,8 @@ class Cluster:
         self.bootstrap = bootstrap
         self._router = Router(bootstrap, client_id=client_id, timeouts=timeouts)
         self._transactions = Transactions()
+        self._idle: list[Router] = []
+        """Routers for `follow`, each with connections of its own, since a request of theirs may be under way."""
 
     def __enter__(self) -> "Cluster":
         return self
@@ -37,7 +40,8 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection. A later question opens new ones."""
-        self._router.close()
+        for router in (self._router, *self._idle):
+            router.close()
 
     # -- topics
 
@@ -110,6 +114,28 @@ class Cluster:
             min_bytes=min_bytes,
             isolation=isolation,
         )
+
+    def follow(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> Iterator[FetchedRecords]:
+        """Record batches with every record from `start` up to, not including, `end`, in pieces of about `max_bytes`.
+
+        The next piece is on its way while one is worked on. Batches are whole but for the last of a piece; the first
+        and the last may hold records outside of the range. What compaction or a transaction's marker left empty is
+        passed over; what was removed, and a log that ends before `end`, is `OffsetOutOfRange`.
+        """
+        router = self._idle.pop() if self._idle else self._router.twin()
+        try:
+            yield from follow(router, (topic, partition), start, end, max_bytes=max_bytes, isolation=isolation)
+        finally:
+            self._idle.append(router)
 
     # -- writing
 

@@ -91,6 +91,12 @@ class Router:
         self.__dict__.update(state)
         self._forget_everything()
 
+    def twin(self) -> "Router":
+        """Another one for the same cluster, with connections of its own."""
+        twin = Router.__new__(Router)
+        twin.__setstate__(self.__getstate__())
+        return twin
+
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
