@@ -24,7 +24,7 @@ from headrace.wire.writing import Transactions
 
 from . import batches
 from .batches import Record
-from .subject import Subject
+from .subject import IS_HEADRACE, Subject
 
 PATIENT = Timeouts(connect_s=10, request_s=30, patience_s=45)
 TRANSACTIONAL = 0x10
@@ -255,3 +255,24 @@ def test_partitions_are_remembered_for_one_transaction() -> None:
     transactions.forget("a")
     assert transactions.added("a", producer) == set()
     assert transactions.added("b", producer) == {("t", 1)}
+
+
+def test_transactions_can_be_looked_at_and_taken_over(cluster: Cluster, topic: str) -> None:
+    name = f"looked-at-{uuid4().hex[:8]}"
+    assert cluster.describe_transaction(name) is None
+    producer = cluster.init_producer_id(name)
+    idle = cluster.describe_transaction(name)
+    assert idle is not None
+    assert (idle.state, idle.producer, idle.started_ms) == ("Empty", producer, -1)
+    cluster.produce({(topic, 0): transactional(producer, b"v")}, transactional_id=name)
+    assert name in cluster.list_transactions(["Ongoing"])
+    if not IS_HEADRACE:
+        return
+    resumed = cluster.resume_txn(name, claimed=producer)
+    assert resumed.ongoing == producer
+    assert cluster.resume_txn(name, claimed=producer) == resumed, "the answer may be lost and asked for again"
+    with pytest.raises(Fenced):
+        cluster.init_producer_id(name, claimed=producer)
+    cluster.end_txn(name, resumed.producer, committed=True)
+    assert name not in cluster.list_transactions(["Ongoing"])
+    assert name in cluster.list_transactions()

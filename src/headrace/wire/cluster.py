@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import reading, topics, writing
+from headrace.wire import reading, topics, transactions, writing
 from headrace.wire.connection import Timeouts
 from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
-from headrace.wire.writing import Producer, Resumed, Transactions
+from headrace.wire.transactions import TransactionInfo
+from headrace.wire.writing import NOBODY, Producer, Resumed, Transactions
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -154,23 +155,30 @@ class Cluster:
         )
 
     def init_producer_id(
-        self, transactional_id: str | None = None, *, timeout_ms: int = 60_000, two_phase: bool = False
+        self,
+        transactional_id: str | None = None,
+        *,
+        timeout_ms: int = 60_000,
+        two_phase: bool = False,
+        claimed: Producer = NOBODY,
     ) -> Producer:
         """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
 
         `timeout_ms` is how long a transaction may stay open before the broker aborts it. With `two_phase` it may stay
-        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds.
+        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds. Who
+        says by `claimed` who it is, is `Fenced` if it is not that any more (KIP-360).
         """
         return writing.init_producer_id(
-            self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase
+            self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase, claimed=claimed
         )
 
-    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Resumed:
+    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000, claimed: Producer = NOBODY) -> Resumed:
         """Take over a transactional id with what it has open (KIP-939; `Unsupported` where the broker cannot).
 
-        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned.
+        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned. Who says
+        by `claimed` who it is, is `Fenced` if it is not that any more.
         """
-        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms)
+        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
 
     def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
         """End the transaction that `producer` has open; who the producer is for its next one.
@@ -180,6 +188,14 @@ class Cluster:
         nothing was written, is `TransactionLost`.
         """
         return writing.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
+
+    def list_transactions(self, states: Iterable[str] = ()) -> list[str]:
+        """The transactional ids that any broker knows, or those of them in one of these states ("Ongoing" …)."""
+        return transactions.list_transactions(self._router, states)
+
+    def describe_transaction(self, transactional_id: str) -> TransactionInfo | None:
+        """What its coordinator knows of a transactional id; None if nobody has it."""
+        return transactions.describe_transaction(self._router, transactional_id)
 
     # -- groups
 
