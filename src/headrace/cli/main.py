@@ -17,6 +17,7 @@ from headrace.cli.doctor import doctor
 from headrace.cli.errors import CommandFailed
 from headrace.cli.groups import group_app
 from headrace.cli.log import log_app
+from headrace.cli.pipeline import pipeline_app
 from headrace.cli.produce import produce
 from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
@@ -39,6 +40,7 @@ app.command()(consume)
 app.add_typer(group_app, name="group")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
+app.add_typer(pipeline_app, name="pipeline")
 app.command()(bench)
 app.command()(doctor)
 

@@ -28,7 +28,7 @@ from headrace.client.outgoing import Outgoing
 RetryMode = Literal["hold", "retry-topic"]
 
 _MAX_REASON_CHARS = 2000
-_OURS = frozenset(
+OWN_HEADERS = frozenset(
     {REASON, ATTEMPTS, GROUP, NOT_BEFORE, ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP}
 )
 
@@ -108,5 +108,5 @@ def _copy(
         (ORIGINAL_TIMESTAMP, timestamp),
         *marks,
     ]
-    kept: list[Header] = [each for each in message.headers if each[0] not in _OURS]
+    kept: list[Header] = [each for each in message.headers if each[0] not in OWN_HEADERS]
     return Outgoing(topic, message.payload, message.key, headers=[*kept, *own])

@@ -1,0 +1,59 @@
+"""What of a row is written: columns for tables, key and value for topics."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType
+
+from headrace.pipelines.spec import METADATA_COLUMNS, Sink
+
+_RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"}
+
+
+def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
+    """The rows as the sink takes them."""
+    if sink.kind == "topic":
+        return _records(rows, sink)
+    return rows.drop(*METADATA_COLUMNS)
+
+
+def _records(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Key, value and headers. The value is all columns as JSON, or the column `value` alone (`text`, `raw`)."""
+    columns = [name for name in rows.columns if name not in METADATA_COLUMNS]
+    made = [_key(rows, sink).alias("key")]
+    if sink.format == "json" or (sink.format is None and not _is_raw(rows, columns)):
+        value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), {"ignoreNullFields": "false"})
+        made.append(value.cast("binary").alias("value"))
+    else:
+        made.append(F.col("value").cast("binary").alias("value"))
+    if sink.headers:
+        made.append(_headers(sink).alias("headers"))
+    elif _is_raw(rows, columns) and "headers" in columns:
+        made.append(F.col("headers"))
+    return rows.select(*made)
+
+
+def _is_raw(rows: DataFrame, columns: list[str]) -> bool:
+    """Whether the rows are records as they are: nothing but a record's columns, the value among them."""
+    if "value" not in columns or not set(columns) <= _RECORD_COLUMNS:
+        return False
+    return isinstance(rows.schema["value"].dataType, BinaryType | StringType)
+
+
+def _key(rows: DataFrame, sink: Sink) -> Column:
+    """The key that was asked for: a column or an expression, several as JSON. Else the record's own."""
+    if len(sink.keys) == 1:
+        return F.expr(sink.keys[0]).cast("string").cast("binary")
+    if sink.keys:
+        return F.to_json(F.struct(*[F.expr(each) for each in sink.keys])).cast("binary")
+    for name in ("_key", "key"):
+        if name in rows.columns and (name == "_key" or _is_raw(rows, rows.columns)):
+            return F.col(name).cast("binary")
+    return F.lit(None).cast("binary")
+
+
+def _headers(sink: Sink) -> Column:
+    pairs = [
+        F.struct(F.lit(name).alias("key"), F.expr(expression).cast("string").cast("binary").alias("value"))
+        for name, expression in sink.headers.items()
+    ]
+    return F.array(*pairs)

@@ -1,0 +1,70 @@
+"""What Spark says when something fails, in one sentence. The whole of it, JVM frames included, is in the log. Pure."""
+
+import logging
+import re
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]*)\] ?")
+_STATE = re.compile(r"\.?\s*SQLSTATE: [A-Z0-9]{5}")
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+|$)", re.DOTALL)
+_PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|\w+))(?:: (.*))?$")
+_FRAME = re.compile(r"\n\s*(?:at [\w.$/]+\(|\.\.\. \d+ more)")
+_OURS = re.compile(r"^headrace\.[\w.]+$")
+_MAX_CHARS = 600
+
+_WORDS = {
+    "UNRESOLVED_COLUMN.WITH_SUGGESTION": "there is no column {objectName}; the columns are {proposal}",
+    "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION": "there is no column {objectName}",
+    "UNRESOLVED_FIELD.WITH_SUGGESTION": "there is no field {fieldName}; the fields are {proposal}",
+    "TABLE_OR_VIEW_NOT_FOUND": "there is no source, step or table {relationName}",
+    "UNRESOLVED_ROUTINE": "there is no function {routineName}",
+}
+
+
+def quiet() -> None:
+    """Keep PySpark from logging each of its errors with the JVM's whole stack: they are raised, too."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def sentence(error: BaseException) -> str:
+    """The reason of a failure, without conditions, states, plans and stacks."""
+    if not isinstance(error, PySparkException):
+        return _from_text(str(error)) or type(error).__name__
+    condition = error.getCondition() or ""
+    parameters: dict[str, Any] = error.getMessageParameters() or {}
+    if condition in _WORDS:
+        plain = {key: str(value).replace("`", "") for key, value in parameters.items()}
+        return _WORDS[condition].format(**plain)
+    if condition == "STREAM_FAILED":
+        return _from_text(str(parameters.get("message", "")))
+    return _from_text(str(error.getMessage() if hasattr(error, "getMessage") else error))
+
+
+def _from_text(text: str) -> str:
+    if (raised := _RAISED.search(text)) is not None:
+        return _one_line(raised[1])
+    if "Traceback (most recent call last)" in text:
+        return _last_of_traceback(text)
+    text = _FRAME.split(text, maxsplit=1)[0]
+    text = re.split(r"\n\s*(?:== |JVM stacktrace|[+'!~]- |'?[A-Z]\w+ \[)", text, maxsplit=1)[0]
+    return _one_line(_STATE.sub("", _CONDITION.sub("", text)))
+
+
+def _last_of_traceback(text: str) -> str:
+    """The error of a Python worker or of a `foreachBatch`: the last line that is one, ours without its class."""
+    found = ""
+    for line in text[text.index("Traceback (most recent call last)") :].split("\n"):
+        match = _PYTHON.match(line.strip())
+        if match is not None and not line.startswith(" "):
+            is_ours = line.startswith("headrace.")
+            found = (match[2] or match[1]) if is_ours else line.strip()
+        elif _FRAME.match("\n" + line):
+            break
+    return _one_line(_STATE.sub("", found or text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".;")[:_MAX_CHARS]

@@ -1,0 +1,167 @@
+"""The folder in which a pipeline keeps what it must remember: `<state-dir>/<name>/`.
+
+    checkpoint/<query>/    Spark's own: offsets, commits and state of each query
+    start.json             where the queries begin when they have no checkpoint (written by `reset`)
+    progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus
+    log, spark.log         what the pipeline and Spark had to say, bounded
+    run.lock, supervisor.lock    held by the process that runs it; the file names its pid
+
+A lock is the system's own (`flock`): it goes away with the process, however that ends, so a pid in a file whose lock
+nobody holds is known to be stale and is never signalled.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from headrace.pipelines.errors import PipelineError
+
+DEFAULT_STATE_DIR = Path("headrace-pipelines")
+
+
+class AlreadyRunning(PipelineError):
+    """Another process has the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The places in a pipeline's folder."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, state_dir: Path, name: str) -> "StateFolder":
+        return cls((state_dir / name).absolute())
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.prom"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def run_lock(self) -> "Lock":
+        return Lock(self.root / "run.lock")
+
+    @property
+    def supervisor_lock(self) -> "Lock":
+        return Lock(self.root / "supervisor.lock")
+
+    @property
+    def supervisor_state(self) -> Path:
+        return self.root / "supervisor.json"
+
+    def make(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def read_start(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Where a reset wants each source to begin: source, topic, partition, offset."""
+        found: dict[str, dict[str, dict[str, int]]] = read_json(self.root / "start.json") or {}
+        return found
+
+    def begin_anew(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
+        """Set the checkpoint aside, and let the next run begin at `start`; where the old checkpoint now is.
+
+        The old checkpoint goes first: a crash in between leaves a pipeline that begins where its file says, with the
+        backup there to be put back, and never one that goes on with half of each.
+        """
+        backup = None
+        if self.checkpoint.exists():
+            backup = self.root / f"checkpoint.{time.strftime('%Y%m%d-%H%M%S')}"
+            number = 1
+            while backup.exists():
+                number += 1
+                backup = self.root / f"checkpoint.{time.strftime('%Y%m%d-%H%M%S')}-{number}"
+            shutil.move(self.checkpoint, backup)
+        write_json(self.root / "start.json", start)
+        return backup
+
+
+class Lock:
+    """A file that one process at a time holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def take(self, what: str) -> "Lock":
+        """Hold it until `release` or the end of the process. Raises `AlreadyRunning` if another process does."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            pid = self.holder()
+            raise AlreadyRunning(f"{what} is already running{f' (process {pid})' if pid else ''}") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+        return self
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def holder(self) -> int | None:
+        """The pid of the process that holds the lock; None if nobody does."""
+        try:
+            file = self._path.open("r")
+        except OSError:
+            return None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                text = file.read().strip()
+                return int(text) if text.isdecimal() else 0
+        return None
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def read_json(path: Path) -> Any:
+    """What a file of ours says; None if it is not there or not whole."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a file as a whole: a reader sees the old or the new, never a part."""
+    replace_text(path, json.dumps(value))
+
+
+def replace_text(path: Path, text: str) -> None:
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
