@@ -24,7 +24,7 @@ from headrace.wire.writing import Transactions
 
 from . import batches
 from .batches import Record
-from .subject import Subject
+from .subject import IS_HEADRACE, Subject
 
 PATIENT = Timeouts(connect_s=10, request_s=30, patience_s=45)
 TRANSACTIONAL = 0x10
@@ -165,6 +165,49 @@ def test_a_new_instance_aborts_and_fences_the_one_before(cluster: Cluster, topic
     assert committed_values(cluster, topic) == []
 
 
+def followed(cluster: Cluster, topic: str, start: int, end: int, **how: int) -> list[int]:
+    """Offsets of what `follow` gives within the range."""
+    pieces = cluster.follow(topic, 0, start, end, **how)
+    offsets = [
+        record.offset for piece in pieces for batch in batches.parse(bytes(piece.records)) for record in batch.records
+    ]
+    return [offset for offset in offsets if start <= offset < end]
+
+
+def test_a_range_is_followed_in_pieces(cluster: Cluster, topic: str) -> None:
+    for _ in range(10):
+        cluster.produce({(topic, 0): batches.batch([b"x" * 1000] * 10)})
+    assert followed(cluster, topic, 0, 100) == list(range(100))
+    assert followed(cluster, topic, 15, 78, max_bytes=25_000) == list(range(15, 78))
+    assert followed(cluster, topic, 40, 40) == []
+    half_read = cluster.follow(topic, 0, 0, 100, max_bytes=1000)
+    next(half_read)
+    cluster.produce({(topic, 0): batches.batch([b"y"])})
+    assert followed(cluster, topic, 0, 101) == list(range(101))
+    half_read.close()
+    assert followed(cluster, topic, 0, 101) == list(range(101))
+
+
+def test_a_range_with_a_marker_at_its_end(cluster: Cluster, topic: str) -> None:
+    name = f"txn-{uuid4().hex[:8]}"
+    producer = cluster.init_producer_id(name)
+    cluster.produce({(topic, 0): transactional(producer, b"a")}, transactional_id=name)
+    cluster.end_txn(name, producer, committed=True)
+    end = cluster.list_offsets([(topic, 0)], isolation=READ_COMMITTED)[topic, 0].offset
+    assert end == 2
+    assert followed(cluster, topic, 0, end, isolation=READ_COMMITTED)[0] == 0
+
+
+def test_a_range_that_is_not_there(broker: Subject, topic: str) -> None:
+    with Cluster(broker.bootstrap, timeouts=Timeouts(patience_s=0.2)) as cluster:
+        cluster.produce({(topic, 0): batches.batch([b"a"] * 10)})
+        with pytest.raises(OffsetOutOfRange, match=f"{topic}-0 ends at offset 10, before the offset 12"):
+            followed(cluster, topic, 0, 12)
+        cluster.delete_records({(topic, 0): 5})
+        with pytest.raises(OffsetOutOfRange, match="from offset 2 failed"):
+            followed(cluster, topic, 2, 8)
+
+
 def test_an_open_transaction_is_taken_over(cluster: Cluster, topic: str) -> None:
     name = f"txn-{uuid4().hex[:8]}"
     began = cluster.init_producer_id(name, two_phase=True)
@@ -212,3 +255,24 @@ def test_partitions_are_remembered_for_one_transaction() -> None:
     transactions.forget("a")
     assert transactions.added("a", producer) == set()
     assert transactions.added("b", producer) == {("t", 1)}
+
+
+def test_transactions_can_be_looked_at_and_taken_over(cluster: Cluster, topic: str) -> None:
+    name = f"looked-at-{uuid4().hex[:8]}"
+    assert cluster.describe_transaction(name) is None
+    producer = cluster.init_producer_id(name)
+    idle = cluster.describe_transaction(name)
+    assert idle is not None
+    assert (idle.state, idle.producer, idle.started_ms) == ("Empty", producer, -1)
+    cluster.produce({(topic, 0): transactional(producer, b"v")}, transactional_id=name)
+    assert name in cluster.list_transactions(["Ongoing"])
+    if not IS_HEADRACE:
+        return
+    resumed = cluster.resume_txn(name, claimed=producer)
+    assert resumed.ongoing == producer
+    assert cluster.resume_txn(name, claimed=producer) == resumed, "the answer may be lost and asked for again"
+    with pytest.raises(Fenced):
+        cluster.init_producer_id(name, claimed=producer)
+    cluster.end_txn(name, resumed.producer, committed=True)
+    assert name not in cluster.list_transactions(["Ongoing"])
+    assert name in cluster.list_transactions()

@@ -34,17 +34,14 @@ SPARK_SETTINGS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            # One process of the run has the one session.
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            # PySpark leaves sockets to the collector, and pandas warns of what PySpark does with it.
-            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if HERE not in item.path.parents:
+        return
+    # One process of the run has the one session.
+    item.add_marker(pytest.mark.xdist_group("spark"))
+    # PySpark leaves sockets to the collector, and pandas warns of what PySpark does with it.
+    for kind in ("ResourceWarning", "DeprecationWarning", "FutureWarning", "pytest.PytestUnraisableExceptionWarning"):
+        item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from headrace.records.batch import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
+    Buffer,
 )
 from headrace.records.compression import compress
 from headrace.records.reader import Headers, Record, Span, wrap_int64
@@ -74,7 +75,7 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return _seal(header, compress(codec, body))
+    return seal(header, compress(codec, body))
 
 
 def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_horizon_ms: int | None = None) -> bytes:
@@ -89,7 +90,7 @@ def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_hor
     base_timestamp = header.base_timestamp
     if not kept:
         attributes &= ~(CODEC_MASK | DELETE_HORIZON)
-        return _seal(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+        return seal(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
     shift = 0
     if delete_horizon_ms is not None and not attributes & DELETE_HORIZON:
         attributes |= DELETE_HORIZON
@@ -105,14 +106,14 @@ def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_hor
     header = header._replace(
         attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
     )
-    return _seal(header, compress(header.codec, body))
+    return seal(header, compress(header.codec, body))
 
 
-def _seal(header: BatchHeader, body: bytes) -> bytes:
-    """The batch with length and checksum filled in."""
-    batch = bytearray(_HEADER.pack(*header._replace(length=HEADER_SIZE - LOG_OVERHEAD + len(body), crc=0)) + body)
-    _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
-    return bytes(batch)
+def seal(header: BatchHeader, body: Buffer) -> bytes:
+    """The batch of this header and these (compressed) records, with length and checksum filled in."""
+    head = bytearray(_HEADER.pack(*header._replace(length=HEADER_SIZE - LOG_OVERHEAD + len(body), crc=0)))
+    _CRC.pack_into(head, _CRC_AT, crc32c(body, crc32c(memoryview(head)[CRC_COVERS_FROM:])))
+    return b"".join((head, body))
 
 
 def _tail(offset_delta: int, record: Record) -> bytes:

@@ -23,6 +23,8 @@ Whatever the bytes, the answer is right or a `RecordError` is raised: checksums 
 against its record before it is used, and whatever the fast way finds odd goes to the one that reads record by record,
 which gives the exact reason. Each Arrow batch holds about `chunk_bytes` of records, so that a buffer of any size is
 decoded in bounded memory; a single record batch is never split.
+
+The way back is `encode`, see `encoding`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,29 +47,17 @@ from headrace.records.batch import (
     read_header,
 )
 from headrace.records.compression import Codec
+from headrace.records.encoding import encode
 from headrace.records.fields import Headers, Section, read_fields, read_headers
 from headrace.records.markers import read_marker
 from headrace.records.reader import Record, decompressed, records_in
+from headrace.records.schema import HEADERS, TIMESTAMP, schema
 from headrace.records.varints import Integers
+
+__all__ = ["CHUNK_BYTES", "AbortedTransaction", "decode", "encode", "next_offset", "schema"]
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Few enough bytes for the processor's cache, enough records for numpy to pay."""
-
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-_PLAIN = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", TIMESTAMP),
-        ("timestampType", pa.int32()),
-    ]
-)
-_WITH_HEADERS = _PLAIN.append(pa.field("headers", HEADERS))
 
 _MAGIC_AT = 16
 _INT64_MAX = 2**63 - 1
@@ -89,11 +79,6 @@ class Chunk(NamedTuple):
 
     buffer: Buffer
     sections: list[Section]
-
-
-def schema(*, headers: bool = False) -> pa.Schema:
-    """The columns that `decode` gives."""
-    return _WITH_HEADERS if headers else _PLAIN
 
 
 def next_offset(buffer: Buffer, default: int) -> int:

@@ -49,3 +49,33 @@ def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) ->
             # The shift must bring in zeros: a number of 64 bits has its uppermost one set.
             return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after
     raise InvalidRecord(f"a record has a number that is longer than {max_bytes} bytes or does not fit its type")
+
+
+def zigzag(numbers: Integers) -> npt.NDArray[np.uint64]:
+    """The numbers as they are written, seven bits to a byte."""
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def varint_sizes(coded: npt.NDArray[np.uint64]) -> Integers:
+    """The bytes that each of these takes."""
+    sizes = np.ones(len(coded), np.int64)
+    for shift in range(7, 70, 7):
+        longer = coded >= np.uint64(1 << shift)
+        if not longer.any():
+            break
+        sizes += longer
+    return sizes
+
+
+def write_varints(data: Bytes, places: Integers, coded: npt.NDArray[np.uint64], sizes: Integers) -> None:
+    """Write the numbers of these sizes to these places, which have room for them."""
+    rest, at, left = coded, places, sizes
+    while len(rest):
+        byte = (rest & np.uint64(0x7F)).astype(np.uint8)
+        goes_on = left > 1
+        byte |= goes_on.astype(np.uint8) << 7
+        data[at] = byte
+        if goes_on.all():
+            rest, at, left = rest >> np.uint64(7), at + 1, left - 1
+        else:
+            rest, at, left = rest[goes_on] >> np.uint64(7), at[goes_on] + 1, left[goes_on] - 1

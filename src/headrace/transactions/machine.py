@@ -161,16 +161,20 @@ class TransactionMachine:
             assert outcome.answer is not None, "nothing is open that would have to be aborted first"
             return Outcome(outcome.entries, Resumed(outcome.answer, NOBODY))
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
+        if claimed is not NOBODY and claimed == _predecessor(old):
+            # A retry: the answer to the first try was lost.
+            return Outcome((), _resumed(old))
         self._check_claim(transactional_id, old, claimed)
+        exhausted = is_exhausted(old.producer_epoch)
         new = msgspec.structs.replace(
             old,
-            producer_epoch=old.producer_epoch + (not is_exhausted(old.producer_epoch)),
+            producer_epoch=old.producer_epoch if exhausted else old.producer_epoch + 1,
             timeout_ms=timeout_ms,
             updated_ms=now_ms,
+            last_epoch=-1 if claimed is NOBODY or exhausted else old.producer_epoch,
             opened_epoch=old.producer_epoch if old.opened_epoch < 0 else old.opened_epoch,
         )
-        producer = Producer(new.producer_id, new.producer_epoch)
-        return self._write(transactional_id, new, Resumed(producer, Producer(new.producer_id, new.opened_epoch)))
+        return self._write(transactional_id, new, _resumed(new))
 
     def _timeout_ms(self, timeout_ms: int, *, two_phase: bool) -> int:
         if two_phase:
@@ -258,7 +262,7 @@ class TransactionMachine:
         elif not bumps_epoch or committed:
             raise InvalidTransaction(f"{transactional_id} has no transaction open: it is {old.state}")
         if not bumps_epoch:
-            new = msgspec.structs.replace(old, state=target, updated_ms=now_ms, bumps_epoch=False)
+            new = msgspec.structs.replace(old, state=target, updated_ms=now_ms, last_epoch=-1, bumps_epoch=False)
             return self._write(transactional_id, new, producer)
         exhausted = is_exhausted(old.producer_epoch)
         new = msgspec.structs.replace(
@@ -366,6 +370,14 @@ def _predecessor(transaction: Transaction) -> Producer | None:
         return None
     rotated = transaction.previous_producer_id >= 0
     return Producer(transaction.previous_producer_id if rotated else transaction.producer_id, transaction.last_epoch)
+
+
+def _resumed(transaction: Transaction) -> Resumed:
+    """Who has a transaction that was taken over, and who began it."""
+    return Resumed(
+        Producer(transaction.producer_id, transaction.producer_epoch),
+        Producer(transaction.producer_id, transaction.opened_epoch),
+    )
 
 
 def _is_retry_of_end(transaction: Transaction, producer: Producer) -> bool:

@@ -34,11 +34,13 @@ from headrace.wire.errors import (
 )
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
-from headrace.wire.writing import Producer, Resumed
+from headrace.wire.transactions import TransactionInfo
+from headrace.wire.writing import NOBODY, Producer, Resumed
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "NOBODY",
     "PASSING",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
@@ -57,6 +59,7 @@ __all__ = [
     "TimedOut",
     "Timeouts",
     "Topic",
+    "TransactionInfo",
     "TransactionLost",
     "UnknownTopic",
     "Unreachable",

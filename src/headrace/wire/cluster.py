@@ -1,14 +1,16 @@
 """The face of the package: one object for everything that is asked of a cluster."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import reading, topics, writing
+from headrace.wire import reading, topics, transactions, writing
 from headrace.wire.connection import Timeouts
+from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
-from headrace.wire.writing import Producer, Resumed, Transactions
+from headrace.wire.transactions import TransactionInfo
+from headrace.wire.writing import NOBODY, Producer, Resumed, Transactions
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -26,6 +28,8 @@ class Cluster:
         self.bootstrap = bootstrap
         self._router = Router(bootstrap, client_id=client_id, timeouts=timeouts)
         self._transactions = Transactions()
+        self._idle: list[Router] = []
+        """Routers for `follow`, each with connections of its own, since a request of theirs may be under way."""
 
     def __enter__(self) -> "Cluster":
         return self
@@ -37,7 +41,8 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection. A later question opens new ones."""
-        self._router.close()
+        for router in (self._router, *self._idle):
+            router.close()
 
     # -- topics
 
@@ -111,6 +116,28 @@ class Cluster:
             isolation=isolation,
         )
 
+    def follow(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> Iterator[FetchedRecords]:
+        """Record batches with every record from `start` up to, not including, `end`, in pieces of about `max_bytes`.
+
+        The next piece is on its way while one is worked on. Batches are whole but for the last of a piece; the first
+        and the last may hold records outside of the range. What compaction or a transaction's marker left empty is
+        passed over; what was removed, and a log that ends before `end`, is `OffsetOutOfRange`.
+        """
+        router = self._idle.pop() if self._idle else self._router.twin()
+        try:
+            yield from follow(router, (topic, partition), start, end, max_bytes=max_bytes, isolation=isolation)
+        finally:
+            self._idle.append(router)
+
     # -- writing
 
     def produce(
@@ -128,23 +155,30 @@ class Cluster:
         )
 
     def init_producer_id(
-        self, transactional_id: str | None = None, *, timeout_ms: int = 60_000, two_phase: bool = False
+        self,
+        transactional_id: str | None = None,
+        *,
+        timeout_ms: int = 60_000,
+        two_phase: bool = False,
+        claimed: Producer = NOBODY,
     ) -> Producer:
         """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
 
         `timeout_ms` is how long a transaction may stay open before the broker aborts it. With `two_phase` it may stay
-        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds.
+        open for as long as it takes, where the broker offers that (KIP-939); where it does not, the timeout holds. Who
+        says by `claimed` who it is, is `Fenced` if it is not that any more (KIP-360).
         """
         return writing.init_producer_id(
-            self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase
+            self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase, claimed=claimed
         )
 
-    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Resumed:
+    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000, claimed: Producer = NOBODY) -> Resumed:
         """Take over a transactional id with what it has open (KIP-939; `Unsupported` where the broker cannot).
 
-        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned.
+        The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned. Who says
+        by `claimed` who it is, is `Fenced` if it is not that any more.
         """
-        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms)
+        return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
 
     def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
         """End the transaction that `producer` has open; who the producer is for its next one.
@@ -154,6 +188,14 @@ class Cluster:
         nothing was written, is `TransactionLost`.
         """
         return writing.end_txn(self._router, self._transactions, transactional_id, producer, committed=committed)
+
+    def list_transactions(self, states: Iterable[str] = ()) -> list[str]:
+        """The transactional ids that any broker knows, or those of them in one of these states ("Ongoing" …)."""
+        return transactions.list_transactions(self._router, states)
+
+    def describe_transaction(self, transactional_id: str) -> TransactionInfo | None:
+        """What its coordinator knows of a transactional id; None if nobody has it."""
+        return transactions.describe_transaction(self._router, transactional_id)
 
     # -- groups
 

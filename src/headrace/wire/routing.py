@@ -19,7 +19,7 @@ from headrace.config.address import parse_address
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
-from headrace.wire.connection import Build, Connection, Timeouts
+from headrace.wire.connection import Answer, Build, Connection, Timeouts
 from headrace.wire.errors import (
     PASSING,
     Refused,
@@ -90,6 +90,12 @@ class Router:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget_everything()
+
+    def twin(self) -> "Router":
+        """Another one for the same cluster, with connections of its own."""
+        twin = Router.__new__(Router)
+        twin.__setstate__(self.__getstate__())
+        return twin
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -195,6 +201,11 @@ class Router:
         self._topics.update(found)
         return found
 
+    def brokers(self) -> dict[int, Endpoint]:
+        """Every broker of the cluster, by id."""
+        self.topics(())
+        return dict(self._brokers)
+
     def controller(self) -> Endpoint:
         """The broker that changes topics."""
         self.topics(())
@@ -225,12 +236,22 @@ class Router:
 
     # -- coordinators
 
-    def coordinated(self, kind: int, key: str, api_key: int, highest: int, build: Build, *, lowest: int = 0) -> Any:
+    def coordinated(
+        self,
+        kind: int,
+        key: str,
+        api_key: int,
+        highest: int,
+        build: Build,
+        *,
+        lowest: int = 0,
+        read: Callable[[Answer], Any] = Answer.read,
+    ) -> Any:
         """Ask the coordinator of a group or transaction once. Forget who it is when it says that it is not."""
         address = self._coordinators.get((kind, key)) or self._find_coordinator(kind, key)
         try:
             with self.using(address) as connection:
-                return connection.call(api_key, highest, build, lowest=lowest)
+                return read(connection.exchange(api_key, highest, build, lowest=lowest))
         except PASSING:
             self.forget_coordinator(kind, key)
             raise

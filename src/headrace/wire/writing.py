@@ -28,7 +28,7 @@ PRODUCE, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, END_TXN = 0, 24, 22, 26
 _PRODUCE_LOWEST, _PRODUCE_V1, _PRODUCE_V2 = 9, 11, 12
 _END_TXN_V1, _END_TXN_V2 = 4, 5
 _ADD_PARTITIONS_VERSION = 3
-_INIT_PRODUCER_ID_VERSION, _TWO_PHASE_VERSION = 5, 6
+_CLAIMING_VERSION, _INIT_PRODUCER_ID_VERSION, _TWO_PHASE_VERSION = 3, 5, 6
 _FEATURE = "transaction.version"
 ACKS_ALL = -1
 UNKNOWN_OFFSET = -1
@@ -42,6 +42,9 @@ class Producer(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+NOBODY = Producer(-1, -1)
 
 
 class Resumed(NamedTuple):
@@ -214,18 +217,28 @@ def _tell_coordinator(
 
 
 def init_producer_id(
-    router: Router, transactions: Transactions, transactional_id: str | None, timeout_ms: int, *, two_phase: bool
+    router: Router,
+    transactions: Transactions,
+    transactional_id: str | None,
+    timeout_ms: int,
+    *,
+    two_phase: bool,
+    claimed: Producer = NOBODY,
 ) -> Producer:
     """A new producer. With a transactional id: whoever had it is fenced, and what it had open is aborted."""
     highest = _TWO_PHASE_VERSION if two_phase else _INIT_PRODUCER_ID_VERSION
-    return _init(router, transactions, transactional_id, timeout_ms, highest, two_phase=two_phase).producer
-
-
-def resume_txn(router: Router, transactions: Transactions, transactional_id: str, timeout_ms: int) -> Resumed:
-    """A new producer that fences the one before and keeps what that has open (KIP-939)."""
+    lowest = 0 if claimed is NOBODY else _CLAIMING_VERSION
     return _init(
-        router, transactions, transactional_id, timeout_ms, _TWO_PHASE_VERSION, _TWO_PHASE_VERSION, two_phase=True
-    )
+        router, transactions, transactional_id, timeout_ms, highest, lowest, claimed, two_phase=two_phase
+    ).producer
+
+
+def resume_txn(
+    router: Router, transactions: Transactions, transactional_id: str, timeout_ms: int, claimed: Producer = NOBODY
+) -> Resumed:
+    """A new producer that fences the one before and keeps what that has open (KIP-939)."""
+    version = _TWO_PHASE_VERSION
+    return _init(router, transactions, transactional_id, timeout_ms, version, version, claimed, two_phase=True)
 
 
 def _init(
@@ -235,6 +248,7 @@ def _init(
     timeout_ms: int,
     highest: int,
     lowest: int = 0,
+    claimed: Producer = NOBODY,
     *,
     two_phase: bool,
 ) -> Resumed:
@@ -243,6 +257,8 @@ def _init(
             schema.InitProducerIdRequest,
             transactional_id=transactional_id,
             transaction_timeout=from_ms(timeout_ms),
+            producer_id=claimed.producer_id,
+            producer_epoch=claimed.epoch,
             enable2_pc=two_phase,
             keep_prepared_txn=lowest == _TWO_PHASE_VERSION,
         )

@@ -10,20 +10,22 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kio.records.readers import read_batch
 
 from headrace.model.errors import RecordError
 from headrace.records.batch import check_batch
 from headrace.records.builder import build_batch, retain
-from headrace.records.columns import decode, schema
+from headrace.records.columns import decode, encode, schema
 from headrace.records.compression import Codec
 from headrace.records.reader import Record, decompressed, iter_records, spans
+from headrace.records.schema import HEADERS
 
 NOW = 1_700_000_000_000
 
 payloads = st.none() | st.binary(max_size=40) | st.sampled_from([63, 64, 8_191, 8_192, 20_000]).map(bytes)
-timestamps = st.integers(NOW - 10**7, NOW + 10**6) | st.integers(0, 2**52)
+timestamps = st.integers(NOW - 10**7, NOW + 10**6) | st.integers(0, 2**52) | st.just(NOW)
 header_lists = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=3).map(tuple)
 some_headers = st.just(()) | header_lists
 record_lists = st.lists(st.builds(Record, st.just(0), timestamps, payloads, payloads, some_headers), max_size=12)
@@ -66,6 +68,10 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[Record]:
     return found
 
 
+def by_columns(buffer: bytes) -> list[Record]:
+    return rows(decode(buffer, topic="t", partition=0, headers=True))
+
+
 def by_aiokafka(buffer: bytes) -> list[Record]:
     found = []
     memory = MemoryRecords(buffer)
@@ -73,6 +79,12 @@ def by_aiokafka(buffer: bytes) -> list[Record]:
         for one in memory.next_batch():
             found.append(Record(one.offset, one.timestamp, one.key, one.value, tuple(one.headers)))
     return found
+
+
+def by_kafka_python(buffer: bytes) -> list[Record]:
+    return [
+        Record(one.offset, one.timestamp, one.key, one.value, tuple(one.headers)) for one in KafkaPythonBatch(buffer)
+    ]
 
 
 def by_kio(buffer: bytes) -> list[Record]:
@@ -201,3 +213,26 @@ def test_many_records_are_what_aiokafka_reads(codec: Codec) -> None:
         build_batch(made[start : start + 7_000], base_offset=start, codec=codec) for start in range(0, 30_000, 7_000)
     )
     assert rows(decode(buffer, topic="t", partition=0)) == by_aiokafka(buffer)
+
+
+@given(record_lists.filter(bool), codecs, st.sampled_from([300, 20_000, 1_000_000]))
+def test_what_is_encoded_is_read_by_others(made: list[Record], codec: Codec, target_bytes: int) -> None:
+    columns = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([one.key for one in made], pa.binary()),
+            "value": pa.array([one.value for one in made], pa.binary()),
+            "timestamp": pa.array([one.timestamp for one in made], pa.timestamp("ms", tz="UTC")),
+            "headers": pa.array([one.headers for one in made], HEADERS),
+        }
+    )
+    batches = encode(columns, timestamp_ms=0, target_bytes=target_bytes, codec=codec)
+    expected = [one._replace(offset=0) for one in made]
+    for reader in (
+        by_aiokafka,
+        by_kafka_python,
+        lambda batch: rows(decode(batch, topic="t", partition=0, headers=True)),
+    ):
+        assert [one._replace(offset=0) for batch in batches for one in reader(batch)] == expected
+    if codec == Codec.NONE and all(one.timestamp % 1000 == 0 for one in made):
+        assert [one._replace(offset=0) for batch in batches for one in by_kio(batch)] == expected
+    assert [one.offset for one in by_aiokafka(batches[0])] == list(range(check_batch(batches[0]).record_count))

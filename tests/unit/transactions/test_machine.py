@@ -242,6 +242,19 @@ def test_a_newer_instance_takes_over_an_open_transaction_as_it_is(bench: Bench, 
     assert bench.resume().ongoing == NOBODY
 
 
+def test_taking_over_may_be_asked_for_again(bench: Bench) -> None:
+    producer = bench.init()
+    bench.add(producer)
+    resumed = bench.resume(producer)
+    before = len(bench.written)
+    assert bench.resume(producer) == resumed
+    assert len(bench.written) == before
+    bench.add(resumed.producer)
+    bench.end(resumed.producer)
+    bench.complete()
+    refused(SupersededProducer, lambda: bench.init(producer), bench)
+
+
 def test_there_may_be_nothing_to_take_over(bench: Bench) -> None:
     assert bench.resume() == (Producer(101, 0), NOBODY)
     assert bench.resume() == (Producer(101, 1), NOBODY)

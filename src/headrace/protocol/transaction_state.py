@@ -1,0 +1,59 @@
+"""The answer to DescribeTransactions v0 for one id, read by hand: kio takes no start time of -1, which says "not open".
+
+throttle time int32, count uvarint + 1, then per transaction:
+error int16, id and state (compact strings), timeout int32, start time int64, producer id int64, epoch int16,
+topics and their partitions, tags
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from headrace.model.errors import ProtocolError
+
+_I32 = Struct(">i")
+_ERROR = Struct(">h")
+_FACTS = Struct(">iqqh")
+
+
+class TransactionState(NamedTuple):
+    error_code: int
+    state: str
+    timeout_ms: int
+    started_ms: int
+    producer_id: int
+    producer_epoch: int
+
+
+def read_transaction_state(frame: bytes | memoryview, at: int) -> TransactionState:
+    """The first transaction of the answer; `ProtocolError` if there is none or it does not fit."""
+    view = memoryview(frame)
+    try:
+        count, at = _number(view, at + _I32.size)
+        if count < 2:
+            raise ProtocolError("the answer to DescribeTransactions v0 tells of no transaction")
+        (error_code,) = _ERROR.unpack_from(view, at)
+        _, at = _text(view, at + _ERROR.size)
+        state, at = _text(view, at)
+        return TransactionState(error_code, state, *_FACTS.unpack_from(view, at))
+    except (StructError, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"the answer to DescribeTransactions v0: {error}") from error
+
+
+def _text(view: memoryview, at: int) -> tuple[str, int]:
+    length, at = _number(view, at)
+    end = at + max(0, length - 1)
+    if end > len(view):
+        raise IndexError(f"a text of {length - 1} bytes where {len(view) - at} are left")
+    return bytes(view[at:end]).decode(), end
+
+
+def _number(view: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80 or shift > 28:
+            return value, at

@@ -1,0 +1,234 @@
+"""Arrow columns to record batches, in bulk: the way back from `columns`.
+
+    encode(columns, timestamp_ms=clock.now_ms(), codec=Codec.LZ4)     # list of batches, ready to be produced
+
+`columns` is a `pyarrow.RecordBatch` or `Table` of which these are looked at:
+
+    key        binary or string, may be left out
+    value      binary or string, may be left out: then all are null
+    timestamp  timestamp of any unit, may be left out; where it is null, `timestamp_ms` is taken
+    headers    list<struct<key: string, value: binary>>, may be left out; null is none
+
+Rows stay in their order. A batch takes as many of them as fit `target_bytes` before compression, so none is larger
+than that unless a single record is. With a `base_sequence`, the batches number on from it as an idempotent producer
+does, over the end of the 31 bits to zero. Which row goes to which partition is the business of `partitioning`.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.errors import InvalidRecord, RecordTooLarge
+from headrace.records.batch import HEADER_SIZE, MAGIC, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from headrace.records.builder import seal
+from headrace.records.compression import Codec, compress
+from headrace.records.schema import HEADERS
+from headrace.records.varints import Integers, varint_sizes, write_varints, zigzag
+
+TARGET_BYTES = 1_000_000
+"""Below the largest message that brokers take by default, also if the codec makes it somewhat larger."""
+
+_SLAB_BYTES = 32 * 1024 * 1024
+_MAX_RECORD_BYTES = 1 << 30
+_FRONT_BYTES_MAX = 5 + 1 + 10 + 5
+"""Length, attributes, time and offset of a record at their longest."""
+_SEQUENCE_MASK = 0x7FFF_FFFF
+_MILLISECONDS = pa.timestamp("ms", tz="UTC")
+
+
+def encode(
+    columns: pa.RecordBatch | pa.Table,
+    *,
+    timestamp_ms: int,
+    target_bytes: int = TARGET_BYTES,
+    codec: int = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> list[bytes]:
+    """The rows as record batches; see above."""
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | (TRANSACTIONAL if transactional else 0),
+        last_offset_delta=0,
+        base_timestamp=0,
+        max_timestamp=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=0,
+    )
+    batches = []
+    for slab in _slabs(columns):
+        rows = _rows(slab, timestamp_ms)
+        starts = _batch_starts(rows.sizes_at_most(), target_bytes - HEADER_SIZE)
+        places, body = _laid_out(rows, starts)
+        for start, end in pairwise([*starts.tolist(), len(rows.times)]):
+            times = rows.times[start:end]
+            header = header._replace(
+                last_offset_delta=end - start - 1,
+                base_timestamp=int(times[0]),
+                max_timestamp=int(times.max()),
+                record_count=end - start,
+            )
+            batches.append(seal(header, compress(codec, body[places[start] : places[end]])))
+            if base_sequence != NO_SEQUENCE:
+                header = header._replace(base_sequence=(header.base_sequence + end - start) & _SEQUENCE_MASK)
+    return batches
+
+
+def _slabs(columns: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Parts that are laid out at a time: many batches each, and far from the 2 GiB that an Arrow column can hold."""
+    count = columns.num_rows
+    if count > 1 and columns.nbytes + count * _FRONT_BYTES_MAX > _SLAB_BYTES:
+        yield from _slabs(columns.slice(0, count // 2))
+        yield from _slabs(columns.slice(count // 2))
+    elif count:
+        if columns.nbytes > _MAX_RECORD_BYTES:
+            raise RecordTooLarge(f"a row has {columns.nbytes} bytes, a record has {_MAX_RECORD_BYTES} at the most")
+        yield columns
+
+
+class Rows(NamedTuple):
+    keys: pa.Array
+    key_lengths: Integers
+    """-1 for a null, also below."""
+    values: pa.Array
+    value_lengths: Integers
+    times: Integers
+    headers: pa.Array | None
+    """Header count and headers as bytes, if any row has some."""
+
+    def sizes_at_most(self) -> Integers:
+        """The bytes that each takes as a record, wherever in a batch it comes to stand."""
+        sizes = varint_sizes(zigzag(self.key_lengths)) + varint_sizes(zigzag(self.value_lengths))
+        sizes += np.maximum(self.key_lengths, 0) + np.maximum(self.value_lengths, 0)
+        sizes += 1 if self.headers is None else _lengths(self.headers)
+        earliest, latest = int(self.times.min()), int(self.times.max())
+        largest = [latest - earliest, len(self.times), int(sizes.max()) + _FRONT_BYTES_MAX]
+        if largest[0] >= 1 << 62:
+            return sizes + _FRONT_BYTES_MAX
+        return sizes + 1 + int(varint_sizes(zigzag(np.array([-number for number in largest]))).sum())
+
+
+def _rows(columns: pa.RecordBatch | pa.Table, timestamp_ms: int) -> Rows:
+    def column(name: str, kind: pa.DataType) -> pa.Array:
+        if name not in columns.schema.names:
+            return pa.nulls(columns.num_rows, kind)
+        found = columns.column(name)
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        try:
+            return found.cast(kind, safe=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise InvalidRecord(f"the column {name} is of type {found.type} and cannot be made {kind}") from None
+
+    keys, key_lengths = _filled(column("key", pa.binary()))
+    values, value_lengths = _filled(column("value", pa.binary()))
+    times = column("timestamp", _MILLISECONDS).cast(pa.int64()).fill_null(timestamp_ms)
+    return Rows(keys, key_lengths, values, value_lengths, np.asarray(times), _header_bytes(column("headers", HEADERS)))
+
+
+def _filled(column: pa.Array) -> tuple[pa.Array, Integers]:
+    """A binary column with empty values in place of nulls, and the lengths, -1 for a null."""
+    if not column.null_count:
+        return column, _lengths(column)
+    nulls = np.asarray(column.is_null())
+    column = column.fill_null(b"")
+    return column, np.where(nulls, -1, _lengths(column))
+
+
+def _lengths(column: pa.Array) -> Integers:
+    return np.diff(_bounds(column)).astype(np.int64)
+
+
+def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def _batch_starts(sizes: Integers, room_bytes: int) -> Integers:
+    """The first row of each batch, when a batch has room for so many bytes but takes one row in any case."""
+    ends = np.cumsum(sizes)
+    starts = [0]
+    while True:
+        taken = int(ends[starts[-1] - 1]) if starts[-1] else 0
+        start = max(int(np.searchsorted(ends, taken + room_bytes, side="right")), starts[-1] + 1)
+        if start >= len(ends):
+            return np.array(starts, np.int64)
+        starts.append(start)
+
+
+def _laid_out(rows: Rows, starts: Integers) -> tuple[npt.NDArray[np.int32], memoryview]:
+    """The records of these rows one after another, and the places where each begins and the last one ends.
+
+    `starts` are the first rows of the batches.
+    """
+    count = len(rows.times)
+    in_batch = np.diff(np.append(starts, count))
+    deltas = zigzag(np.arange(count) - np.repeat(starts, in_batch))
+    time_deltas = zigzag(rows.times - np.repeat(rows.times[starts], in_batch))
+    key_lengths, value_lengths = zigzag(rows.key_lengths), zigzag(rows.value_lengths)
+    time_sizes, delta_sizes, key_sizes, value_sizes = map(
+        varint_sizes, (time_deltas, deltas, key_lengths, value_lengths)
+    )
+    bodies = 1 + time_sizes + delta_sizes + key_sizes + np.maximum(rows.key_lengths, 0)
+    bodies += value_sizes + np.maximum(rows.value_lengths, 0)
+    bodies += 1 if rows.headers is None else _lengths(rows.headers)
+    lengths = zigzag(bodies)
+    length_sizes = varint_sizes(lengths)
+    attributes = np.zeros(count, np.uint64), np.ones(count, np.int64)
+    front = _numbers(
+        (lengths, length_sizes),
+        attributes,
+        (time_deltas, time_sizes),
+        (deltas, delta_sizes),
+        (key_lengths, key_sizes),
+    )
+    middle = _numbers((value_lengths, value_sizes))
+    tail = pa.scalar(b"\x00") if rows.headers is None else rows.headers
+    joined = pc.binary_join_element_wise(front, rows.keys, middle, rows.values, tail, b"")
+    return _bounds(joined), memoryview(joined.buffers()[2])
+
+
+def _numbers(*columns: tuple[npt.NDArray[np.uint64], Integers]) -> pa.Array:
+    """A binary column: in each row, one after another, the numbers of these columns, given with their sizes."""
+    bounds = np.zeros(len(columns[0][0]) + 1, np.int32)
+    np.cumsum(sum(sizes for _, sizes in columns), out=bounds[1:])
+    data = np.empty(bounds[-1], np.uint8)
+    places = bounds[:-1].astype(np.int64)
+    for coded, sizes in columns:
+        write_varints(data, places, coded, sizes)
+        places += sizes
+    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def _header_bytes(headers: pa.Array) -> pa.Array | None:
+    """For each row the number of headers and the headers, as they are written; None if no row has any."""
+    pairs = headers.flatten()
+    if not len(pairs):
+        return None
+    keys, values = (pc.struct_field(pairs, [index]) for index in (0, 1))
+    if keys.null_count:
+        raise InvalidRecord("a header has no key: give every header one")
+    keys, key_lengths = _filled(keys.cast(pa.binary()))
+    values, value_lengths = _filled(values)
+    each = pc.binary_join_element_wise(_lone(key_lengths), keys, _lone(value_lengths), values, b"")
+    counts = np.asarray(pc.list_value_length(headers).fill_null(0)).astype(np.int64)
+    bounds = _bounds(each)[np.append(0, np.cumsum(counts))]
+    lists = pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(bounds), each.buffers()[2]])
+    return pc.binary_join_element_wise(_lone(counts), lists, b"")
+
+
+def _lone(numbers: Integers) -> pa.Array:
+    coded = zigzag(numbers)
+    return _numbers((coded, varint_sizes(coded)))
