@@ -6,6 +6,8 @@ write, sync, rename, truncate and unlink of storage code goes through here, and 
 Errors are plain `OSError`s; storage code maps ENOSPC/EDQUOT to `DiskFull` and the rest to `StorageFailed`.
 """
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 _PROBE_EVERY_BYTES = 64 * 1024
+
+# Of <fcntl.h>; Python has no function for it.
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DiskFile(Protocol):
@@ -83,6 +90,17 @@ class Disk(Protocol):
 
     def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
         """Rename and fsync the directory of the target; without `sync` the caller has that done later."""
+        ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; one that is there already is fine. The caller has the directory synced."""
+        ...
+
+    def exchange(self, one: Path, other: Path) -> None:
+        """Swap two directories in one step: whoever looks finds the one or the other. Fsyncs their parents.
+
+        Raises `OSError` (EINVAL) on a file system that cannot.
+        """
         ...
 
     def unlink(self, path: Path) -> None:
@@ -203,6 +221,17 @@ class OsDisk:
         os.rename(source, target)
         if sync:
             self.sync_dir(target.parent)
+
+    def link(self, source: Path, target: Path) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.link(source, target)
+
+    def exchange(self, one: Path, other: Path) -> None:
+        if _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(one))
+        self.sync_dir(one.parent)
+        self.sync_dir(other.parent)
 
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -237,6 +237,15 @@ class ModelDisk:
         if sync:
             self.sync_dir(target.parent)
 
+    def link(self, source: Path, target: Path) -> None:
+        if target not in self._files:
+            self._change("create", target, None, self._files[source])
+
+    def exchange(self, one: Path, other: Path) -> None:
+        self._change("exchange", one, other)
+        self.sync_dir(one.parent)
+        self.sync_dir(other.parent)
+
     def unlink(self, path: Path) -> None:
         if path in self._files:
             self._change("unlink", path)
@@ -280,6 +289,10 @@ def _apply(files: dict[Path, _Inode], folders: set[Path], change: _Change) -> No
         files.pop(path, None)
     elif what == "remove":
         folders.discard(path)
+    elif what == "exchange" and target is not None:
+        aside = path.with_name(path.name + ".exchanged")
+        for source, goal in ((path, aside), (target, path), (aside, target)):
+            _apply(files, folders, ("rename", source, goal, None))
     elif what == "rename" and target is not None:
         if path in files:
             files[target] = files.pop(path)
@@ -377,16 +390,33 @@ class FaultyDisk:
         return self._disk.folders(path)
 
     def write_atomic(self, path: Path, data: bytes) -> None:
-        self.ask("write", path)
+        self._ask_to_write(path, data)
         self._disk.write_atomic(path, data)
 
     def write_cache(self, path: Path, data: bytes) -> None:
-        self.ask("write", path)
+        self._ask_to_write(path, data)
         self._disk.write_cache(path, data)
+
+    def _ask_to_write(self, path: Path, data: bytes) -> None:
+        try:
+            self.ask("write", path)
+        except TornWrite as torn:
+            temporary = self._disk.open(path.with_name(path.name + ".tmp"), create=True)
+            temporary.append((data[: int(len(data) * torn.share)],))
+            temporary.close()
+            raise torn.error from None
 
     def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
         self.ask("rename", source)
         self._disk.rename(source, target, sync=sync)
+
+    def link(self, source: Path, target: Path) -> None:
+        self.ask("link", target)
+        self._disk.link(source, target)
+
+    def exchange(self, one: Path, other: Path) -> None:
+        self.ask("exchange", one)
+        self._disk.exchange(one, other)
 
     def unlink(self, path: Path) -> None:
         self.ask("unlink", path)

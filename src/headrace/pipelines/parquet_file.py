@@ -1,0 +1,123 @@
+"""Parquet files on a `Disk`: written in row groups, synced when closed, merged without holding more than one group."""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.runtime.disk import Disk, DiskFile
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+_READ_BYTES = 8 * 1024 * 1024
+
+
+class DiskStream(io.RawIOBase):
+    """A new file as a stream to write to; closing it syncs what was written."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        super().__init__()
+        self._file: DiskFile = disk.open(path, create=True)
+        self._file.truncate(0)
+        self.size_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "ReadableBuffer") -> int:
+        written = self._file.append((memoryview(data).cast("B"),)) if len(memoryview(data)) else 0
+        self.size_bytes += written
+        return written
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._file.sync_data()
+            finally:
+                self._file.close()
+                super().close()
+
+
+class ParquetWriter:
+    """One file. Rows are kept back until a row group is full, so memory is bounded by `row_group_bytes`."""
+
+    def __init__(self, disk: Disk, path: Path, schema: pa.Schema, *, row_group_bytes: int = ROW_GROUP_BYTES) -> None:
+        self.path = path
+        self.rows = 0
+        self._schema = schema
+        self._stream = DiskStream(disk, path)
+        self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd", compression_level=1)
+        self._row_group_bytes = row_group_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the file so far, without the rows that are kept back."""
+        return self._stream.size_bytes
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    def write(self, table: pa.Table) -> None:
+        self.rows += table.num_rows
+        self._pending.append(table)
+        self._pending_bytes += table.nbytes
+        if self._pending_bytes >= self._row_group_bytes:
+            self._flush()
+
+    def close(self) -> int:
+        """Finish the file and sync it; its size in bytes."""
+        self._flush()
+        self._writer.close()
+        self._stream.close()
+        return self._stream.size_bytes
+
+    def _flush(self) -> None:
+        if self._pending:
+            group = pa.concat_tables(self._pending)
+            self._pending, self._pending_bytes = [], 0
+            self._writer.write_table(group, row_group_size=max(1, group.num_rows))
+
+
+def merge(disk: Disk, sources: Sequence[Path], target: Path, schema: pa.Schema) -> tuple[int, int]:
+    """Write the rows of several files, in their order, to one; its rows and size. Columns a file lacks are null."""
+    writer = ParquetWriter(disk, target, schema)
+    for source in sources:
+        for table in read_in_parts(source):
+            writer.write(conform(table, schema))
+    size_bytes = writer.close()
+    return writer.rows, size_bytes
+
+
+def read_in_parts(path: Path) -> Iterator[pa.Table]:
+    """The rows of a file, some megabytes at a time."""
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+        whole_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+        per_row_bytes = max(1, whole_bytes // max(1, metadata.num_rows))
+        for batch in file.iter_batches(batch_size=max(1, _READ_BYTES // per_row_bytes)):
+            yield pa.Table.from_batches([batch])
+
+
+def unified(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """A schema that files of different age fit: every column, the wider type where two differ."""
+    return pa.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns in the order and with the types of a schema, null where there are none."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,53 @@
+"""Upserts from a real Spark: rows reach the database with their types, deletes and order."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.pipelines.upserts import UpsertError, UpsertOptions, UpsertSink
+
+
+def stored(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute(query).fetchall()
+
+
+def test_a_change_stream_becomes_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    options = UpsertOptions(
+        database=f"sqlite:///{path}", table="customers", key=["id"], order="at", delete="gone", create=True
+    )
+    schema = "id BIGINT, name STRING, tags ARRAY<STRING>, at INT, gone BOOLEAN"
+    sink = UpsertSink(options)
+    first = [(1, "Ann", ["a"], 1, False), (1, "Anna", None, 2, False), (2, "Bob", [], 1, False)]
+    assert sink.write(spark.createDataFrame(first, schema), 0, "q")
+    assert not sink.write(spark.createDataFrame(first, schema), 0, "q")
+    assert sink.write(spark.createDataFrame([(2, None, None, 5, True), (1, "late", None, 1, None)], schema), 1, "q")
+    assert stored(path, "SELECT id, name, tags, at FROM customers") == [(1, "Anna", None, 2)]
+
+
+def test_a_row_with_nothing_but_its_key_removes_it(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    sink = UpsertSink(
+        UpsertOptions(database=f"sqlite:///{path}", table="t", key=["id"], delete_nulls=True, create=True)
+    )
+    sink.write(spark.createDataFrame([(1, "a"), (2, "b")], "id INT, name STRING"), 0)
+    sink.write(spark.createDataFrame([(1, None)], "id INT, name STRING"), 1)
+    assert stored(path, "SELECT * FROM t") == [(2, "b")]
+
+
+def test_what_does_not_fit_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    def sink(**options: Any) -> UpsertSink:
+        return UpsertSink(UpsertOptions(database=f"sqlite:///{tmp_path}/x.db", table="t", create=True, **options))
+
+    rows = spark.createDataFrame([(None, "a")], "id INT, name STRING")
+    with pytest.raises(UpsertError, match="names number as its key, and the rows have only id, name"):
+        sink(key=["number"]).write(rows, 0)
+    with pytest.raises(UpsertError, match="is to be a boolean"):
+        sink(key=["id"], delete="name").write(rows, 0)
+    with pytest.raises(UpsertError, match="no value in its key"):
+        sink(key=["id"]).write(rows, 0)

@@ -1,0 +1,72 @@
+"""A PostgreSQL server of the tests' own, from Debian's package, in a directory that goes away."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+USER = "headrace"
+
+
+def binaries() -> Path | None:
+    """Where initdb and postgres are, of the newest version there is."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
+def unprivileged() -> list[str]:
+    """What to put before a command so that root does not run it: PostgreSQL refuses to be run by root."""
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
+
+
+@contextmanager
+def server(directory: Path) -> Iterator[str]:
+    """A running server; its URL."""
+    where = binaries()
+    assert where is not None
+    data = directory / "pg"
+    data.mkdir()
+    if os.getuid() == 0:
+        os.chown(data, 65534, 65534)
+        for parent in (directory, *directory.parents):
+            if parent.owner() == "root" and parent.is_relative_to("/tmp"):
+                parent.chmod(parent.stat().st_mode | 0o011)
+    initdb = [*unprivileged(), where / "initdb", "-D", data, "-U", USER, "-A", "trust", "-N", "--no-instructions"]
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, timeout=60, cwd="/")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
+    process = subprocess.Popen(
+        [*unprivileged(), where / "postgres", "-D", data, "-p", str(port), *settings],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+    )
+    url = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
+    try:
+        _wait(process, url)
+        yield url
+    finally:
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            psycopg.connect(url, connect_timeout=2).close()
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"PostgreSQL did not start; its exit code is {process.poll()}")
