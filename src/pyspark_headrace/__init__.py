@@ -1,1 +1,5 @@
-"""The Spark data source `headrace`. Spark finds it by the name of this package, wherever it is installed."""
+"""Registers the Spark data source `headrace`: Spark imports every `pyspark_*` module and takes its `DefaultSource`."""
+
+from headrace.pipelines.datasource import HeadraceDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
