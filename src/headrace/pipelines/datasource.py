@@ -6,7 +6,13 @@ needed.
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -58,6 +64,18 @@ class HeadraceDataSource(DataSource):
         from headrace.pipelines.source import StreamReader
 
         return StreamReader(self._reading(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headrace.pipelines.sink import batch_sink
+
+        with plainly():
+            return batch_sink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from headrace.pipelines.sink import stream_sink
+
+        with plainly():
+            return stream_sink(self.options, schema, overwrite)
 
     def _reading(self, schema: StructType, *, streaming: bool) -> "Reading":
         from headrace.pipelines.source import Reading

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.model.errors import HeadraceError
+
 LEDGER_TOPIC = "__pipeline_commits"
 LEDGER_PARTITIONS = 8
 """When it is made. A sink's partition follows from its id and the number there is."""
@@ -32,7 +34,7 @@ _PREFIX = "pipeline"
 _SLOTS = 8
 
 
-class LedgerError(ValueError):
+class LedgerError(HeadraceError):
     """A sentence about an entry that cannot be read or may not be written."""
 
 
@@ -63,12 +65,12 @@ def ledger_transactional_id(sink_id: str) -> str:
     return f"{_PREFIX}/{sink_id}"
 
 
-def task_transactional_id(sink_id: str, claim_epoch: int, partition: int, stage_attempt: int, attempt: int) -> str:
+def task_transactional_id(sink_id: str, claim_epoch: int, partition: int, attempt: int) -> str:
     """No two attempts at the same rows share one, nor do tasks under one claim and under the next few.
 
     Used again after a while, so that their number is bounded by the number of tasks, however many batches there are.
     """
-    return f"{task_prefix(sink_id)}{claim_epoch % _SLOTS}/{partition}/{stage_attempt}.{attempt}"
+    return f"{task_prefix(sink_id)}{claim_epoch % _SLOTS}/{partition}/{attempt}"
 
 
 def task_prefix(sink_id: str) -> str:

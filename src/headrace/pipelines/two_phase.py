@@ -28,10 +28,11 @@ Who may do harm, and why it cannot:
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from headrace.model.errors import HeadraceError
 from headrace.pipelines.ledger import Entry, Transaction, decide, has_decided, settle
 
 
-class SinkError(Exception):
+class SinkError(HeadraceError):
     """A sentence for whoever runs the pipeline."""
 
 

@@ -50,7 +50,7 @@ class Driver:
     def stage(self, claim: object, batch: int, partition: int) -> Transaction:
         if not self.process.holds(claim):  # type: ignore[arg-type]
             raise Superseded("another driver has the sink")
-        name = task_transactional_id(SINK, claim.epoch, partition, 0, self.attempt)  # type: ignore[attr-defined]
+        name = task_transactional_id(SINK, claim.epoch, partition, self.attempt)  # type: ignore[attr-defined]
         transaction = self.process.begin(name)
         self.process.put(transaction, (batch, partition))
         return transaction
