@@ -244,8 +244,8 @@ def _fast(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns
     origin = chunk.sections[0].start
     data = pa.py_buffer(chunk.buffer).slice(origin)
     return Columns(
-        _binary(data, fields.key_starts - origin, fields.key_lengths),
-        _binary(data, fields.value_starts - origin, fields.value_lengths),
+        pieces(data, fields.key_starts - origin, fields.key_lengths),
+        pieces(data, fields.value_starts - origin, fields.value_lengths),
         pa.array(fields.offsets),
         _timestamps(fields.timestamps_ms),
         pa.array(fields.timestamp_types),
@@ -253,7 +253,7 @@ def _fast(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns
     )
 
 
-def _binary(data: pa.Buffer, starts: Integers, lengths: Integers) -> pa.Array:
+def pieces(data: pa.Buffer, starts: Integers, lengths: Integers) -> pa.Array:
     """A column of pieces of `data`, in the order of their places; a length of -1 is a null.
 
     Seen as an array of piece, gap, piece, gap, … over the data as it lies, the pieces are every other element of it:
@@ -282,8 +282,8 @@ def _headers(data: pa.Buffer, origin: int, headers: Headers) -> pa.Array:
     """Lists of headers; null for a record without any."""
     if not len(headers.key_starts):
         return pa.nulls(len(headers.counts), HEADERS)
-    keys = _binary(data, headers.key_starts - origin, headers.key_lengths)
-    values = _binary(data, headers.value_starts - origin, headers.value_lengths)
+    keys = pieces(data, headers.key_starts - origin, headers.key_lengths)
+    values = pieces(data, headers.value_starts - origin, headers.value_lengths)
     bounds = np.zeros(len(headers.counts) + 1, np.int32)
     np.cumsum(headers.counts, out=bounds[1:])
     pairs = pa.StructArray.from_arrays([_text(keys), values], fields=list(HEADERS.value_type))

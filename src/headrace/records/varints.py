@@ -15,40 +15,56 @@ Integers = npt.NDArray[np.int64]
 INT32_BYTES = 5
 INT64_BYTES = 10
 
+_NONE = np.empty(0, np.int64)
+
 
 def read_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers]:
     """The numbers at `places` and the places behind them; `InvalidRecord` if one is longer than its type allows."""
+    numbers, after, wrong = try_varints(data, places, max_bytes)
+    if len(wrong):
+        raise InvalidRecord(f"a record has a number that is longer than {max_bytes} bytes or does not fit its type")
+    return numbers, after
+
+
+def try_varints(data: Bytes, places: Integers, max_bytes: int = INT32_BYTES) -> tuple[Integers, Integers, Integers]:
+    """The same, but what is longer than its type allows is told, by index, and its number means nothing."""
     first = data.take(places, mode="clip")
     after = places + 1
     if not (first & 0x80).any():
         value = first.astype(np.int64)
-        return (value >> 1) ^ -(value & 1), after
+        return (value >> 1) ^ -(value & 1), after, _NONE
     value = (first & 0x7F).astype(np.int64)
     longer = first >= 0x80
+    # None stands for all of them, as long as all go on.
     rows = None if longer.all() else np.flatnonzero(longer)
+    wrong = _NONE
     for shift in range(7, 7 * max_bytes, 7):
         at = after if rows is None else after[rows]
         byte = data.take(at, mode="clip")
-        if shift == 63 and (byte > 1).any():
-            break
         bits = (byte & 0x7F).astype(np.int64) << shift
         longer = byte >= 0x80
         if rows is None:
             value |= bits
             after += 1
+            if shift == 63:
+                wrong = np.flatnonzero(byte > 1)
             if longer.all():
                 continue
             rows = np.flatnonzero(longer)
         else:
             value[rows] |= bits
             after[rows] = at + 1
+            if shift == 63:
+                wrong = rows[byte > 1]
             rows = rows[longer]
         if not len(rows):
-            if max_bytes == INT32_BYTES and (value >> 32).any():
-                break
-            # The shift must bring in zeros: a number of 64 bits has its uppermost one set.
-            return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after
-    raise InvalidRecord(f"a record has a number that is longer than {max_bytes} bytes or does not fit its type")
+            break
+    else:
+        wrong = np.arange(len(places)) if rows is None else np.union1d(rows, wrong)
+    if max_bytes == INT32_BYTES:
+        wrong = np.union1d(wrong, np.flatnonzero(value >> 32)) if (value >> 32).any() else wrong
+    # The shift must bring in zeros: a number of 64 bits has its uppermost one set.
+    return (value.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(value & 1), after, wrong
 
 
 def zigzag(numbers: Integers) -> npt.NDArray[np.uint64]:

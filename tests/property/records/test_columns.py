@@ -24,6 +24,9 @@ from headrace.records.schema import HEADERS
 
 NOW = 1_700_000_000_000
 
+pytestmark = pytest.mark.timeout(900)
+"""The long profile has many examples, and each is read several times."""
+
 payloads = st.none() | st.binary(max_size=40) | st.sampled_from([63, 64, 8_191, 8_192, 20_000]).map(bytes)
 timestamps = st.integers(NOW - 10**7, NOW + 10**6) | st.integers(0, 2**52) | st.just(NOW)
 header_lists = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=20)), max_size=3).map(tuple)
