@@ -19,6 +19,7 @@ from headrace.coordinator.shard import Result
 from headrace.groups.group import Answer, Effects, Now, Write
 from headrace.groups.members import Joined, JoinRequest, Member, Synced, select_protocol
 from headrace.groups.roster import Roster, State, fenced, rebalancing
+from headrace.groups.subscription import CONSUMER, gives_up
 from headrace.model.errors import (
     HeadraceError,
     InconsistentProtocol,
@@ -102,8 +103,13 @@ class ClassicGroup(Roster):
         self._rebalance(now, out)
 
     def _replace_static(self, old: Member, wants: JoinRequest, waiter: Deferred[Any], now: Now, out: Effects) -> None:
-        """A static member came back without its id: it gets a new one, and whoever has the old one is fenced."""
+        """A static member came back without its id: it gets a new one, and whoever has the old one is fenced.
+
+        What there is goes on, unless the old one was to give something up and join again: nobody else would do that,
+        and what it had would be nobody's.
+        """
         assert old.instance_id is not None
+        is_owed = self.protocol_type == CONSUMER and gives_up(old.subscription(self.protocol), old.assignment)
         told: Result[Any] = Result(error=fenced(old.instance_id))
         self._answer_join(old, told, out)
         self._answer_sync(old, told, out)
@@ -112,7 +118,8 @@ class ClassicGroup(Roster):
         member.client_id, member.client_host = wants.client_id, wants.client_host
         self._heard_of(member, now)
         self._update(member, wants, waiter, out)
-        if self.state is State.STABLE and select_protocol(list(self.members.values())) == self.protocol:
+        is_agreed = select_protocol(list(self.members.values())) == self.protocol
+        if self.state is State.STABLE and is_agreed and not is_owed:
             member.join_waiter = None
             self._heard_of(member, now)
             is_leader = self.leader == member.member_id

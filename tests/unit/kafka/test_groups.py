@@ -420,6 +420,50 @@ def test_a_static_member_replaced_during_a_rebalance_stays_replaced_over_a_resta
     assert groups.answer(again).error_code is ErrorCode.none
 
 
+def reading(*partitions: int) -> dict[str, Any]:
+    """The subscription of a cooperative member that reads these partitions."""
+    owned = b"\x00\x00\x00\x01" + b"\x00\x05topic" + indexes(partitions) if partitions else b"\x00\x00\x00\x00"
+    return {"protocols": [{"name": "range", "metadata": SUBSCRIPTION + owned}]}
+
+
+def indexes(partitions: tuple[int, ...]) -> bytes:
+    return b"".join(number.to_bytes(4, "big") for number in (len(partitions), *partitions))
+
+
+def assigned(member_id: str, *partitions: int) -> dict[str, Any]:
+    told = b"\x00\x00\x00\x00\x00\x01" + b"\x00\x05topic" + indexes(partitions) + b"\xff\xff\xff\xff"
+    return {"member_id": member_id, "assignment": told}
+
+
+@pytest.mark.parametrize("is_broker_restarted", [False, True])
+@pytest.mark.parametrize("had", [(0, 1), (0,)], ids=["two", "one"])
+def test_a_static_member_that_dies_while_it_gives_up_a_partition_joins_again_in_its_place(
+    had: tuple[int, ...], is_broker_restarted: bool, groups: Groups
+) -> None:
+    """It had both partitions and was left one: the other goes to the newcomer once all have joined again."""
+    first = groups.stable(group_instance_id="i1")
+    newcomer = groups.join(9, group_instance_id="i2")
+    leader = groups.answer(groups.join(9, first.member_id, group_instance_id="i1", **reading(*had)))
+    joined = groups.answer(newcomer)
+    shares = [assigned(leader.member_id, 0), assigned(joined.member_id)]
+    for member, name, told in ((leader, "i1", shares), (joined, "i2", [])):
+        synced = groups.answer(groups.sync(5, member, group_instance_id=name, assignments=told))
+        assert synced.error_code is ErrorCode.none
+    if is_broker_restarted:
+        groups.load()
+    successor = groups.join(9, group_instance_id="i1", **reading())
+    if had == (0,):
+        assert groups.answer(successor).generation_id == leader.generation_id, "nothing is owed: all goes on"
+        assert groups.heartbeat(joined, group_instance_id="i2") is ErrorCode.none
+        return
+    assert not successor.done()
+    assert groups.heartbeat(joined, group_instance_id="i2") is ErrorCode.rebalance_in_progress
+    again = groups.join(9, joined.member_id, group_instance_id="i2", **reading())
+    assert groups.answer(successor).generation_id == leader.generation_id + 1
+    assert groups.answer(again).error_code is ErrorCode.none
+    assert groups.heartbeat(leader, group_instance_id="i1") is ErrorCode.fenced_instance_id
+
+
 def test_an_operator_removes_a_static_member_by_its_instance_id(groups: Groups) -> None:
     joined = groups.stable(group_instance_id="i1")
     leaving = [{"member_id": "", "group_instance_id": name, "reason": None} for name in ("i1", "i2")]
