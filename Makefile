@@ -49,8 +49,12 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
 
-faults: install ## Kill, tear and fill the disk at every step, with many more examples than in make test
-	$(BIN)/python -m pytest tests/property $(wildcard tests/faults) --hypothesis-profile=long $(ARGS)
+# One test at a time, for some watch the broker's memory and speed. The last line: slow tests from elsewhere; 5 is none.
+faults: install packages ## Kill, tear and fill the disk at every step, with many more examples than in make test (half an hour)
+	$(FAULTS) tests/property tests/faults $(ARGS)
+	$(FAULTS) tests --ignore=tests/property --ignore=tests/faults -m slow $(ARGS) || test $$? -eq 5
+
+FAULTS = timeout --kill-after=30 3600 $(BIN)/python -m pytest -v --durations=10 --hypothesis-profile=long --timeout=1200
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md

@@ -5,6 +5,8 @@
 Runs until it is killed, or until something fatal makes it end; whoever started it starts it again.
 """
 
+import faulthandler
+import signal
 import sys
 import time
 
@@ -76,4 +78,5 @@ def rewind(consumer: Consumer) -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     run(*sys.argv[1:])

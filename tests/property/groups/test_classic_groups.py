@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.property.profile import examples
 
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
@@ -326,4 +327,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=300, stateful_step_count=70, deadline=None)
+TestGroups.settings = settings(max_examples=examples(300), stateful_step_count=70, deadline=None)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.property.profile import examples
 
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
@@ -302,7 +303,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
 
 TestConsumerGroups = ConsumerGroups.TestCase
-TestConsumerGroups.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestConsumerGroups.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("kept", range(8))

@@ -8,6 +8,7 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property.profile import examples
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import RecordError
@@ -66,7 +67,7 @@ def test_retained_records_are_the_same_records(
     assert check_batch(left).last_offset == header.last_offset
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(records, codecs, st.data())
 def test_mutated_batches_end_in_a_record_error(made: list[Record], codec: Codec, data: st.DataObject) -> None:
     batch = bytearray(build_batch(made, codec=codec))
@@ -84,7 +85,7 @@ def test_mutated_batches_end_in_a_record_error(made: list[Record], codec: Codec,
     survive(resealed(batch))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(codecs, st.binary(max_size=400), st.integers(-5, 2**31 - 1), st.booleans())
 def test_random_records_end_in_a_record_error(codec: Codec, noise: bytes, count: int, packed: bool) -> None:
     batch = bytearray(build_batch([], codec=codec))[:61] + (compress(codec, noise) if packed else noise)

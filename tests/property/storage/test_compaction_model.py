@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.property.profile import examples
 
 from headrace.config.topic import TopicSettings
 from headrace.records.batch import check_batch
@@ -236,7 +237,7 @@ class CompactionMachine(RuleBasedStateMachine):
             self.world.check()
 
 
-CompactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+CompactionMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestCompaction = CompactionMachine.TestCase
 
 

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.property.profile import examples
 
 from headrace.records.batch import iter_headers
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
@@ -32,7 +33,7 @@ def batches_of(disk: ModelDisk, bench: LogBench) -> list[tuple[str, int, int, in
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     hits=st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 40), st.integers(0, 255)), min_size=1, max_size=3),
     checkpointed=st.booleans(),
@@ -77,7 +78,7 @@ def test_damage_costs_only_the_batches_it_hits(hits: list[tuple[int, int, int]],
     assert [record.value for record in again.reopen_cleanly().records(offset)] == [b"goes on"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cut=st.integers(0, 2500), garbage=st.binary(max_size=200))
 def test_a_torn_tail_is_cut_off_and_nothing_else(cut: int, garbage: bytes) -> None:
     disk, bench = written_log(SIZES)

@@ -5,6 +5,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.property.profile import examples
 
 from headrace.model.errors import OffsetOutOfRange
 from headrace.records.batch import read_header
@@ -211,4 +212,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestLog.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)

@@ -5,6 +5,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.property.profile import examples
 from tests.property.storage.transaction_model import Batch, batches_of, consumed, open_and_aborted, visible
 
 from headrace.testing.disks import ModelDisk
@@ -125,4 +126,4 @@ class TransactionsMachine(RuleBasedStateMachine):
 
 
 TestTransactions = TransactionsMachine.TestCase
-TestTransactions.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(120), stateful_step_count=30, deadline=None)
