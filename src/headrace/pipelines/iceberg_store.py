@@ -37,6 +37,7 @@ from headrace.pipelines.parquet_file import DiskStream
 from headrace.pipelines.table_store import (
     KEEP_REMOVED_MS,
     OURS,
+    TableChanged,
     TableError,
     TableFile,
     TableState,
@@ -81,7 +82,10 @@ class SyncedFileIO(PyArrowFileIO):
 
 
 class IcebergStore:
-    """See the module. Files stay for `keep_removed_ms` after a commit has removed them, and so do the snapshots."""
+    """See the module. Without a name it is the only table of the catalog.
+
+    Files stay for `keep_removed_ms` after a commit has removed them, and so do the snapshots that had them.
+    """
 
     def __init__(
         self,
@@ -93,7 +97,6 @@ class IcebergStore:
         keep_removed_ms: int = KEEP_REMOVED_MS,
     ) -> None:
         self.root = root.absolute()
-        self._name = (NAMESPACE, name)
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
         self._keep_removed_ms = keep_removed_ms
@@ -106,6 +109,7 @@ class IcebergStore:
             **{"py-io-impl": f"{__name__}.{SyncedFileIO.__name__}"},
         )
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
+        self._name = (NAMESPACE, self._checked_name(name))
         self._commits = 0
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[tuple[str, str]]) -> None:
@@ -162,7 +166,7 @@ class IcebergStore:
                 else:
                     transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
         except CommitFailedException as error:
-            raise TableError(f"{self.root} was changed by another writer; try again ({error})") from None
+            raise TableChanged(f"{self.root} was changed by another writer; try again ({error})") from None
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise TableError(f"the catalog of {self.root} refused a commit: {error}") from None
         self._commits += 1
@@ -188,6 +192,15 @@ class IcebergStore:
 
     def close(self) -> None:
         self._catalog.engine.dispose()
+
+    def _checked_name(self, name: str) -> str:
+        """A directory holds one table: what belongs to none of its snapshots would be taken for a crash's leavings."""
+        names = [found for _, found in self._catalog.list_tables(NAMESPACE)]
+        if len(names) > 1 or (names and name not in ("", *names)) or not (name or names):
+            self.close()
+            there = f"the Iceberg table {', '.join(names)}" if names else "no Iceberg table"
+            raise TableError(f"{self.root} has {there}, not {name or 'just one'}: use another directory")
+        return name or names[0]
 
     def _table(self) -> Table | None:
         try:

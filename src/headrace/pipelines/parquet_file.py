@@ -25,14 +25,21 @@ class DiskStream(io.RawIOBase):
         self._file: DiskFile = disk.open(path, create=True)
         self._file.truncate(0)
         self.size_bytes = 0
+        self._is_abandoned = False
+
+    def abandon(self) -> None:
+        """The file is of no use: what is yet to be written is thrown away, and it is not waited for the device."""
+        self._is_abandoned = True
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: "ReadableBuffer") -> int:
-        written = self._file.append((memoryview(data).cast("B"),)) if len(memoryview(data)) else 0
-        self.size_bytes += written
-        return written
+        view = memoryview(data).cast("B")
+        if len(view) and not self._is_abandoned:
+            self._file.append((view,))
+        self.size_bytes += len(view)
+        return len(view)
 
     def tell(self) -> int:
         return self.size_bytes
@@ -40,7 +47,8 @@ class DiskStream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             try:
-                self._file.sync_data()
+                if not self._is_abandoned:
+                    self._file.sync_data()
             finally:
                 self._file.close()
                 super().close()
@@ -73,16 +81,24 @@ class ParquetWriter:
         self._pending.append(table)
         self._pending_bytes += table.nbytes
         if self._pending_bytes >= self._row_group_bytes:
-            self._flush()
+            self.flush()
 
     def close(self) -> int:
         """Finish the file and sync it; its size in bytes."""
-        self._flush()
+        self.flush()
         self._writer.close()
         self._stream.close()
         return self._stream.size_bytes
 
-    def _flush(self) -> None:
+    def abandon(self) -> None:
+        """Let go of a file that will not be finished; it stays as it is, for `recover` to remove."""
+        self._stream.abandon()
+        self._pending = []
+        self._writer.close()
+        self._stream.close()
+
+    def flush(self) -> None:
+        """Write the rows that are kept back, as a row group."""
         if self._pending:
             group = pa.concat_tables(self._pending)
             self._pending, self._pending_bytes = [], 0
@@ -92,10 +108,14 @@ class ParquetWriter:
 def merge(disk: Disk, sources: Sequence[Path], target: Path, schema: pa.Schema) -> tuple[int, int]:
     """Write the rows of several files, in their order, to one; its rows and size. Columns a file lacks are null."""
     writer = ParquetWriter(disk, target, schema)
-    for source in sources:
-        for table in read_in_parts(source):
-            writer.write(conform(table, schema))
-    size_bytes = writer.close()
+    try:
+        for source in sources:
+            for table in read_in_parts(source):
+                writer.write(conform(table, schema))
+        size_bytes = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
     return writer.rows, size_bytes
 
 

@@ -47,6 +47,10 @@ class TableError(HeadraceError):
     """A table cannot be read or written as asked; the message is one sentence for a person."""
 
 
+class TableChanged(TableError):
+    """Somebody else has changed the table meanwhile: look again."""
+
+
 class TableFile(msgspec.Struct, frozen=True):
     name: str
     folder: str
@@ -172,7 +176,7 @@ class ManifestStore:
     ) -> TableState:
         before = self._newest()
         if before.version != base.version:
-            raise TableError(f"{self.root} was changed by another writer (commit {before.version}); try again")
+            raise TableChanged(f"{self.root} was changed by another writer (commit {before.version}); try again")
         self._disk.sync_dir(self._files)
         now_ms = self._clock.wall_ms()
         expired = [name for name, at_ms in before.removed if at_ms + self._keep_removed_ms <= now_ms]
@@ -201,6 +205,11 @@ class ManifestStore:
         if self._swap.is_dir():
             self._disk.remove_tree(self._swap)
         manifest = self._newest()
+        visible = set(self._visible_folders())
+        if visible and not manifest.version:
+            raise TableError(
+                f"{self.root} has files and no commit that tells about them: its _headrace/commits is lost"
+            )
         for name in self._disk.files(self._commits):
             if name.endswith(".tmp") or _number(name) + _KEEP_COMMITS <= manifest.version:
                 self._disk.unlink(self._commits / name)
@@ -208,7 +217,7 @@ class ManifestStore:
         orphans = sorted(name for name in self._disk.files(self._files) if name not in known)
         for name in orphans:
             self._disk.unlink(self._files / name)
-        self._publish(manifest, {file.folder for file in manifest.files} | set(self._visible_folders()))
+        self._publish(manifest, {file.folder for file in manifest.files} | visible)
         return orphans
 
     def close(self) -> None: ...
@@ -218,10 +227,10 @@ class ManifestStore:
         for _ in range(_READ_ATTEMPTS):
             if not self._commits.is_dir():
                 break
-            numbers = [_number(name) for name in self._disk.files(self._commits) if name.endswith(".json")]
-            if not numbers:
-                break
             try:
+                numbers = [_number(name) for name in self._disk.files(self._commits) if name.endswith(".json")]
+                if not numbers:
+                    break
                 data = self._disk.read_bytes(self._commits / f"{max(numbers):020d}.json")
                 return _decode(data)
             except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The face of the package: one object for everything that is asked of a cluster."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 
 from headrace.protocol.fetch_response import FetchedRecords
@@ -125,7 +125,7 @@ class Cluster:
         *,
         max_bytes: int = FETCH_BYTES,
         isolation: int = READ_UNCOMMITTED,
-    ) -> Iterator[FetchedRecords]:
+    ) -> Generator[FetchedRecords, None, None]:
         """Record batches with every record from `start` up to, not including, `end`, in pieces of about `max_bytes`.
 
         The next piece is on its way while one is worked on. Batches are whole but for the last of a piece; the first
