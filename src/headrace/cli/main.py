@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.archive import archive, replay
 from headrace.cli.bench import bench
 from headrace.cli.consume import consume
 from headrace.cli.doctor import doctor
@@ -41,6 +42,8 @@ app.add_typer(group_app, name="group")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
 app.add_typer(pipeline_app, name="pipeline")
+pipeline_app.command()(archive)
+pipeline_app.command()(replay)
 app.command()(bench)
 app.command()(doctor)
 

@@ -70,6 +70,8 @@ def position_of(state: TableState) -> Position:
 class ArchivedFile(NamedTuple):
     path: Path
     partition: int
+    day: str
+    """Of its records, in UTC: `2026-01-31`."""
     rows: int
     size_bytes: int
 
@@ -78,6 +80,7 @@ class View(NamedTuple):
     """An archive at one moment. Its files stay for an hour after others have taken their place."""
 
     topic: str
+    topic_id: str
     offsets: dict[int, int]
     gaps: tuple[Gap, ...]
     files: list[ArchivedFile]
@@ -88,16 +91,28 @@ def read_archive(root: Path) -> View:
     """The archive in a directory, of either kind; `TableError` if there is none."""
     if not is_archive(root):
         raise TableError(f"there is no archive in {root}; `headrace pipeline archive TOPIC --to {root}` makes one")
-    with closing(open_archive(root, "", iceberg=(root / "catalog.db").exists())) as store:
+    with closing(_open_to_read(root)) as store:
         state = store.state()
         position = position_of(state)
         files = sorted(state.files, key=lambda file: file.name)
         return View(
             position.topic,
+            position.topic_id,
             position.offsets,
             position.gaps,
-            [ArchivedFile(store.path(file), partition_in(file.name), file.rows, file.size_bytes) for file in files],
+            [
+                ArchivedFile(store.path(file), partition_in(file.name), day_in(file.folder), file.rows, file.size_bytes)
+                for file in files
+            ],
         )
+
+
+def _open_to_read(root: Path) -> TableStore:
+    if not (root / "catalog.db").exists():
+        return ManifestStore(root)
+    from headrace.pipelines.iceberg_store import IcebergStore
+
+    return IcebergStore(root, "", read_only=True)
 
 
 def is_archive(root: Path) -> bool:
@@ -141,3 +156,7 @@ def partition_in(name: str) -> int:
 
 def folder_of(partition: int, day: str | None) -> str:
     return f"p={partition}/day={day or '__HIVE_DEFAULT_PARTITION__'}"
+
+
+def day_in(folder: str) -> str:
+    return folder.rpartition("day=")[2]

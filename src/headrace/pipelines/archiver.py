@@ -29,6 +29,7 @@ from headrace.pipelines.archive import (
     SCHEMA,
     Gap,
     Position,
+    day_in,
     file_name,
     open_archive,
     partition_in,
@@ -230,11 +231,11 @@ class Archiver:
         newest: dict[int, str] = {}
         for file in self._state.files:
             partition = partition_in(file.name)
-            newest[partition] = max(newest.get(partition, ""), _day_of(file.folder))
+            newest[partition] = max(newest.get(partition, ""), day_in(file.folder))
 
         def fan_in(folder: str) -> int:
             partition = int(folder.partition("/")[0].removeprefix("p="))
-            closed = _is_closed(_day_of(folder), newest.get(partition, ""))
+            closed = _is_closed(day_in(folder), newest.get(partition, ""))
             return min(_CLOSED_DAY_FAN_IN, self._options.compact_after) if closed else self._options.compact_after
 
         try:
@@ -249,10 +250,6 @@ class Archiver:
         except TableChanged:
             # Somebody else merges files of an Iceberg table: what there is now is looked at the next time.
             self._recover()
-
-
-def _day_of(folder: str) -> str:
-    return folder.rpartition("day=")[2]
 
 
 def _is_closed(day: str, newest: str) -> bool:

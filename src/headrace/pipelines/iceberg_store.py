@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
@@ -95,21 +95,29 @@ class IcebergStore:
         disk: Disk | None = None,
         clock: Clock | None = None,
         keep_removed_ms: int = KEEP_REMOVED_MS,
+        read_only: bool = False,
     ) -> None:
         self.root = root.absolute()
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
         self._keep_removed_ms = keep_removed_ms
         self._data = self.root / "data"
-        make_folders(self._disk, self.root)
+        if not read_only:
+            make_folders(self._disk, self.root)
         self._catalog = SqlCatalog(
             NAMESPACE,
             uri=f"sqlite:///{self.root / 'catalog.db'}",
             warehouse=_location(self.root),
+            init_catalog_tables=str(not read_only).lower(),
             **{"py-io-impl": f"{__name__}.{SyncedFileIO.__name__}"},
         )
-        self._catalog.create_namespace_if_not_exists(NAMESPACE)
-        self._name = (NAMESPACE, self._checked_name(name))
+        try:
+            if not read_only:
+                self._catalog.create_namespace_if_not_exists(NAMESPACE)
+            self._name = (NAMESPACE, self._checked_name(name))
+        except (SQLAlchemyError, NoSuchNamespaceError) as error:
+            self.close()
+            raise TableError(f"the catalog of {self.root} cannot be read, or nothing is in it yet: {error}") from None
         self._commits = 0
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[tuple[str, str]]) -> None:

@@ -119,13 +119,13 @@ def merge(disk: Disk, sources: Sequence[Path], target: Path, schema: pa.Schema) 
     return writer.rows, size_bytes
 
 
-def read_in_parts(path: Path) -> Iterator[pa.Table]:
+def read_in_parts(path: Path, part_bytes: int = _READ_BYTES) -> Iterator[pa.Table]:
     """The rows of a file, some megabytes at a time."""
     with pq.ParquetFile(path) as file:
         metadata = file.metadata
         whole_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         per_row_bytes = max(1, whole_bytes // max(1, metadata.num_rows))
-        for batch in file.iter_batches(batch_size=max(1, _READ_BYTES // per_row_bytes)):
+        for batch in file.iter_batches(batch_size=max(1, part_bytes // per_row_bytes)):
             yield pa.Table.from_batches([batch])
 
 
