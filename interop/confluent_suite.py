@@ -18,7 +18,6 @@ EXPECTED_FAILURES = {
     "test_basic_operations": "sets compression.type=gzip, and batches are never recoded; ACLs are not served yet",
     "test_incremental_alter_configs": "sets compression.type=gzip, and batches are never recoded; empties a policy",
     "test_user_scram_credentials": "SCRAM is not served yet",
-    "test_consumer_upgrade_downgrade": "mixes both group protocols in one group, which is refused",
 }
 """Test, without its parameters, to the reason why it cannot pass."""
 

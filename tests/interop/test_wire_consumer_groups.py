@@ -29,14 +29,8 @@ def group(connection: Connection) -> str:
 
 def _group(connection: Connection) -> str:
     name = f"g-{uuid.uuid4().hex[:8]}"
-    end = time.monotonic() + 30
-    while True:
-        found = connection.call(wire.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [name]})
-        fetched = connection.call(wire.OFFSET_FETCH, 8, {"groups": [{"group_id": name, "topics": []}]})
-        if found.coordinators[0].error_code is fetched.groups[0].error_code is Error.none:
-            return name
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wire.until_coordinated(connection, name=name)
+    return name
 
 
 class Member:

@@ -331,13 +331,13 @@ def offset_at(
     return connection.call(LIST_OFFSETS, version, body).topics[0].partitions[0]
 
 
-def until_coordinated(connection: Connection, key_type: int = 0) -> None:
-    """Wait until there is a coordinator, and it has loaded."""
+def until_coordinated(connection: Connection, key_type: int = 0, name: str = "g") -> None:
+    """Wait until there is a coordinator, and it has loaded what it knows of that name."""
     end = time.monotonic() + 30
     while True:
-        found = connection.call(FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=["g"]).coordinators[0]
+        found = connection.call(FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=[name]).coordinators[0]
         if found.error_code == ErrorCode.none:
-            answer = connection.call(OFFSET_FETCH, 7, group_id="g", topics=None)
+            answer = connection.call(OFFSET_FETCH, 7, group_id=name, topics=None)
             if answer.error_code == ErrorCode.none:
                 return
         assert time.monotonic() < end, found.error_code

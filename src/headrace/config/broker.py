@@ -50,6 +50,7 @@ class BrokerSettings:
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_session_timeout_ms: int = 60_000
     group_consumer_max_size: int = 2**31 - 1
+    group_consumer_migration_policy: str = "bidirectional"
     group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_min_session_timeout_ms: int = 45_000
     group_consumer_session_timeout_ms: int = 45_000
@@ -156,6 +157,10 @@ _OWN_ROWS = (
     _row("group.consumer.max.heartbeat.interval.ms", Kind.INT, "The longest interval that may be set.", 1),
     _row("group.consumer.max.session.timeout.ms", Kind.INT, "The longest timeout that may be set.", 1),
     _row("group.consumer.max.size", Kind.INT, "Members of a consumer group beyond this number are refused.", 1),
+    _row("group.consumer.migration.policy", Kind.STRING,
+         "Whether a group with members changes its protocol. upgrade: a classic group becomes a consumer group when a "
+         "member of that protocol joins it. downgrade: a consumer group becomes a classic one when only members of the "
+         "classic protocol are left in it.", choices=("bidirectional", "upgrade", "downgrade", "disabled")),
     _row("group.consumer.min.heartbeat.interval.ms", Kind.INT, "The shortest interval that may be set.", 1),
     _row("group.consumer.min.session.timeout.ms", Kind.INT, "The shortest timeout that may be set.", 1),
     _row("group.consumer.session.timeout.ms", Kind.INT,

@@ -15,19 +15,20 @@ group is what the log says.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.group import Answer, Effects, Now, Write
-from headrace.groups.members import Joined, JoinRequest, Member, Synced, select_protocol
+from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_session_timeout, select_protocol
 from headrace.groups.roster import Roster, State, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
 from headrace.model.errors import (
     HeadraceError,
     InconsistentProtocol,
-    InvalidSessionTimeout,
     MemberIdRequired,
     RecordTooLarge,
     UnknownMember,
 )
+from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 _MAX_GENERATION = 2**31 - 1
@@ -38,16 +39,24 @@ _RETRY_MS = 1_000
 
 
 class ClassicGroup(Roster):
+    def take_over(self, generation: int, members: Sequence[Member], now: Now) -> Entry:
+        """Members of a consumer group go on here: they are to join again. Returns the record of that."""
+        self.protocol_type = CONSUMER
+        self.generation = generation
+        for member in members:
+            self._add(member)
+            self._heard_of(member, now)
+        if members:
+            self.protocol = select_protocol(members)
+            self._become(State.PREPARING, now)
+            self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
+        return self._entry()
+
     # -- joining
 
     def join(self, wants: JoinRequest, waiter: Deferred[Result[Joined]], now: Now) -> Effects:
         """A member wants to be in the next generation: `waiter` is answered when that begins."""
-        limits = self._limits
-        if not limits.min_session_timeout_ms <= wants.session_timeout_ms <= limits.max_session_timeout_ms:
-            raise InvalidSessionTimeout(
-                f"a session timeout of {wants.session_timeout_ms} ms is not allowed: it must be from "
-                f"{limits.min_session_timeout_ms} to {limits.max_session_timeout_ms} ms"
-            )
+        check_session_timeout(wants, self._limits)
         self._check_room(wants.member_id)
         self._check_protocols(wants)
         out: Effects = []
@@ -304,7 +313,7 @@ class ClassicGroup(Roster):
             deadlines.append(self._phase_deadline_ms)
         return min(deadlines, default=None)
 
-    def expire(self, now: Now) -> Effects:
+    def expire(self, image: ClusterImage, now: Now) -> Effects:
         out: Effects = []
         if self._phase_deadline_ms is not None and self._phase_deadline_ms <= now.ms:
             self._end_phase(now, out)

@@ -44,6 +44,14 @@ class ConsumerValue(msgspec.Struct, array_like=True, frozen=True, tag="consumer-
     """Of the ids and partition counts of the subscribed topics, to notice that they changed."""
 
 
+class ClassicMember(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a member that speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """What it can speak, best first, with what it says under each."""
+
+
 class SubscriptionValue(msgspec.Struct, array_like=True, frozen=True, tag="member-1"):
     instance_id: str | None = None
     rack_id: str | None = None
@@ -53,6 +61,8 @@ class SubscriptionValue(msgspec.Struct, array_like=True, frozen=True, tag="membe
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assignor: str | None = None
+    classic: ClassicMember | None = None
+    """None for a member of the consumer protocol."""
 
 
 class TargetValue(msgspec.Struct, array_like=True, frozen=True, tag="target-1"):

@@ -147,6 +147,10 @@ class Draft:
             self._put(TargetKey(self.group_id, member_id), None)
         self._put(MemberKey(self.group_id, member_id), None)
 
+    def remove_all(self) -> None:
+        for member_id in tuple(self.members):
+            self.remove(member_id)
+
     def _put(self, key: Key, value: Value | None) -> None:
         # Behind what was written before: a partition is taken from its old owner before its new one has it.
         self._changes.pop(key, None)

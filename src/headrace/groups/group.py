@@ -1,9 +1,10 @@
 """What every group is, whatever protocol its members speak, and what it wants done.
 
-A group is of one kind, classic or consumer (KIP-848). The machine keeps both behind this interface: committed offsets,
-listing, deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they change
-their own soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries of a
-`Write`, and the group that a restart finds is the one that these records describe.
+A group is of one kind, classic or consumer (KIP-848), and may become one of the other kind while it has members. The
+machine keeps both behind this interface: committed offsets, listing, deleting and expiry do not care which. Groups are
+pure: told what happened and what time it is, they change their own soft state (who waits, who is late) and return
+effects; what must outlast a restart is in the entries of a `Write`, and the group that a restart finds is the one that
+these records describe.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.records import OffsetValue
+from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 
@@ -37,7 +39,13 @@ class Write(NamedTuple):
     answers: Sequence[Answer] = ()
 
 
-Effects = list[Answer | Write]
+class Convert(NamedTuple):
+    """The group is this one from now on; comes behind the records that say so."""
+
+    group: "Group"
+
+
+Effects = list[Answer | Write | Convert]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,10 @@ class ConsumerLimits:
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first is for groups whose members ask for none."""
+    can_upgrade: bool = True
+    """Whether a classic group with members becomes a consumer group when a member of that protocol joins."""
+    can_downgrade: bool = True
+    """Whether a consumer group becomes a classic group when its last member of the consumer protocol is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,7 @@ class Group(Protocol):
         """When `expire` has something to do. May come earlier than that, never later."""
         ...
 
-    def expire(self, now: Now) -> Effects:
+    def expire(self, image: ClusterImage, now: Now) -> Effects:
         """Do what is due."""
         ...
 

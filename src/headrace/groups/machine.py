@@ -8,22 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import JOIN, ConsumerGroup, Heartbeat, check_request
-from headrace.groups.group import Group, GroupLimits, Listed, Now
+from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat, check_request
+from headrace.groups.consumer_roster import JOIN
+from headrace.groups.conversion import to_consumer
+from headrace.groups.group import Convert, Effects, Group, GroupLimits, Listed, Now, Write
 from headrace.groups.offsets import OffsetStore, Place
 from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
+from headrace.groups.roster import rebalancing
 from headrace.model.errors import (
     GroupNotEmpty,
     GroupNotFound,
     HeadraceError,
     IllegalGeneration,
-    InconsistentProtocol,
     OffsetMetadataTooLarge,
     SubscribedToTopic,
     UnknownMember,
     UnstableOffset,
 )
+from headrace.model.image import ClusterImage
+from headrace.runtime.deferred import Deferred
 
 
 class Committer(NamedTuple):
@@ -99,23 +104,22 @@ class GroupMachine:
             raise GroupNotFound(f"the group {group_id} is not a classic group")
         return group
 
-    def classic_for_member(self, group_id: str) -> ClassicGroup:
-        """The group that somebody who claims to be a member speaks of."""
-        try:
-            return self.classic(group_id)
-        except GroupNotFound as error:
-            raise UnknownMember(str(error)) from None
+    def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
+        """The group that somebody of the classic protocol, who claims to be a member, speaks of."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup | ConsumerGroup):
+            raise UnknownMember(f"there is no group {group_id}")
+        return group
 
-    def classic_for_join(self, group_id: str, member_id: str, now: Now) -> ClassicGroup:
-        """The group to join; one that is not there is made, unless the member says that it was in it."""
+    def for_join(self, group_id: str, member_id: str, now: Now) -> ClassicGroup | ConsumerGroup:
+        """The group to join by the classic protocol; one that is not there is made, unless the member says that it was
+        in it."""
         group = self.groups.get(group_id)
         if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             if member_id:
                 raise UnknownMember(f"there is no member {member_id} in the group {group_id}")
             group = self.groups[group_id] = ClassicGroup(group_id, self._limits, now.wall_ms)
-        if not isinstance(group, ClassicGroup):
-            raise InconsistentProtocol(f"the group {group_id} uses the consumer protocol")
-        return group
+        return self.for_member(group_id)
 
     def consumer(self, group_id: str) -> ConsumerGroup:
         group = self.group(group_id)
@@ -123,17 +127,32 @@ class GroupMachine:
             raise GroupNotFound(f"the group {group_id} is not a consumer group")
         return group
 
-    def consumer_for_heartbeat(self, group_id: str, beat: Heartbeat) -> ConsumerGroup:
-        """The group of a member. One that joins makes the group if there is none or only an empty classic one."""
+    def consumer_heartbeat(
+        self, group_id: str, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now
+    ) -> Effects:
+        """A member of the consumer protocol lives, comes or goes. One that joins makes the group if there is none or an
+        empty classic one; if that has members, they go on in the consumer group that it becomes."""
         check_request(beat, self._limits.consumer.assignors)
         group = self.groups.get(group_id)
-        if beat.epoch == JOIN and (group is None or (isinstance(group, ClassicGroup) and group.is_empty)):
-            return ConsumerGroup(group_id, self._limits)
-        return self.consumer(group_id)
+        if beat.epoch != JOIN or isinstance(group, ConsumerGroup):
+            return self.consumer(group_id).heartbeat(beat, image, waiter, now)
+        made = ConsumerGroup(group_id, self._limits)
+        entries: list[Entry] = []
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            records = to_consumer(group, image, self._limits)
+            for key, value in records:
+                made.replay(key, value)
+            entries = [entry(key, value) for key, value in records]
+            made.start(now)
+        effects = made.heartbeat(beat, image, waiter, now)
+        waiting = [] if group is None else group.fail_waiters(Result(error=rebalancing(group_id)))
+        return [*waiting, Write(entries), Convert(made), *effects]
 
-    def adopt(self, group: ConsumerGroup) -> None:
-        """A group that was made for a member, which was let in."""
+    def adopt(self, group: Group) -> bool:
+        """The group is this one from now on; whether there was another one of that name."""
+        was_there = group.group_id in self.groups
         self.groups[group.group_id] = group
+        return was_there
 
     def listed(self) -> Iterable[Listed]:
         for group in self.groups.values():

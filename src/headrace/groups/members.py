@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.coordinator.shard import Result
+from headrace.groups.group import GroupLimits
 from headrace.groups.records import MemberValue
+from headrace.model.errors import InvalidSessionTimeout
 from headrace.runtime.deferred import Deferred
 
 
@@ -107,6 +109,14 @@ class Member:
             value.rebalance_timeout_ms,
             ((protocol or "", value.subscription),),
             value.assignment,
+        )
+
+
+def check_session_timeout(wants: JoinRequest, limits: GroupLimits) -> None:
+    if not limits.min_session_timeout_ms <= wants.session_timeout_ms <= limits.max_session_timeout_ms:
+        raise InvalidSessionTimeout(
+            f"a session timeout of {wants.session_timeout_ms} ms is not allowed: it must be from "
+            f"{limits.min_session_timeout_ms} to {limits.max_session_timeout_ms} ms"
         )
 
 

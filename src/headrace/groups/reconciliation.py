@@ -44,6 +44,15 @@ class ConsumerMember:
         """What nobody else may have."""
         return self.assigned | self.revoking
 
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.wants.classic is not None
+
+    def session_timeout_ms(self, default_ms: int) -> int:
+        """How long it may be silent: members of the classic protocol say so themselves."""
+        return default_ms if self.wants.classic is None else self.wants.classic.session_timeout_ms
+
     def current(self) -> CurrentValue:
         return CurrentValue(
             self.epoch, self.previous_epoch, self.phase.value, stored(self.assigned), stored(self.revoking)

@@ -59,6 +59,8 @@ class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"
     state_since_ms: int
     """Since when the group is as it is (empty, most of all), by the wall clock."""
     members: tuple[MemberValue, ...]
+    is_joining: bool = False
+    """Whether its members are to join again, since the group was of the other protocol before."""
 
 
 Key = OffsetKey | GroupKey | ConsumerKey

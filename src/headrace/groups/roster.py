@@ -67,7 +67,8 @@ class Roster:
     def from_stored(cls, group_id: str, value: ClassicValue, limits: GroupLimits) -> Self:
         group = cls(group_id, limits, value.state_since_ms)
         group._recorded = value
-        group.state = State.STABLE if value.members else State.EMPTY
+        if value.members:
+            group.state = State.PREPARING if value.is_joining else State.STABLE
         group.generation = value.generation
         group.protocol_type = value.protocol_type
         group.protocol = value.protocol
@@ -131,6 +132,13 @@ class Roster:
     def start(self, now: Now) -> None:
         for member in self.members.values():
             self._heard_of(member, now)
+        if self.state is State.PREPARING:
+            self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
+
+    def last_assignment(self, member_id: str) -> bytes:
+        """What a member was assigned in the last stable generation: it reads no more than that while it joins again."""
+        recorded = () if self._recorded is None else self._recorded.members
+        return next((stored.assignment for stored in recorded if stored.member_id == member_id), b"")
 
     def fail_waiters(self, error: Result[Any]) -> Effects:
         out: Effects = []
@@ -247,6 +255,7 @@ class Roster:
             self.leader,
             self.state_since_ms,
             tuple(member.stored(self.protocol) for member in self.members.values()),
+            self.state is State.PREPARING,
         )
         self._recorded = value
         return entry(GroupKey(self.group_id), value)

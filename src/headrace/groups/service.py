@@ -19,7 +19,7 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat
-from headrace.groups.group import Answer, ConsumerLimits, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.group import Answer, ConsumerLimits, Convert, Effects, Group, GroupLimits, Listed, Now, Write
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
@@ -59,6 +59,8 @@ def limits_from(settings: BrokerSettings) -> GroupLimits:
             heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
             max_size=settings.group_consumer_max_size,
             assignors=settings.group_consumer_assignors,
+            can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
+            can_downgrade=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
         ),
     )
 
@@ -114,8 +116,12 @@ class GroupService:
         self._do(
             group_id,
             answer,
-            lambda machine, now: machine.classic_for_join(group_id, wants.member_id, now),
-            lambda group, now: group.join(wants, answer, now),
+            lambda machine, now: machine.for_join(group_id, wants.member_id, now),
+            lambda group, now: (
+                group.join(wants, answer, now)
+                if isinstance(group, ClassicGroup)
+                else group.classic_join(wants, self._metadata.image, answer, now)
+            ),
         )
         return answer
 
@@ -133,17 +139,26 @@ class GroupService:
         self._do(
             group_id,
             answer,
-            lambda machine, _: machine.classic_for_member(group_id),
-            lambda group, now: group.sync(
-                by.member_id, by.instance_id, by.generation, protocol, assignments, answer, now
+            lambda machine, _: machine.for_member(group_id),
+            lambda group, now: (
+                group.sync(*by, protocol, assignments, answer, now)
+                if isinstance(group, ClassicGroup)
+                else group.classic_sync(*by, protocol, self._metadata.image, answer, now)
             ),
         )
         return answer
 
     def heartbeat(self, group_id: str, by: Committer) -> None:
         """Raises what the member is to be told."""
-        machine = self._shard(group_id).machine
-        machine.classic_for_member(group_id).heartbeat(by.member_id, by.instance_id, by.generation, self._now())
+        shard = self._shard(group_id)
+        group = shard.machine.for_member(group_id)
+        if isinstance(group, ClassicGroup):
+            group.heartbeat(*by, self._now())
+            return
+        try:
+            group.classic_heartbeat(*by, self._metadata.image, self._now())
+        finally:
+            self._arm(shard, group_id)
 
     def leave(
         self, group_id: str, leaving: Sequence[tuple[str, str | None]]
@@ -151,26 +166,26 @@ class GroupService:
         """One result for each that leaves, when it is certain that it has left."""
         answer: Deferred[Result[list[HeadraceError | None]]] = _waiting()
 
-        def leave(group: ClassicGroup, now: Now) -> Effects:
-            results, effects = group.leave(leaving, now)
+        def leave(group: ClassicGroup | ConsumerGroup, now: Now) -> Effects:
+            if isinstance(group, ClassicGroup):
+                results, effects = group.leave(leaving, now)
+            else:
+                results, effects = group.classic_leave(leaving, self._metadata.image, now)
             return [*effects, Write((), [Answer(answer, Result(results))])]
 
-        self._do(group_id, answer, lambda machine, _: machine.classic_for_member(group_id), leave)
+        self._do(group_id, answer, lambda machine, _: machine.for_member(group_id), leave)
         return answer
 
     def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Deferred[Result[Beat]]:
         """A member of a group of the consumer protocol lives, comes or goes."""
         answer: Deferred[Result[Beat]] = Deferred()
-        now = self._now()
         try:
             shard = self._shard(group_id)
-            group = shard.machine.consumer_for_heartbeat(group_id, beat)
-            effects = group.heartbeat(beat, self._metadata.image, answer, now)
+            effects = shard.machine.consumer_heartbeat(group_id, beat, self._metadata.image, answer, self._now())
         except HeadraceError as error:
             return _done(Result(error=error))
-        shard.machine.adopt(group)
         self._apply(shard, effects)
-        self._arm(shard, group)
+        self._arm(shard, group_id)
         return answer
 
     # -- offsets
@@ -286,12 +301,16 @@ class GroupService:
             self._apply(shard, tell(group, now))
         except HeadraceError as error:
             answer.resolve(Result(error=error))
-        self._arm(shard, group)
+        self._arm(shard, group_id)
 
     def _apply(self, shard: GroupShard, effects: Effects) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
                 effect.waiter.resolve(effect.result)
+                continue
+            if isinstance(effect, Convert):
+                if shard.machine.adopt(effect.group):
+                    log.info("the group %s uses the %s protocol from now on", effect.group.group_id, effect.group.kind)
                 continue
             entries, answers = effect
 
@@ -303,19 +322,21 @@ class GroupService:
 
     # -- time
 
-    def _arm(self, shard: GroupShard, group: Group) -> None:
+    def _arm(self, shard: GroupShard, group_id: str) -> None:
         """Wake up when the group has something to do. A heartbeat moves that later without coming here."""
-        timers, key = self.coordinator.timers, ("group", group.group_id)
-        deadline_ms = group.next_deadline_ms()
+        timers, key = self.coordinator.timers, ("group", group_id)
+        group = shard.machine.groups.get(group_id)
+        deadline_ms = None if group is None else group.next_deadline_ms()
         if deadline_ms is None:
             timers.cancel(key)
-        else:
-            timers.set(key, deadline_ms, partial(self._expire, shard, shard.machine, group))
+        elif timers.deadline_of(key) != deadline_ms:
+            timers.set(key, deadline_ms, partial(self._expire, shard, shard.machine, group_id))
 
-    def _expire(self, shard: GroupShard, machine: GroupMachine, group: Group) -> None:
-        if shard.machine is machine and machine.groups.get(group.group_id) is group and shard.is_active:
-            self._apply(shard, group.expire(self._now()))
-            self._arm(shard, group)
+    def _expire(self, shard: GroupShard, machine: GroupMachine, group_id: str) -> None:
+        group = machine.groups.get(group_id)
+        if group is not None and shard.machine is machine and shard.is_active:
+            self._apply(shard, group.expire(self._metadata.image, self._now()))
+            self._arm(shard, group_id)
 
     def _arm_retention(self) -> None:
         due_ms = self._clock.monotonic_ms() + self._retention_check_ms
@@ -337,8 +358,8 @@ class GroupService:
     # -- what happens around
 
     def _loaded(self, shard: GroupShard) -> None:
-        for group in shard.machine.groups.values():
-            self._arm(shard, group)
+        for group_id in shard.machine.groups:
+            self._arm(shard, group_id)
 
     def _lost(self, shard: GroupShard) -> None:
         """The shard is no longer ours, or its state is void."""

@@ -1,31 +1,68 @@
-"""The parts of what consumers tell each other that the broker looks into.
+"""What consumers of the classic protocol tell each other, as far as the broker looks into it.
 
-    subscription: version 2 bytes, topics, user data; from version 1 on, the partitions that the member reads
-    assignment:   version 2 bytes, the partitions that the member is to read, user data
+    subscription  version 2 bytes, [topic], user data; from version 1 on [topic, [partition]] that the member owns, from
+                  version 2 on the generation in which it got them, from version 3 on its rack
+    assignment    version 2 bytes, [topic, [partition]], user data
 
-A topic is a length of 2 bytes and a name; user data a length of 4 bytes (-1 for none) and bytes; partitions are a count
-of 4 bytes, and for each topic its name, a count of 4 bytes, and 4 bytes for each. All else passes through unread.
+Counts and the length of user data are 4 bytes, lengths of strings 2. What a newer version adds behind this is passed
+over. In a group of classic members alone, the topics are of interest, and whether a member has yet to give up
+something; the rest is for groups that have members of both protocols.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 CONSUMER = "consumer"
 """The protocol type of groups whose members are consumers; others (Kafka Connect, say) write what they like."""
 
-Place = tuple[str, int]
-"""Topic and partition."""
+_SHORT, _INT = Struct(">h"), Struct(">i")
+_OWNED_FROM, _GENERATION_FROM, _RACK_FROM = 1, 2, 3
+_NO_USER_DATA = -1
 
-_INT16 = Struct(">h")
-_INT32 = Struct(">i")
+TopicPartitions = tuple[str, tuple[int, ...]]
+
+
+class Subscription(NamedTuple):
+    version: int
+    topics: frozenset[str]
+    owned: tuple[TopicPartitions, ...] = ()
+    """What the member still reads while it joins: nothing, for one that gives up everything before."""
+    rack_id: str | None = None
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """The topics a consumer subscribes to; None if these bytes are not a consumer's subscription."""
-    reader = _Reader(subscription)
     try:
-        return reader.topics() if reader.int16() >= 0 else None
-    except (StructError, UnicodeDecodeError):
+        return _Reader(subscription).head()[1]
+    except (ValueError, StructError):
+        return None
+
+
+def read_subscription(data: bytes) -> Subscription | None:
+    """All of a consumer's subscription; None if these bytes are none."""
+    reader = _Reader(data)
+    try:
+        version, topics = reader.head()
+        reader.skip_user_data()
+        owned = reader.topic_partitions() if version >= _OWNED_FROM else ()
+        if version >= _GENERATION_FROM:
+            reader.number()
+        return Subscription(version, topics, owned, reader.nullable_string() if version >= _RACK_FROM else None)
+    except (ValueError, StructError):
+        return None
+
+
+def read_assignment(data: bytes) -> tuple[TopicPartitions, ...] | None:
+    """What a member was assigned, nothing if there are no bytes; None if these bytes are no assignment."""
+    if not data:
+        return ()
+    reader = _Reader(data)
+    try:
+        reader.version()
+        return reader.topic_partitions()
+    except (ValueError, StructError):
         return None
 
 
@@ -34,57 +71,74 @@ def gives_up(subscription: bytes, assignment: bytes) -> bool:
 
     In a cooperative group it joins again when it has given that up, and only then somebody else gets it.
     """
-    said, told = _Reader(subscription), _Reader(assignment)
-    try:
-        if said.int16() < 1:
-            return False
-        said.topics()
-        said.skip_bytes()
-        told.int16()
-        return not said.places() <= told.places()
-    except (StructError, UnicodeDecodeError):
-        return False
+    said, told = read_subscription(subscription), read_assignment(assignment)
+    return said is not None and told is not None and not _pairs(said.owned) <= _pairs(told)
+
+
+def _pairs(named: Iterable[TopicPartitions]) -> set[tuple[str, int]]:
+    return {(topic, partition) for topic, partitions in named for partition in partitions}
+
+
+def write_assignment(version: int, assigned: Iterable[TopicPartitions]) -> bytes:
+    assigned = tuple(assigned)
+    parts = [_SHORT.pack(version), _INT.pack(len(assigned))]
+    for topic, partitions in assigned:
+        name = topic.encode()
+        parts += [_SHORT.pack(len(name)), name, _INT.pack(len(partitions))]
+        parts += map(_INT.pack, partitions)
+    parts.append(_INT.pack(_NO_USER_DATA))
+    return b"".join(parts)
 
 
 class _Reader:
-    """Raises `StructError` where the bytes end too early, and before anything is taken from a length that lies."""
+    """Raises `ValueError` or `struct.error` where the bytes are not what they should be."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
-    def int16(self) -> int:
-        return self._number(_INT16)
+    def head(self) -> tuple[int, frozenset[str]]:
+        return self.version(), frozenset(self.string() for _ in range(self._count()))
 
-    def topics(self) -> frozenset[str]:
-        return frozenset(self._name() for _ in range(self._count()))
+    def version(self) -> int:
+        version = self._short()
+        if version < 0:
+            raise ValueError("a negative version")
+        return version
 
-    def skip_bytes(self) -> None:
-        self._take(max(0, self._number(_INT32)))
+    def skip_user_data(self) -> None:
+        self._bytes(max(0, self.number()))
 
-    def places(self) -> frozenset[Place]:
-        found: set[Place] = set()
-        for _ in range(self._count()):
-            topic = self._name()
-            found.update((topic, self._number(_INT32)) for _ in range(self._count()))
-        return frozenset(found)
+    def topic_partitions(self) -> tuple[TopicPartitions, ...]:
+        return tuple((self.string(), tuple(self.number() for _ in range(self._count()))) for _ in range(self._count()))
+
+    def string(self) -> str:
+        return self._bytes(self._short()).decode()
+
+    def nullable_string(self) -> str | None:
+        length = self._short()
+        return None if length < 0 else self._bytes(length).decode()
+
+    def number(self) -> int:
+        (value,) = _INT.unpack_from(self._data, self._at)
+        self._at += _INT.size
+        return value  # type: ignore[no-any-return]
+
+    def _short(self) -> int:
+        (value,) = _SHORT.unpack_from(self._data, self._at)
+        self._at += _SHORT.size
+        return value  # type: ignore[no-any-return]
 
     def _count(self) -> int:
-        count = self._number(_INT32)
+        count = self.number()
         if not 0 <= count <= len(self._data):
-            raise StructError(f"a count of {count} in {len(self._data)} bytes")
+            raise ValueError("more than there are bytes")
         return count
 
-    def _name(self) -> str:
-        return str(self._take(self.int16()), "utf-8")
-
-    def _number(self, kind: Struct) -> int:
-        (number,) = kind.unpack_from(self._data, self._at)
-        self._at += kind.size
-        return int(number)
-
-    def _take(self, length: int) -> bytes:
-        if not 0 <= length <= len(self._data) - self._at:
-            raise StructError(f"a length of {length} with {len(self._data) - self._at} bytes left")
-        self._at += length
-        return self._data[self._at - length : self._at]
+    def _bytes(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ValueError("more than there are bytes")
+        found = self._data[self._at : end]
+        self._at = end
+        return found

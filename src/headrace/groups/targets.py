@@ -1,14 +1,15 @@
 """The target of a consumer group: which topics its members mean, and who shall read what of them. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from uuid import UUID
 
 from headrace.groups.assignors import ASSIGNORS, Subscriber
 from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
-from headrace.groups.consumer_state import Draft
+from headrace.groups.consumer_state import ConsumerState, Draft
 from headrace.groups.patterns import topic_pattern
+from headrace.groups.reconciliation import ConsumerMember
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 
@@ -28,18 +29,28 @@ class SubscribedTopics:
     def follow(self, image: ClusterImage, draft: Draft) -> None:
         """Look at an image: if the subscribed topics are others than before, or have grown, there must be a target
         for them."""
-        if self._image is None or self._image.revision != image.revision:
-            self._image = image
-            self._matching.clear()
-            self._is_checked = False
+        self._look_at(image)
         if self._is_checked:
             return
         self._is_checked = True
-        found = self._hash(draft)
+        found = self._hash(draft.members.values())
         about = draft.about
         if found != about.topics_hash:
             draft.describe(ConsumerValue(about.epoch, about.target_epoch, about.assignor, found))
             draft.bump()
+
+    def have_changed(self, image: ClusterImage, state: ConsumerState) -> bool:
+        """Whether the next to follow makes another target."""
+        self._look_at(image)
+        if not self._is_checked:
+            self._is_checked = self._hash(state.members.values()) == state.about.topics_hash
+        return not self._is_checked
+
+    def _look_at(self, image: ClusterImage) -> None:
+        if self._image is None or self._image.revision != image.revision:
+            self._image = image
+            self._matching.clear()
+            self._is_checked = False
 
     def of(self, wants: SubscriptionValue) -> Iterator[TopicImage]:
         """The topics of a subscription, as far as they exist."""
@@ -61,8 +72,8 @@ class SubscribedTopics:
             self._matching[text] = found
         return found
 
-    def _hash(self, draft: Draft) -> bytes:
-        topics = {topic.topic_id: topic for member in draft.members.values() for topic in self.of(member.wants)}
+    def _hash(self, members: Iterable[ConsumerMember]) -> bytes:
+        topics = {topic.topic_id: topic for member in members for topic in self.of(member.wants)}
         digest = blake2b(digest_size=8)
         for topic_id in sorted(topics):
             digest.update(topic_id.bytes + len(topics[topic_id].partitions).to_bytes(4))

@@ -15,7 +15,7 @@ from tests.property.profile import examples
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.group import Answer, Effects, GroupLimits, Now
+from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import Commit, Committer, GroupMachine
 from headrace.groups.members import JoinRequest
 from headrace.groups.roster import State
@@ -27,8 +27,11 @@ from headrace.model.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from headrace.model.ids import BrokerId
+from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
+IMAGE = ClusterImage("c", BrokerId(0), {}, {}, {}, {}, 1)
 GROUP, TOPIC, PARTITIONS = "g", "t", 6
 LIMITS = GroupLimits(initial_rebalance_delay_ms=3000, min_session_timeout_ms=1, max_size=5)
 INSTANCES = (None, None, None, "s1", "s1", "s2")
@@ -89,6 +92,7 @@ class Groups(RuleBasedStateMachine):
             if isinstance(effect, Answer):
                 effect.waiter.resolve(effect.result)
             else:
+                assert isinstance(effect, Write)
                 end = self.write(effect.entries)
                 self.answers += [(end, answer) for answer in effect.answers]
 
@@ -117,6 +121,11 @@ class Groups(RuleBasedStateMachine):
         found = self.machine.groups.get(GROUP)
         assert found is None or isinstance(found, ClassicGroup)
         return found
+
+    @staticmethod
+    def found(group: Any) -> ClassicGroup:
+        assert isinstance(group, ClassicGroup)
+        return group
 
     # -- members
 
@@ -156,7 +165,7 @@ class Groups(RuleBasedStateMachine):
         waiter = self.waiter(client, got)
         self.tell(
             waiter,
-            lambda: self.machine.classic_for_join(GROUP, wants.member_id, self.now).join(wants, waiter, self.now),
+            lambda: self.found(self.machine.for_join(GROUP, wants.member_id, self.now)).join(wants, waiter, self.now),
         )
 
     @rule(number=st.sampled_from(CLIENTS))
@@ -184,7 +193,7 @@ class Groups(RuleBasedStateMachine):
         waiter = self.waiter(client, got)
         self.tell(
             waiter,
-            lambda: self.machine.classic_for_member(GROUP).sync(
+            lambda: self.found(self.machine.for_member(GROUP)).sync(
                 client.member_id, client.instance_id, generation, (None, None), assignments, waiter, self.now
             ),
         )
@@ -193,7 +202,7 @@ class Groups(RuleBasedStateMachine):
     def heartbeat(self, number: int) -> None:
         client = self.clients[number]
         try:
-            self.machine.classic_for_member(GROUP).heartbeat(
+            self.found(self.machine.for_member(GROUP)).heartbeat(
                 client.member_id, client.instance_id, client.generation, self.now
             )
             assert client.member_id not in self.replaced
@@ -209,7 +218,7 @@ class Groups(RuleBasedStateMachine):
         client = self.clients[number]
 
         def left() -> Effects:
-            results, effects = self.machine.classic_for_member(GROUP).leave(
+            results, effects = self.found(self.machine.for_member(GROUP)).leave(
                 [(client.member_id, client.instance_id)], self.now
             )
             if client.member_id in self.replaced:
@@ -254,7 +263,7 @@ class Groups(RuleBasedStateMachine):
             if group is None or due is None or due > end:
                 break
             self.now = Now(max(due, self.now.ms), self.now.wall_ms)
-            self.apply(group.expire(self.now))
+            self.apply(group.expire(IMAGE, self.now))
             later = group.next_deadline_ms()
             assert later is None or later > self.now.ms, "it would wake up for ever"
         self.now = Now(end, self.now.wall_ms + ms)

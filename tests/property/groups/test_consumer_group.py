@@ -18,8 +18,9 @@ from tests.property.profile import examples
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Place
-from headrace.groups.consumer import JOIN, LEAVE, Beat, ConsumerGroup, Heartbeat
-from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
+from headrace.groups.consumer import LEAVE, Beat, ConsumerGroup, Heartbeat
+from headrace.groups.consumer_roster import JOIN
+from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import GroupMachine
 from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember
 from headrace.model.errors import FencedMemberEpoch, GroupNotFound, UnknownMember, UnreleasedInstance
@@ -113,6 +114,9 @@ class ConsumerGroups(RuleBasedStateMachine):
                 for one in effect.entries:
                     self.log.append(one)
                     self.machine.replay(one, -1)
+            elif isinstance(effect, Convert):
+                self.machine.adopt(effect.group)
+                continue
             for answer in effect.answers if isinstance(effect, Write) else (effect,):
                 assert isinstance(answer, Answer)
                 answer.waiter.resolve(answer.result)
@@ -121,10 +125,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         waiter: Deferred[Result[Beat]] = Deferred()
         answers: list[Result[Any]] = []
         waiter.then(answers.append)
-        group = self.machine.consumer_for_heartbeat(GROUP, beat)
-        effects = group.heartbeat(beat, self.image, waiter, self.now)
-        self.machine.adopt(group)
-        self.apply(effects)
+        self.apply(self.machine.consumer_heartbeat(GROUP, beat, self.image, waiter, self.now))
         told = answers[0].get()
         assert isinstance(told, Beat)
         return told
@@ -201,7 +202,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         if self.group is not None:
             due_ms = self.group.next_deadline_ms()
             if due_ms is not None and due_ms <= self.now.ms:
-                self.apply(self.group.expire(self.now))
+                self.apply(self.group.expire(self.image, self.now))
 
     @rule(compacts=st.booleans())
     def restart(self, compacts: bool) -> None:

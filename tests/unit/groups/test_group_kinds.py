@@ -7,10 +7,11 @@ import pytest
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import JOIN, LEAVE, ConsumerGroup, Heartbeat
-from headrace.groups.group import Effects, GroupLimits, Now, Write
+from headrace.groups.consumer import LEAVE, ConsumerGroup, Heartbeat
+from headrace.groups.consumer_roster import JOIN
+from headrace.groups.group import Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import Commit, Committer, GroupMachine
-from headrace.model.errors import GroupNotEmpty, GroupNotFound, InconsistentProtocol, UnknownMember, UnsupportedAssignor
+from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
@@ -35,13 +36,12 @@ class World:
         for effect in effects:
             if isinstance(effect, Write):
                 self.write(effect.entries)
+            elif isinstance(effect, Convert):
+                self.machine.adopt(effect.group)
 
     def heartbeat(self, beat: Heartbeat) -> None:
-        group = self.machine.consumer_for_heartbeat("g", beat)
         waiter: Deferred[Result[Any]] = Deferred()
-        effects = group.heartbeat(beat, IMAGE, waiter, NOW)
-        self.machine.adopt(group)
-        self.apply(effects)
+        self.apply(self.machine.consumer_heartbeat("g", beat, IMAGE, waiter, NOW))
 
     def join(self, member_id: str = "m") -> None:
         self.heartbeat(Heartbeat(member_id, JOIN, rebalance_timeout_ms=1, topics=("t",), owned=frozenset()))
@@ -81,14 +81,13 @@ def test_a_join_that_is_refused_leaves_a_classic_group_what_it_is() -> None:
     assert isinstance(world.machine.group("g"), ClassicGroup)
 
 
-def test_a_consumer_group_takes_classic_members_when_it_is_empty_only() -> None:
+def test_a_consumer_group_that_is_empty_becomes_classic_when_a_classic_member_joins() -> None:
     world = World()
     world.join()
-    with pytest.raises(InconsistentProtocol):
-        world.machine.classic_for_join("g", "", NOW)
+    assert isinstance(world.machine.for_join("g", "", NOW), ConsumerGroup)
     world.heartbeat(Heartbeat("m", LEAVE))
     assert isinstance(world.machine.group("g"), ConsumerGroup)
-    assert isinstance(world.machine.classic_for_join("g", "", NOW), ClassicGroup)
+    assert isinstance(world.machine.for_join("g", "", NOW), ClassicGroup)
 
 
 def test_a_consumer_group_is_deleted_when_it_is_empty_only_and_stays_deleted() -> None:

@@ -1,9 +1,17 @@
 """What the broker reads of the bytes that consumers exchange, and that no bytes are too strange for it."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headrace.groups.subscription import gives_up, subscribed_topics
+from headrace.groups.subscription import (
+    Subscription,
+    gives_up,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+    write_assignment,
+)
 
 TOPICS = b"\x00\x00\x00\x02\x00\x01a\x00\x02bc"
 NO_DATA, DATA = b"\xff\xff\xff\xff", b"\x00\x00\x00\x03xyz"
@@ -11,6 +19,11 @@ NOTHING = b"\x00\x00\x00\x00"
 A0, A01 = (
     b"\x00\x00\x00\x01\x00\x01a" + numbers for numbers in (b"\0\0\0\x01\0\0\0\0", b"\0\0\0\x02\0\0\0\0\0\0\0\x01")
 )
+BOTH = b"\0\0\0\2\0\1a\0\1b"
+OWNED = b"\0\0\0\1\0\1a\0\0\0\2\0\0\0\0\0\0\0\3"
+GENERATION = b"\0\0\0\7"
+RACK, NO_RACK = b"\0\1r", b"\xff\xff"
+NAMES = frozenset("ab")
 B0 = b"\x00\x00\x00\x01\x00\x02bc\0\0\0\x01\0\0\0\0"
 
 
@@ -44,3 +57,43 @@ def test_any_bytes_are_harmless(subscription: bytes, assignment: bytes) -> None:
     subscribed_topics(subscription)
     gives_up(subscription, assignment)
     gives_up(b"\x00\x01" + TOPICS + subscription, b"\x00\x00" + assignment)
+
+
+@pytest.mark.parametrize(
+    ("data", "means"),
+    [
+        (b"\0\0" + BOTH + DATA, Subscription(0, NAMES)),
+        (b"\0\1" + BOTH + NO_DATA + OWNED, Subscription(1, NAMES, (("a", (0, 3)),))),
+        (b"\0\2" + BOTH + DATA + OWNED + GENERATION, Subscription(2, NAMES, (("a", (0, 3)),))),
+        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + NO_RACK, Subscription(3, NAMES, (("a", (0, 3)),))),
+        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + RACK, Subscription(3, NAMES, (("a", (0, 3)),), "r")),
+        (
+            b"\0\4" + BOTH + DATA + OWNED + GENERATION + RACK + b"?",
+            Subscription(4, NAMES, (("a", (0, 3)),), "r"),
+        ),
+    ],
+)
+def test_a_subscription_is_read_in_every_version_and_never_in_part(data: bytes, means: Subscription) -> None:
+    assert read_subscription(data) == means
+    assert subscribed_topics(data) == NAMES
+    if means.version < 4:
+        assert all(read_subscription(data[:length]) is None for length in range(len(data)))
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff" + BOTH, b"\0\0\x7f\xff\xff\xff", b"\0\0\xff\xff\xff\xff", b"\0\0\0\0\0\1\0\1\xff"]
+)
+def test_other_bytes_are_no_subscription(data: bytes) -> None:
+    assert read_subscription(data) is None
+    assert subscribed_topics(data) is None
+
+
+def test_an_assignment_is_read_as_it_was_written() -> None:
+    assigned = (("a", (0, 3)), ("ü", ()))
+    for version in (0, 3):
+        written = write_assignment(version, assigned)
+        assert read_assignment(written) == assigned
+        # What clients that write them leave behind is passed over.
+        assert read_assignment(written[:-4]) == assigned
+        assert read_assignment(written[:10]) is None
+    assert read_assignment(b"") == ()

@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0-1: state, epochs and members of consumer groups (KIP-848).
 
 A group that does not exist, or is of the classic protocol, is GROUP_ID_NOT_FOUND; DescribeGroups shows the latter.
+From v1 on the answer says which protocol each member speaks: a consumer group may have some of the classic one.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
 KEY = 69
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 @handles(KEY, 0, 1)
@@ -63,7 +64,7 @@ def _described(ctx: Context, group: ConsumerGroup) -> dict[str, Any]:
                 subscribed_topic_regex=member.wants.pattern,
                 assignment=_assignment(ctx, member.assigned),
                 target_assignment=_assignment(ctx, group.target_of(member.member_id)),
-                member_type=_CONSUMER_MEMBER,
+                member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
             )
             for member in group.members
         ),

@@ -3,9 +3,9 @@
 - Member epoch 0 joins, -1 leaves, -2 leaves for now (static members). From v1 on members make their ids themselves, in
   v0 one without an id gets one; v1 also brings subscriptions by pattern.
 - Answered when what follows from it is committed: an epoch or a partition that a member was told of outlasts a crash.
-- A group of the classic protocol that has no members becomes a consumer group when a member joins it this way; one that
-  has members stays as it is, and the member is refused with GROUP_ID_NOT_FOUND, as in a Kafka whose
-  `group.consumer.migration.policy` is `disabled`.
+- A group of the classic protocol becomes a consumer group when a member joins it this way, and its members go on in it
+  (KIP-848, "online migration"). If it has members and `group.consumer.migration.policy` forbids that, or they are not
+  consumers, the member is refused with GROUP_ID_NOT_FOUND.
 """
 
 from datetime import timedelta
@@ -15,8 +15,9 @@ from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
-from headrace.groups.consumer import JOIN, Beat, Heartbeat
+from headrace.groups.consumer import Beat, Heartbeat
 from headrace.groups.consumer_records import restored, stored
+from headrace.groups.consumer_roster import JOIN
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.later import answer_with

@@ -8,6 +8,8 @@
   instance id takes its place, and the old one is fenced. In a stable group that causes no rebalance; a leader that
   comes back is told by `skip_assignment` (v9) that the assignment stands, or before v9 that it does not lead.
 - The group speaks the protocol that most members like best among those that all speak.
+- In a group of the consumer protocol (`groups/classic_members.py`) the answer does not wait, the generation is the
+  member's epoch and nobody leads: the broker assigns.
 - v0 has no rebalance timeout: the session timeout stands for it. The reason (v8) is logged.
 """
 

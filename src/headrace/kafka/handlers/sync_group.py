@@ -2,6 +2,7 @@
 
 - Followers wait for the leader. Everybody is answered when the assignment is committed: a restart cannot take back
   what a member was told to read.
+- In a group of the consumer protocol nobody waits: the assignment is the broker's.
 - From v5 on a client says which protocol it believes in; another one is INCONSISTENT_GROUP_PROTOCOL.
 """
 

@@ -1,0 +1,189 @@
+"""Members of the classic protocol in a consumer group (KIP-848): what the group is for them. Pure.
+
+Such a group came to be when the first member of the consumer protocol joined a classic group, and will be a classic one
+again when the last of them is gone (`conversion.py`). For members of the classic protocol the epoch is the generation,
+no member leads, and a join does not wait for anybody:
+
+- a heartbeat is answered with "rebalance" when the group has a new epoch, when the member has something to give up, and
+  when everything that it waits for has become free;
+- its join says what it still owns, and takes it one step towards its target (`reconciliation.py`), as a heartbeat of
+  the consumer protocol does. One that gave up everything before, as eager clients do, gets all of its share that is
+  free; one that did not is first told to keep less, then joins again;
+- its sync is answered with what it may read now.
+
+One that does not join when it is told to, does not sync after it joined, or does not give up what it must within its
+rebalance timeout is removed. It learns so from its next heartbeat.
+"""
+
+from collections.abc import Sequence
+
+from headrace.coordinator.shard import Result
+from headrace.groups.consumer_records import ClassicMember, SubscriptionValue
+from headrace.groups.consumer_roster import ConsumerRoster
+from headrace.groups.consumer_state import Draft
+from headrace.groups.conversion import assignment_for, places
+from headrace.groups.group import Answer, Effects, Now, Write
+from headrace.groups.members import Joined, JoinRequest, Synced, check_session_timeout
+from headrace.groups.reconciliation import ConsumerMember, Phase
+from headrace.groups.roster import rebalancing
+from headrace.groups.subscription import CONSUMER, Subscription, read_subscription
+from headrace.model.errors import (
+    HeadraceError,
+    IllegalGeneration,
+    InconsistentProtocol,
+    MemberIdRequired,
+    UnknownMember,
+)
+from headrace.model.image import ClusterImage
+from headrace.runtime.deferred import Deferred
+
+
+class ClassicMembers(ConsumerRoster):
+    def classic_join(
+        self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now
+    ) -> Effects:
+        check_session_timeout(wants, self._group_limits)
+        subscription = self._understood(wants)
+        if wants.needs_known_id and not wants.member_id and wants.instance_id is None:
+            raise MemberIdRequired("join again with the member id that comes with this answer", wants.new_member_id)
+        replaced = None if wants.member_id else self._state.static.get(wants.instance_id or "")
+        others = tuple(member for member in self.members if member.member_id != replaced)
+        if self._becomes_classic(others):
+            return self._join_as_classic(others, wants, image, waiter, now)
+        draft = Draft(self._state)
+        before = self._joining(wants, draft)
+        after = self._step(draft, before, _wants(wants, subscription, before), places(subscription.owned, image), image)
+        self._heard_of(before, after, now, must_act=True)
+        told = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
+        return [Write(draft.entries(), [Answer(waiter, Result(told))])]
+
+    def _join_as_classic(
+        self,
+        others: Sequence[ConsumerMember],
+        wants: JoinRequest,
+        image: ClusterImage,
+        waiter: Deferred[Result[Joined]],
+        now: Now,
+    ) -> Effects:
+        """Nobody is left of the consumer protocol: the last of them, a static one, is back with the classic one, or the
+        broker crashed, or did not allow the group to change its protocol until now."""
+        group, effects = self._as_classic(others, image, now)
+        if wants.member_id not in group.members:
+            wants = wants._replace(member_id="", new_member_id=wants.member_id or wants.new_member_id)
+        return effects + group.join(wants._replace(needs_known_id=False), waiter, now)
+
+    def _understood(self, wants: JoinRequest) -> Subscription:
+        """What a member subscribes to, if it can be in one group with those that are here."""
+        if wants.protocol_type != CONSUMER or not wants.protocols:
+            raise InconsistentProtocol(f"the group {self.group_id} is of consumers, and uses the consumer protocol")
+        names = {name for name, _ in wants.protocols}
+        for member in self.members:
+            classic = member.wants.classic
+            if classic is not None and member.member_id != wants.member_id:
+                names &= {name for name, _ in classic.protocols}
+        if not names:
+            raise InconsistentProtocol(f"no protocol is spoken by all classic members of the group {self.group_id}")
+        subscription = read_subscription(wants.protocols[0][1])
+        if subscription is None:
+            raise InconsistentProtocol("what the member subscribes to cannot be read")
+        return subscription
+
+    def _joining(self, wants: JoinRequest, draft: Draft) -> ConsumerMember:
+        """The member that joins, as it was before; a new one, or one that takes another's place."""
+        known = self._state.members.get(wants.member_id)
+        if wants.instance_id is not None:
+            holder = self._state.static.get(wants.instance_id)
+            if wants.member_id:
+                self._check_instance(wants.instance_id, wants.member_id)
+            elif holder is not None:
+                return self._take_over(self._state.members[holder], wants.new_member_id, draft)
+        if known is None:
+            return self._new_member(wants.member_id or wants.new_member_id)
+        if not known.is_classic:
+            raise UnknownMember(f"the member {wants.member_id} of {self.group_id} uses the consumer protocol")
+        return known
+
+    def classic_sync(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        image: ClusterImage,
+        waiter: Deferred[Result[Synced]],
+        now: Now,
+    ) -> Effects:
+        member, classic = self._classic_member(member_id, instance_id, generation)
+        spoken = classic.protocols[0][0]
+        for said, held in zip(protocol, (CONSUMER, spoken), strict=True):
+            if said is not None and said != held:
+                raise InconsistentProtocol(f"the member {member_id} of {self.group_id} uses {held}, not {said}")
+        # One that has something to give up learns by this sync what that is, and joins again by itself.
+        if member.epoch < self.epoch and member.phase is not Phase.UNREVOKED:
+            self._heard_of(member, member, now, must_act=True, goes_on=True)
+            raise rebalancing(self.group_id)
+        self._heard_of(member, member, now)
+        told = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
+        return [Write((), [Answer(waiter, Result(told))])]
+
+    def classic_heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
+    ) -> None:
+        """A member lives. `RebalanceInProgress` tells it to join again."""
+        member, _ = self._classic_member(member_id, instance_id, generation)
+        must_join = self._must_join(member, image)
+        self._heard_of(member, member, now, must_act=must_join, goes_on=True)
+        if must_join:
+            raise rebalancing(self.group_id)
+
+    def _must_join(self, member: ConsumerMember, image: ClusterImage) -> bool:
+        if member.epoch < self.epoch or member.phase is Phase.UNREVOKED:
+            return True
+        if member.phase is Phase.UNRELEASED:
+            missing = self.target_of(member.member_id) - member.assigned
+            if all(self._state.owner(place) is None for place in missing):
+                return True
+        return self._topics.have_changed(image, self._state)
+
+    def classic_leave(
+        self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
+    ) -> tuple[list[HeadraceError | None], Effects]:
+        """Members leave, each named by its id, or a static one by its instance id alone."""
+        gone: list[str] = []
+        results: list[HeadraceError | None] = []
+        for member_id, instance_id in leaving:
+            try:
+                known = member_id or self._state.static.get(instance_id or "", "")
+                member, _ = self._classic_member(known, instance_id)
+                if member.member_id in gone:
+                    raise UnknownMember(f"the member {member.member_id} has left already")
+            except HeadraceError as error:
+                results.append(error)
+                continue
+            gone.append(member.member_id)
+            results.append(None)
+        return results, self._without(gone, image, now) if gone else []
+
+    def _classic_member(
+        self, member_id: str, instance_id: str | None, generation: int | None = None
+    ) -> tuple[ConsumerMember, ClassicMember]:
+        if instance_id is not None:
+            self._check_instance(instance_id, member_id)
+        member = self._member(member_id)
+        if member.wants.classic is None:
+            raise UnknownMember(f"the member {member_id} of {self.group_id} uses the consumer protocol")
+        if generation is not None and generation != member.epoch:
+            raise IllegalGeneration(f"the member {member_id} is at generation {member.epoch}, not {generation}")
+        return member, member.wants.classic
+
+
+def _wants(wants: JoinRequest, subscription: Subscription, before: ConsumerMember) -> SubscriptionValue:
+    return SubscriptionValue(
+        instance_id=before.wants.instance_id if wants.instance_id is None else wants.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=wants.client_id,
+        client_host=wants.client_host,
+        rebalance_timeout_ms=wants.rebalance_timeout_ms,
+        topics=tuple(sorted(subscription.topics)),
+        classic=ClassicMember(wants.session_timeout_ms, wants.protocols),
+    )

@@ -1,0 +1,157 @@
+"""A group with members goes from one protocol to the other. Pure.
+
+To the consumer protocol: every member keeps what it may still read, at an epoch that is the generation, and goes on
+through the classic protocol, which the consumer group speaks as well (`classic_members.py`). What it may still read is
+what it was assigned in the last stable generation, and what it said it owns when it joined since; both hold also in the
+middle of a rebalance. One that has never been told it is a member is left out: it owns nothing, and joins again.
+
+To the classic protocol: members have to join, as in any rebalance, and say what they own or give it up. Until they all
+have, or their time is up, nobody is assigned anything.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from headrace.coordinator.machine import Entry
+from headrace.groups.assignors import Assignment, Place
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.consumer_records import (
+    ClassicMember,
+    ConsumerGroupValue,
+    ConsumerKey,
+    ConsumerValue,
+    CurrentKey,
+    MemberKey,
+    SubscriptionValue,
+    TargetKey,
+    TargetValue,
+    stored,
+)
+from headrace.groups.group import GroupLimits, Now
+from headrace.groups.members import Member
+from headrace.groups.reconciliation import ConsumerMember
+from headrace.groups.records import GroupKey
+from headrace.groups.subscription import (
+    CONSUMER,
+    Subscription,
+    TopicPartitions,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from headrace.model.errors import GroupNotFound
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage
+
+Record = tuple[GroupKey | ConsumerKey, ConsumerGroupValue]
+
+
+def to_consumer(group: ClassicGroup, image: ClusterImage, limits: GroupLimits) -> list[Record]:
+    """The records that make a consumer group of a classic one; `GroupNotFound` says why it cannot become one."""
+    if not limits.consumer.can_upgrade:
+        raise _cannot(group, "group.consumer.migration.policy does not allow it")
+    if group.protocol_type != CONSUMER:
+        raise _cannot(group, f"its members are of the type {group.protocol_type}")
+    if len(group.members) > limits.consumer.max_size:
+        raise _cannot(group, f"it has more members than group.consumer.max.size={limits.consumer.max_size}")
+    members = [(member, _subscription(group, member)) for member in group.members.values() if not member.is_new]
+    held = _held(group, members, image)
+    epoch = group.generation
+    # The group comes first: should a crash leave the others out, members are sent to join, and no epoch goes back.
+    records: list[Record] = [(GroupKey(group.group_id), ConsumerValue(epoch, epoch))]
+    for member, subscription in members:
+        now = ConsumerMember(member.member_id, epoch=epoch, previous_epoch=epoch, assigned=held[member.member_id])
+        records += [
+            (MemberKey(group.group_id, member.member_id), _wants(member, subscription)),
+            (TargetKey(group.group_id, member.member_id), TargetValue(stored(now.assigned))),
+            (CurrentKey(group.group_id, member.member_id), now.current()),
+        ]
+    return records
+
+
+def to_classic(
+    group_id: str,
+    epoch: int,
+    members: Sequence[ConsumerMember],
+    image: ClusterImage,
+    limits: GroupLimits,
+    now: Now,
+) -> tuple[ClassicGroup, Entry]:
+    """A classic group of the members of a consumer group, all of which speak the classic protocol, and its record."""
+    group = ClassicGroup(group_id, limits, now.wall_ms)
+    return group, group.take_over(epoch, [_classic(member, image) for member in members], now)
+
+
+def places(named: Iterable[TopicPartitions], image: ClusterImage) -> Assignment:
+    """Partitions that clients name by their topics, as far as they exist."""
+    return frozenset(
+        Place(topic.topic_id, partition)
+        for name, partitions in named
+        if (topic := image.topics.get(TopicName(name))) is not None
+        for partition in partitions
+        if 0 <= partition < len(topic.partitions)
+    )
+
+
+def assignment_for(member: ConsumerMember, held: Assignment, image: ClusterImage) -> bytes:
+    """What a member of the classic protocol is told to read, in the version in which it subscribes."""
+    subscription = None if member.wants.classic is None else read_subscription(member.wants.classic.protocols[0][1])
+    names = image.topic_names
+    named = ((names[topic_id], numbers) for topic_id, numbers in stored(held) if topic_id in names)
+    return write_assignment(0 if subscription is None else subscription.version, named)
+
+
+def _held(
+    group: ClassicGroup, members: Sequence[tuple[Member, Subscription]], image: ClusterImage
+) -> dict[str, Assignment]:
+    """What each may still read. No partition is held by two, whatever the members say."""
+    held: dict[str, Assignment] = {}
+    taken: set[Place] = set()
+    for member, _ in members:
+        assigned = read_assignment(group.last_assignment(member.member_id))
+        if assigned is None:
+            raise _cannot(group, "what its members were assigned cannot be read")
+        held[member.member_id] = places(assigned, image) - taken
+        taken |= held[member.member_id]
+    for member, subscription in members:
+        more = places(subscription.owned, image) - taken
+        held[member.member_id] |= more
+        taken |= more
+    return held
+
+
+def _subscription(group: ClassicGroup, member: Member) -> Subscription:
+    subscription = read_subscription(member.protocols[0][1])
+    if subscription is None:
+        raise _cannot(group, f"what the member {member.member_id} subscribes to cannot be read")
+    return subscription
+
+
+def _wants(member: Member, subscription: Subscription) -> SubscriptionValue:
+    return SubscriptionValue(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topics=tuple(sorted(subscription.topics)),
+        classic=ClassicMember(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _classic(member: ConsumerMember, image: ClusterImage) -> Member:
+    wants = member.wants
+    assert wants.classic is not None
+    return Member(
+        member.member_id,
+        wants.instance_id,
+        wants.client_id,
+        wants.client_host,
+        wants.classic.session_timeout_ms,
+        wants.rebalance_timeout_ms,
+        wants.classic.protocols,
+        assignment_for(member, member.holds, image),
+    )
+
+
+def _cannot(group: ClassicGroup, reason: str) -> GroupNotFound:
+    return GroupNotFound(f"the classic group {group.group_id} cannot become a consumer group: {reason}")
