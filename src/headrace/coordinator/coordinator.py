@@ -70,6 +70,7 @@ class Coordinator(Generic[M]):
         self._workers = workers
         self._on_loaded = on_loaded
         self._on_lost = on_lost
+        self._creating = asyncio.Lock()
         self._shards: dict[int, Shard[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -94,12 +95,16 @@ class Coordinator(Generic[M]):
     # -- finding
 
     async def ensure_topic(self) -> None:
-        """Create the internal topic if this is the first time that anybody needs it."""
-        if self.topic not in self._metadata.image.topics:
-            with suppress(TopicExists):
-                await self._metadata.create_topic(
-                    self.topic, partitions=self._partition_count, settings=self._topic_settings
-                )
+        """Create the internal topic if this is the first time that anybody needs it.
+
+        Whoever asks meanwhile waits, too: the topic is in the image before its partitions, and our shards, are there.
+        """
+        async with self._creating:
+            if self.topic not in self._metadata.image.topics:
+                with suppress(TopicExists):
+                    await self._metadata.create_topic(
+                        self.topic, partitions=self._partition_count, settings=self._topic_settings
+                    )
 
     def index_for(self, key: str) -> int:
         """The partition of the internal topic that is responsible for a key."""

@@ -140,3 +140,27 @@ def test_a_transaction_s_offsets_survive_a_load(tmp_path: Path) -> None:
             assert {index: value.offset for index, value in found["t"].items()} == {0: 5}
 
     asyncio.run(run())
+
+
+def test_whoever_needs_the_topic_while_it_is_made_waits_until_it_is_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with service(tmp_path) as (groups, _, _):
+            metadata = groups._metadata
+            await metadata.delete_topic(OFFSETS_TOPIC)
+            shown, hosted = asyncio.Event(), asyncio.Event()
+
+            async def host(old: Any, new: Any) -> None:
+                shown.set()
+                await hosted.wait()
+
+            metadata.subscribe(host)
+            first = asyncio.create_task(groups.coordinator.ensure_topic())
+            await asyncio.wait_for(shown.wait(), 10)
+            assert OFFSETS_TOPIC in metadata.image.topics
+            second = asyncio.create_task(groups.coordinator.ensure_topic())
+            await asyncio.sleep(0)
+            assert not second.done()
+            hosted.set()
+            await asyncio.wait_for(asyncio.gather(first, second), 10)
+
+    asyncio.run(run())
