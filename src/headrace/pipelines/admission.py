@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from headrace.pipelines.offsets import Offsets, Partition, limited, limited_bytes
+from headrace.pipelines.offsets import Offsets, Partition, in_turn, limited, limited_bytes
 from headrace.pipelines.options import SourceOptions
 from headrace.runtime.clock import Clock
 
@@ -14,6 +14,8 @@ class Admission:
         self._options = options
         self._clock = clock
         self._last_batch_ms: float | None = None
+        self._after: Partition | None = None
+        """Who was first the last time: the next one is whoever comes behind."""
 
     def admit(
         self, begin: Offsets, latest: Offsets, *, everything: bool, is_last: bool, weigh: Weigh
@@ -29,9 +31,10 @@ class Admission:
             return None
         end = dict(latest)
         if self._options.max_offsets is not None:
-            end = limited(begin, end, self._options.max_offsets)
+            end = limited(begin, end, self._options.max_offsets, self._after)
         if self._options.max_bytes is not None:
-            end = limited_bytes(begin, end, self._options.max_bytes, weigh())
+            end = limited_bytes(begin, end, self._options.max_bytes, weigh(), self._after)
+        self._after = next(iter(in_turn(begin, end, self._after)), None)
         return end
 
     def _is_too_little(self, begin: Offsets, latest: Offsets) -> bool:

@@ -1,16 +1,13 @@
 """Errors as sentences: on their way into Spark without a traceback, and out of it without the stack of the JVM."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from headrace.model.errors import HeadraceError
+from headrace.pipelines.spark_errors import sentence as explain_error
 
-_OURS = re.compile(r"\bheadrace(?:\.\w+)+: (?P<sentence>.+)")
-_PYTHON = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning): (?P<sentence>.+)$", re.MULTILINE)
-_ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
-_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+__all__ = ["explain_error", "plainly"]
 
 
 @contextmanager
@@ -24,17 +21,3 @@ def plainly() -> Iterator[None]:
     except HeadraceError:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
-
-
-def explain_error(error: BaseException) -> str:
-    """One sentence for a person. Of an error of Headrace it is the error's own, wherever Spark has put it."""
-    text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        return str(ours[-1]).strip()
-    if "Traceback (most recent call last)" in text:
-        python = _PYTHON.findall(text)
-        if python:
-            return str(python[-1]).strip()
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return _SQLSTATE.sub("", _ERROR_CLASS.sub("", first)).strip()

@@ -111,21 +111,24 @@ def _object(text: str, example: str) -> dict[str, Any]:
 # -- limits
 
 
-def limited(start: Offsets, latest: Offsets, max_records: int) -> dict[Partition, int]:
+def in_turn(start: Offsets, latest: Offsets, after: Partition | None) -> list[Partition]:
+    """The partitions that have something to read, from the one behind `after` on, and round."""
+    waiting = sorted(partition for partition, size in _sizes(start, latest).items() if size > 0)
+    first = 0 if after is None else sum(partition <= after for partition in waiting)
+    return waiting[first:] + waiting[:first]
+
+
+def limited(start: Offsets, latest: Offsets, max_records: int, after: Partition | None = None) -> dict[Partition, int]:
     """Where to stop so that at most `max_records` offsets are read, each partition in proportion to what it has.
 
-    No partition starves: each gets an offset if there are enough for all, and else they take turns.
+    Each gets an offset if there are enough for all; if not, those behind `after` come first, so that none starves.
     """
     sizes = _sizes(start, latest)
-    total = sum(sizes.values())
-    if total <= max_records:
+    if sum(sizes.values()) <= max_records:
         return dict(latest)
-    waiting = sorted(partition for partition, size in sizes.items() if size > 0)
+    waiting = in_turn(start, latest, after)
     if max_records < len(waiting):
-        # Whoever was served has moved on, so another is first the next time.
-        first = sum(start.get(partition, 0) for partition in waiting) % len(waiting)
-        turn = (waiting[first:] + waiting[:first])[:max_records]
-        given = dict.fromkeys(turn, 1)
+        given = dict.fromkeys(waiting[:max_records], 1)
     else:
         given = _shared(waiting, sizes, max_records)
     return _ends(start, latest, given)
@@ -146,11 +149,16 @@ def _shared(waiting: list[Partition], sizes: Offsets, max_records: int) -> dict[
 
 
 def limited_bytes(
-    start: Offsets, latest: Offsets, max_bytes: int, bytes_per_offset: Mapping[Partition, float]
+    start: Offsets,
+    latest: Offsets,
+    max_bytes: int,
+    bytes_per_offset: Mapping[Partition, float],
+    after: Partition | None = None,
 ) -> dict[Partition, int]:
     """Where to stop so that about `max_bytes` are read, given what an offset of each partition weighs.
 
-    At least one offset is read where there is any: a record that is larger than the limit does not stop the query.
+    The partition behind `after` gets an offset in any case: a record that is larger than the limit, or a small backlog
+    beside a large one, does not wait for ever.
     """
     sizes = _sizes(start, latest)
     weights = {part: Fraction(max(bytes_per_offset.get(part, 1.0), 0.001)) for part, size in sizes.items() if size > 0}
@@ -159,9 +167,8 @@ def limited_bytes(
         return dict(latest)
     share = Fraction(max_bytes) / total
     given = {partition: int(sizes[partition] * share) for partition in weights}
-    if not any(given.values()):
-        waiting = sorted(weights)
-        given[waiting[sum(start.get(partition, 0) for partition in waiting) % len(waiting)]] = 1
+    first = in_turn(start, latest, after)[0]
+    given[first] = max(given[first], 1)
     return _ends(start, latest, given)
 
 

@@ -168,7 +168,7 @@ class BatchReader(DataSourceReader):
             positions = Positions(_reached(options), options)
             wanted = positions.partitions(must_exist=True)
             start, end = positions.starting(wanted), positions.ending(wanted)
-            _check_order(start, end, options, positions)
+            end = _checked_end(start, end, options, positions)
             found, losses = ranges(start, end, positions.earliest(wanted))
             report_losses(losses, options)
             # Spark makes a partition of its own where there is none; it must be one that reads nothing.
@@ -180,9 +180,10 @@ class BatchReader(DataSourceReader):
             yield from read_range(self._reading.options(), self._reading.columns, partition.range)
 
 
-def _check_order(start: Offsets, end: Offsets, options: SourceOptions, positions: Positions) -> None:
-    """An end before the start is a mistake of who asked, unless times are asked for: then nothing is between them."""
+def _checked_end(start: Offsets, end: Offsets, options: SourceOptions, positions: Positions) -> dict[Partition, int]:
+    """An end before the start is a mistake of who asked; of times it means that nothing is between them."""
     latest = positions.latest(start)
+    checked: dict[Partition, int] = {}
     for (topic, index), first in start.items():
         until = end[topic, index]
         if until > latest[topic, index]:
@@ -190,10 +191,10 @@ def _check_order(start: Offsets, end: Offsets, options: SourceOptions, positions
                 f"{options.ending.option} asks for {topic}-{index} up to offset {until}: it ends at "
                 f"{latest[topic, index]}"
             )
-        if first > until and options.starting.is_time | options.ending.is_time:
-            continue
-        if first > until:
+        if first > until and not (options.starting.is_time or options.ending.is_time):
             raise SourceError(f"{topic}-{index} is to be read from offset {first}, which is past its end at {until}")
+        checked[topic, index] = max(first, until)
+    return checked
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -268,6 +269,7 @@ class _StreamState:
         self._positions = Positions(cluster, options)
         self._admission = Admission(options, SystemClock())
         self._target: dict[Partition, int] | None = None
+        self._committed: dict[Partition, int] = {}
 
     def initial(self) -> dict[Partition, int]:
         return self._positions.starting(self._positions.partitions(must_exist=True))
@@ -277,7 +279,8 @@ class _StreamState:
         self._target = self._positions.latest(self._positions.partitions(must_exist=False))
 
     def admit(self, start: dict[Partition, int], *, everything: bool) -> dict[Partition, int] | None:
-        """Where the next micro-batch ends; None if there is none yet."""
+        """Where the next micro-batch ends; None if there is none yet. Everything before `start` is done with."""
+        self.commit(start)
         existing = self._positions.partitions(must_exist=False)
         self._check_deleted(start, existing)
         if self._target is None:
@@ -317,9 +320,10 @@ class _StreamState:
 
     def commit(self, end: dict[Partition, int]) -> None:
         """Tell a group how far the stream is, for tools that show lag. The stream itself does not depend on it."""
-        if not self.options.commit_group:
+        if not self.options.commit_group or end == self._committed:
             return
         try:
             self.cluster.commit_offsets(self.options.commit_group, end)
+            self._committed = end
         except WireError as error:
             log.warning("the offsets were not committed to the group %s: %s", self.options.commit_group, error)

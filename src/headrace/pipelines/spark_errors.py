@@ -12,6 +12,8 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+|$)", re.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|\w+))(?:: (.*))?$")
 _FRAME = re.compile(r"\n\s*(?:at [\w.$/]+\(|\.\.\. \d+ more)")
 _OURS = re.compile(r"^headrace\.[\w.]+$")
+_OURS_ALONE = re.compile(r"\bheadrace(?:\.\w+)+: (.+)")
+"""An error of ours that came without a traceback, as those of the data source do."""
 _MAX_CHARS = 600
 
 _WORDS = {
@@ -48,6 +50,8 @@ def _from_text(text: str) -> str:
         return _one_line(raised[1])
     if "Traceback (most recent call last)" in text:
         return _last_of_traceback(text)
+    if ours := _OURS_ALONE.findall(text):
+        return _one_line(ours[-1])
     text = _FRAME.split(text, maxsplit=1)[0]
     text = re.split(r"\n\s*(?:== |JVM stacktrace|[+'!~]- |'?[A-Z]\w+ \[)", text, maxsplit=1)[0]
     return _one_line(_STATE.sub("", _CONDITION.sub("", text)))
