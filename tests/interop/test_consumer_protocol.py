@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from . import wire
 from .subject import Subject
+from .test_wire_consumer_groups import Member
 
 QUICK = {
     "group_consumer_min_heartbeat_interval_ms": "100",
@@ -269,3 +270,33 @@ def test_offsets_in_transactions_need_the_epoch_of_the_member(
     with pytest.raises(KafkaException):
         producer.send_offsets_to_transaction(positions, stale, TIMEOUT_S)
     producer.abort_transaction(TIMEOUT_S)
+
+
+def test_a_group_has_a_session_timeout_of_its_own(own_broker: Callable[..., Subject]) -> None:
+    broker = own_broker(**{**QUICK, "group_consumer_session_timeout_ms": "45000"})
+    wire.create_topic(broker.bootstrap, "t", 2, {})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    own = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "300"}
+    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in own.items()]
+    resource = ConfigResource(ResourceType.GROUP, "hasty", incremental_configs=changes)
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(TIMEOUT_S)
+    (found,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "hasty")]).values()
+    assert {name: entry.value for name, entry in found.result(TIMEOUT_S).items()} == own
+    with wire.Connection(broker.bootstrap) as connection:
+        members = {}
+        for group in ("hasty", "patient"):
+            wire.until_coordinated(connection, name=group)
+            members[group] = Member(connection, group)
+            told = members[group].join("t")
+            assert told.heartbeat_interval.total_seconds() == (0.3 if group == "hasty" else 0.2)
+        end = time.monotonic() + TIMEOUT_S
+        while members["hasty"].group in {one.group_id for one in listed(connection) if one.group_state != "Empty"}:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert members["hasty"].beat().error_code is wire.Error.unknown_member_id
+        assert members["patient"].beat().error_code is wire.Error.none
+
+
+def listed(connection: wire.Connection) -> Any:
+    return connection.call(wire.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups

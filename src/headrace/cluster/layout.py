@@ -7,6 +7,7 @@
                                  deletes /topics/<name>, removed when the folders are gone
     /settings/brokers            broker settings changed on the running cluster, for all brokers
     /settings/brokers/<id>       the same for one broker
+    /settings/groups/<name>      settings of one group
     /producer-ids                the first producer id that no block holds yet (see `producer_ids.py`)
 
 Keys that this version does not know are left alone, so that an older broker can read what a newer one wrote.
@@ -32,6 +33,7 @@ TOPICS = "/topics/"
 DELETED = "/deleted/"
 ALL_BROKERS_SETTINGS = "/settings/brokers"
 BROKER_SETTINGS = "/settings/brokers/"
+GROUP_SETTINGS = "/settings/groups/"
 PRODUCER_IDS = "/producer-ids"
 
 
@@ -90,6 +92,10 @@ def broker_settings_key(broker_id: int | None) -> str:
     return ALL_BROKERS_SETTINGS if broker_id is None else f"{BROKER_SETTINGS}{broker_id}"
 
 
+def group_settings_key(group_id: str) -> str:
+    return GROUP_SETTINGS + group_id
+
+
 def encode_topic(topic: TopicImage) -> bytes:
     partitions = tuple(
         PartitionRecord(state.leader, state.leader_epoch, state.isr, state.replicas, state.partition_epoch)
@@ -133,6 +139,7 @@ def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes 
     deleted = dict(image.deleted)
     for_all: Mapping[str, str] = image.broker_settings
     by_broker = dict(image.settings_by_broker)
+    by_group = dict(image.settings_by_group)
     for key, value in values:
         if key.startswith(TOPICS):
             name = TopicName(key[len(TOPICS) :])
@@ -154,6 +161,12 @@ def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes 
                 by_broker.pop(broker_id, None)
             else:
                 by_broker[broker_id] = _decode_settings(key, value)
+        elif key.startswith(GROUP_SETTINGS):
+            group_id = key[len(GROUP_SETTINGS) :]
+            if value is None:
+                by_group.pop(group_id, None)
+            else:
+                by_group[group_id] = _decode_settings(key, value)
     return replace(
         image,
         topics=topics,
@@ -161,6 +174,7 @@ def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes 
         deleted=deleted,
         broker_settings=for_all,
         settings_by_broker=by_broker,
+        settings_by_group=by_group,
         revision=revision,
     )
 

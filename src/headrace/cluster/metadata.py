@@ -17,6 +17,7 @@ from headrace.cluster import layout, topics
 from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
 from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Write
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
+from headrace.config.group import GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TopicSettings, topic_settings
 from headrace.model.errors import (
     InvalidPartitions,
@@ -75,6 +76,10 @@ class Metadata:
     def topic_settings(self, topic: TopicImage) -> TopicSettings:
         """The settings in force now for a topic."""
         return topic_settings(topic.settings, self.settings.topic_defaults)
+
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """The settings in force now for a group."""
+        return group_settings(self.image.settings_by_group.get(group_id, {}), self.settings)
 
     def subscribe(self, listener: Listener) -> None:
         """Show every change from now on to `listener`, in order. If it raises, so does the call that changed."""
@@ -185,9 +190,23 @@ class Metadata:
             self._check_broker_settings(broker_id, overrides)
             if overrides == before or validate_only:
                 return
-            key = layout.broker_settings_key(broker_id)
-            write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
-            await self._follower.commit([self._follower.unchanged(key)], [write])
+            await self._put_settings(layout.broker_settings_key(broker_id), overrides)
+
+    async def alter_group_settings(self, group_id: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
+        """Change the settings set on a group, which need not exist yet."""
+        async with self._changing:
+            before = self.image.settings_by_group.get(group_id, {})
+            overrides = dict(edit(before))
+            try:
+                check_group_settings(overrides, self.settings)
+            except SettingsError as error:
+                raise InvalidSettings(str(error)) from None
+            if overrides != before and not validate_only:
+                await self._put_settings(layout.group_settings_key(group_id), overrides)
+
+    async def _put_settings(self, key: str, overrides: Mapping[str, str]) -> None:
+        write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
+        await self._follower.commit([self._follower.unchanged(key)], [write])
 
     def _check_topic_settings(self, overrides: Mapping[str, str]) -> None:
         try:

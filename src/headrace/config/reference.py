@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headrace.config.broker import BROKER_SETTINGS, TOPIC_DEFAULTS
+from headrace.config.group import GROUP_SETTINGS
 from headrace.config.load import environment_name
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
@@ -43,6 +44,14 @@ Set per topic, at creation or later, and in force at once. *Default for all topi
 follows until it says otherwise; it can be changed on a running broker.
 """
 
+_GROUP_HEAD = """\
+## Group settings
+
+Set per group, with any Kafka admin tool (`kafka-configs --entity-type groups`), before or after the group has members,
+and in force with each member's next heartbeat. *Default for all groups* is the broker setting that a group follows
+until it says otherwise; `group.consumer.min.*` and `group.consumer.max.*` of the broker bound what may be set.
+"""
+
 _NEVER = 2**63 - 1
 
 
@@ -59,6 +68,12 @@ def render_reference() -> str:
             *_table(
                 ("Setting", "Type", "Default", "Allowed", "Default for all topics", "Meaning"),
                 map(_topic_row, TOPIC_SETTINGS.values()),
+            ),
+            "",
+            _GROUP_HEAD,
+            *_table(
+                ("Setting", "Type", "Default", "Allowed", "Default for all groups", "Meaning"),
+                map(_topic_row, GROUP_SETTINGS.values()),
             ),
             "",
         ]

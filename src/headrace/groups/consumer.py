@@ -117,7 +117,7 @@ class ConsumerGroup(ClassicMembers):
             return [*self._without([member.member_id], image, now), Write((), [left])]
         draft = Draft(self._state)
         draft.put(replace(member, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=frozenset()))
-        self._set_deadlines(member.member_id, Deadlines(now.ms + self._limits.session_timeout_ms))
+        self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
         return [Write(draft.entries(), [left])]
 
 

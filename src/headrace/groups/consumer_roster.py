@@ -272,8 +272,13 @@ class ConsumerRoster:
             acts_by_ms = None
         if acts_by_ms is None and (must_act or revokes):
             acts_by_ms = now.ms + after.wants.rebalance_timeout_ms
-        session_ms = now.ms + after.session_timeout_ms(self._limits.session_timeout_ms)
+        session_ms = now.ms + after.session_timeout_ms(self._session_timeout_ms)
         self._set_deadlines(after.member_id, Deadlines(session_ms, acts_by_ms))
+
+    @property
+    def _session_timeout_ms(self) -> int:
+        own_ms = self._limits.own_session_timeout_ms
+        return self._limits.session_timeout_ms if own_ms is None else own_ms(self.group_id)
 
     def _set_deadlines(self, member_id: str, deadlines: Deadlines) -> None:
         self._deadlines[member_id] = deadlines

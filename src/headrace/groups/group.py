@@ -7,7 +7,7 @@ effects; what must outlast a restart is in the entries of a `Write`, and the gro
 these records describe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -53,7 +53,8 @@ class ConsumerLimits:
     """The settings `group.consumer.*` of a broker."""
 
     session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
+    own_session_timeout_ms: Callable[[str], int] | None = None
+    """By group id, where groups may have settings of their own."""
     max_size: int = 2**31 - 1
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first is for groups whose members ask for none."""

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
+from headrace.config.group import GroupSettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
@@ -46,7 +47,7 @@ _RETENTION_TIMER = "retention"
 _RETENTION_STEP_MS = 20.0
 
 
-def limits_from(settings: BrokerSettings) -> GroupLimits:
+def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSettings]) -> GroupLimits:
     return GroupLimits(
         initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
         max_size=settings.group_max_size,
@@ -56,7 +57,7 @@ def limits_from(settings: BrokerSettings) -> GroupLimits:
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         consumer=ConsumerLimits(
             session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            own_session_timeout_ms=lambda group_id: of_group(group_id).consumer_session_timeout_ms,
             max_size=settings.group_consumer_max_size,
             assignors=settings.group_consumer_assignors,
             can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
@@ -81,7 +82,7 @@ class GroupService:
         self._metadata = metadata
         self._new_id = new_id
         self._retention_check_ms = settings.offsets_retention_check_interval_ms
-        limits = limits_from(settings)
+        limits = limits_from(settings, metadata.group_settings)
         self.coordinator: Coordinator[GroupMachine] = Coordinator(
             OFFSETS_TOPIC,
             partition_count=settings.offsets_topic_num_partitions,

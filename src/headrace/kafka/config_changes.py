@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 from headrace.cluster.metadata import Metadata, SettingsEdit
 from headrace.cluster.topics import check_name
 from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.config_entries import ResourceType
@@ -67,6 +68,15 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
             lambda name: TOPIC_SETTINGS[name].render(getattr(settings, TOPIC_SETTINGS[name].attribute)),
         )
         await metadata.alter_topic_settings(topic.name, edit, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.GROUP:
+        group_id = named_group(resource.resource_name)
+        of_group = metadata.group_settings(group_id)
+        edit = make_edit(
+            resource.configs,
+            GROUP_SETTINGS,
+            lambda name: GROUP_SETTINGS[name].render(getattr(of_group, GROUP_SETTINGS[name].attribute)),
+        )
+        await metadata.alter_group_settings(group_id, edit, validate_only=validate_only)
     else:
         broker_id = named_broker(metadata, resource.resource_type, resource.resource_name)
         edit = make_edit(
@@ -84,10 +94,19 @@ def existing_topic(metadata: Metadata, name: str) -> TopicImage:
     return topic
 
 
+def named_group(name: str) -> str:
+    """The group a resource names. It need not exist: settings may be there before its first member is."""
+    if not name:
+        raise ProtocolError("settings of groups belong to one group: name it")
+    return name
+
+
 def named_broker(metadata: Metadata, resource_type: int, name: str) -> int | None:
     """The broker a resource names: this one, or None for all of them. Anything else is refused."""
     if resource_type != ResourceType.BROKER:
-        raise ProtocolError(f"settings of resource type {resource_type} are not supported: use topic (2) or broker (4)")
+        raise ProtocolError(
+            f"settings of resource type {resource_type} are not supported: use topic (2), broker (4) or group (32)"
+        )
     if not name:
         return None
     if name != str(metadata.broker_id):

@@ -2,19 +2,20 @@
 
 The places a value can come from, the strongest first:
 
-    1  the topic
+    1  the topic, or the group
     2  this broker, changed while running
     3  all brokers, changed while running
     4  this broker's flags, environment or config file
     5  the default
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Kind, Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.model.image import TopicImage
@@ -23,6 +24,7 @@ from headrace.model.image import TopicImage
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class Source(IntEnum):
@@ -31,6 +33,7 @@ class Source(IntEnum):
     ALL_BROKERS = 3
     STARTUP = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 _ADVERTISED_LISTENERS = Setting("advertised.listeners", Kind.LIST, (), "Where clients connect: see advertise.")
@@ -68,10 +71,21 @@ class Entry(NamedTuple):
 
 def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[Entry]:
     """Every setting of a topic."""
-    for row in TOPIC_SETTINGS.values():
+    return _entries(metadata, TOPIC_SETTINGS.values(), topic.settings, Source.TOPIC)
+
+
+def group_entries(metadata: Metadata, group_id: str) -> Iterator[Entry]:
+    """Every setting of a group."""
+    return _entries(metadata, GROUP_SETTINGS.values(), metadata.image.settings_by_group.get(group_id, {}), Source.GROUP)
+
+
+def _entries(
+    metadata: Metadata, rows: Iterable[Setting], overrides: Mapping[str, str], source: Source
+) -> Iterator[Entry]:
+    for row in rows:
         synonyms: list[Synonym] = []
-        if row.name in topic.settings:
-            synonyms.append(Synonym(row.name, _shown(row, topic.settings[row.name]), Source.TOPIC))
+        if row.name in overrides:
+            synonyms.append(Synonym(row.name, _shown(row, overrides[row.name]), source))
         if row.broker_name is not None:
             synonyms.extend(_broker_synonyms(metadata, BROKER_SETTINGS[row.broker_name]))
         yield Entry(row, False, tuple(synonyms))

@@ -80,6 +80,8 @@ class ClusterImage:
     revision: int
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     """Broker settings changed on one running broker; they win over those for all."""
+    settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings of single groups; a group need not exist to have some."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
 

@@ -15,9 +15,10 @@ from headrace.protocol.codec import make
 
 from .harness import Harness, broker
 
-DESCRIBE, ALTER, INCREMENTAL = 32, 33, 44
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+DESCRIBE, ALTER, INCREMENTAL, LIST_RESOURCES = 32, 33, 44, 74
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 def describe(
@@ -84,6 +85,7 @@ def test_every_broker_setting_is_told(tmp_path: Path, version: int) -> None:
         (BROKER, "7", ErrorCode.invalid_request),
         (BROKER, "x", ErrorCode.invalid_request),
         (BROKER_LOGGER, "0", ErrorCode.invalid_request),
+        (GROUP, "", ErrorCode.invalid_request),
         (99, "0", ErrorCode.invalid_request),
     ],
 )
@@ -182,6 +184,22 @@ def test_single_changes_in_every_version(harness: Harness, version: int) -> None
         (BROKER, "0", [("broker.id", SET, "1")], ErrorCode.invalid_config, "cannot be changed on a running broker"),
         (BROKER, "7", [("num.partitions", SET, "1")], ErrorCode.invalid_request, "this is broker 0"),
         (BROKER_LOGGER, "0", [("root", SET, "INFO")], ErrorCode.invalid_request, "not supported"),
+        (GROUP, "", [(SESSION, SET, "50000")], ErrorCode.invalid_request, "name it"),
+        (
+            GROUP,
+            "g",
+            [(SESSION, SET, "44999")],
+            ErrorCode.invalid_config,
+            "group.consumer.min.session.timeout.ms=45000",
+        ),
+        (
+            GROUP,
+            "g",
+            [(SESSION, SET, "60001")],
+            ErrorCode.invalid_config,
+            "group.consumer.max.session.timeout.ms=60000",
+        ),
+        (GROUP, "g", [("retention.ms", SET, "1")], ErrorCode.invalid_config, "unknown setting"),
     ],
 )
 def test_changes_that_are_refused(
@@ -189,7 +207,8 @@ def test_changes_that_are_refused(
 ) -> None:
     harness.create("a")
     # One that could be made goes with it: a resource changes as a whole or not at all.
-    good = ("num.partitions" if kind == BROKER else "segment.bytes", SET, "1000")
+    goods = {BROKER: ("num.partitions", SET, "1000"), GROUP: (INTERVAL, SET, "6000")}
+    good = goods.get(kind, ("segment.bytes", SET, "1000"))
     also = [] if any(key == good[0] for key, _, _ in changes) else [good]
     result = change(harness, kind, name, *changes, *also)
     assert result.error_code is error
@@ -197,6 +216,7 @@ def test_changes_that_are_refused(
     assert harness.metadata.image.topics[TopicName("a")].settings == {}
     assert harness.metadata.image.broker_settings == {}
     assert harness.metadata.image.settings_by_broker == {}
+    assert harness.metadata.image.settings_by_group == {}
 
 
 def test_validating_a_change(harness: Harness) -> None:
@@ -261,3 +281,28 @@ def test_a_changed_broker_default_is_used_for_the_next_topic(harness: Harness) -
     change(harness, BROKER, "", ("num.partitions", SET, "6"))
     harness.run(harness.metadata.create_topic("a"))
     assert len(harness.metadata.image.topics[TopicName("a")].partitions) == 6
+
+
+def test_a_group_has_settings_of_its_own_over_a_restart(tmp_path: Path) -> None:
+    with broker(tmp_path, group_consumer_heartbeat_interval_ms="7000") as harness:
+        told = describe(harness, 4, GROUP, "g", include_synonyms=True)
+        assert {config.name for config in told.configs} == {SESSION, INTERVAL}
+        assert value(harness, GROUP, "g", SESSION) == ("45000", 5)
+        assert value(harness, GROUP, "g", INTERVAL) == ("7000", 4)
+        assert change(harness, GROUP, "g", (SESSION, SET, "50000")).error_code is ErrorCode.none
+        assert change(harness, GROUP, "h", (INTERVAL, SET, "9000"), validate_only=True).error_code is ErrorCode.none
+    with broker(tmp_path) as harness:
+        assert value(harness, GROUP, "g", SESSION) == ("50000", 8)
+        assert value(harness, GROUP, "h", INTERVAL) == ("5000", 5)
+        settings = harness.metadata.group_settings("g")
+        assert (settings.consumer_session_timeout_ms, settings.consumer_heartbeat_interval_ms) == (50_000, 5_000)
+        listed = harness.call(
+            LIST_RESOURCES, 1, lambda schema: schema.ListConfigResourcesRequest(resource_types=(GROUP,))
+        )
+        assert [(one.resource_type, one.resource_name) for one in listed.config_resources] == [(GROUP, "g")]
+    with broker(tmp_path, group_consumer_max_session_timeout_ms="46000") as harness:
+        # What was allowed when it was set does not keep a broker from starting.
+        assert harness.metadata.group_settings("g").consumer_session_timeout_ms == 46_000
+        assert change(harness, GROUP, "g", (SESSION, DELETE, None)).error_code is ErrorCode.none
+        assert harness.metadata.group_settings("g").consumer_session_timeout_ms == 45_000
+        assert harness.metadata.image.settings_by_group == {}

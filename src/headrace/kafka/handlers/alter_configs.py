@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace all settings that are set on a topic or a running broker.
+"""AlterConfigs (33), versions 0-2: replace all settings that are set on a topic, a group or a running broker.
 
 Whatever the request does not name goes back to its default. Each resource succeeds or fails as a whole; an unknown or
 invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take effect

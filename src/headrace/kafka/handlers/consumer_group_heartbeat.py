@@ -30,8 +30,7 @@ KEY = 68
 
 @handles(KEY, 0, 1)
 def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
-    settings = ctx.services.settings
-    if "consumer" not in settings.group_coordinator_rebalance_protocols:
+    if "consumer" not in ctx.services.settings.group_coordinator_rebalance_protocols:
         return _answer(ctx, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no consumer")
     member_id = request.member_id
     if not member_id and ctx.version == 0 and request.member_epoch == JOIN:
@@ -53,7 +52,8 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[An
     def told(result: Result[Beat]) -> Answer:
         if result.error is not None:
             return _answer(ctx, error_code(result.error), error_message(result.error))
-        return _answer(ctx, ErrorCode.none, None, result.get())
+        settings = ctx.services.metadata.group_settings(request.group_id)
+        return _answer(ctx, ErrorCode.none, None, result.get(), settings.consumer_heartbeat_interval_ms)
 
     return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), told)
 
@@ -64,7 +64,9 @@ def _owned(topics: Any) -> Assignment | None:
     return restored((topic.topic_id, topic.partitions) for topic in topics if topic.topic_id is not None)
 
 
-def _answer(ctx: Context, error: ErrorCode, message: str | None, beat: Beat | None = None) -> Answer:
+def _answer(
+    ctx: Context, error: ErrorCode, message: str | None, beat: Beat | None = None, heartbeat_interval_ms: int = 0
+) -> Answer:
     schema = ctx.schema
     assignment = None
     if beat is not None and beat.assignment is not None:
@@ -82,8 +84,6 @@ def _answer(ctx: Context, error: ErrorCode, message: str | None, beat: Beat | No
         error_message=message,
         member_id=None if beat is None else beat.member_id,
         member_epoch=0 if beat is None else beat.epoch,
-        heartbeat_interval=timedelta(
-            milliseconds=0 if beat is None else ctx.services.settings.group_consumer_heartbeat_interval_ms
-        ),
+        heartbeat_interval=timedelta(milliseconds=heartbeat_interval_ms),
         assignment=assignment,
     )

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4: the settings in force of topics and of this broker.
+"""DescribeConfigs (32), versions 1-4: the settings in force of topics, of groups and of this broker.
 
 - Every setting is there, the defaults included, with its source; from v3 on with its type and, if asked for, its doc.
 - A list of names selects; null, and in deference to old clients an empty list, mean all.
@@ -6,7 +6,7 @@
 - Broker "" stands for what was changed for all brokers while running; another broker's id is INVALID_REQUEST: ask it.
 - Secrets are told as null and marked.
 
-Differences from Kafka: broker loggers, client metrics and groups have no settings here (INVALID_REQUEST).
+Differences from Kafka: broker loggers and client metrics have no settings here (INVALID_REQUEST).
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,15 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster.topics import check_name
-from headrace.kafka.config_changes import existing_topic, named_broker
-from headrace.kafka.config_entries import Entry, ResourceType, all_brokers_entries, broker_entries, topic_entries
+from headrace.kafka.config_changes import existing_topic, named_broker, named_group
+from headrace.kafka.config_entries import (
+    Entry,
+    ResourceType,
+    all_brokers_entries,
+    broker_entries,
+    group_entries,
+    topic_entries,
+)
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
@@ -58,6 +65,8 @@ def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
     metadata = ctx.services.metadata
     if resource.resource_type == ResourceType.TOPIC:
         return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
+    if resource.resource_type == ResourceType.GROUP:
+        return group_entries(metadata, named_group(resource.resource_name))
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
         return all_brokers_entries(metadata)
     return broker_entries(metadata)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic or a running broker.
+"""IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic, a group or a running broker.
 
 - SET gives a value, DELETE goes back to the default, APPEND and SUBTRACT add to and take from settings that are lists;
   a list that was not set begins with the value in force.

@@ -1,6 +1,7 @@
 """ListConfigResources (74), versions 0-1: what has settings that DescribeConfigs tells.
 
-- Topics and brokers have. Client metrics, groups and broker loggers have none here, so that there are none to list.
+- Topics and brokers have, and groups for which some are set. Client metrics and broker loggers have none here, so that
+  there are none to list.
 - Version 0 asks for client metrics only. No types mean all of them; one Kafka does not list is UNSUPPORTED_VERSION.
 """
 
@@ -15,8 +16,8 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
 KEY = 74
-BROKER_LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
-LISTED = frozenset({int(ResourceType.TOPIC), int(ResourceType.BROKER), BROKER_LOGGER, CLIENT_METRICS, GROUP})
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+LISTED = frozenset({*map(int, ResourceType), BROKER_LOGGER, CLIENT_METRICS})
 
 
 @handles(KEY, 0, 1)
@@ -42,3 +43,5 @@ def _resources(ctx: Context) -> Iterator[tuple[str, ResourceType]]:
         yield str(broker_id), ResourceType.BROKER
     for name in sorted(image.topics):
         yield name, ResourceType.TOPIC
+    for group_id in sorted(image.settings_by_group):
+        yield group_id, ResourceType.GROUP
