@@ -10,7 +10,7 @@ from headrace.testing import plugin
 
 # A slow machine is no failure. `make faults` takes the long profile.
 settings.register_profile("usual", deadline=None)
-settings.register_profile("long", deadline=None, max_examples=2_000)
+settings.register_profile("long", deadline=None, max_examples=1_000)
 settings.load_profile("usual")
 
 

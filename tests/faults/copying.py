@@ -25,6 +25,7 @@ GROUP, SOURCE, TARGET = "copying", "source", "target"
 _SAY_EVERY_S = 10.0
 _STOP_WITHIN_S = 60.0
 _STACKS_WITHIN_S = 1.0
+_RECOVERS_WITHIN_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,12 @@ class Toll:
     ended: int = 0
 
     @property
+    def killed(self) -> int:
+        return self.broker + self.worker
+
+    @property
     def crashes(self) -> int:
-        return self.broker + self.worker + self.ended
+        return self.killed + self.ended
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,10 @@ class Worker:
 
 
 class Source:
-    """Writes numbers to the source topic, so many in a second, whatever happens to the broker."""
+    """Writes numbers to the source topic, so many in a second, whatever happens to the broker.
+
+    The last fifth waits until it is released, so that the copy is not done before enough were killed.
+    """
 
     def __init__(self, broker: Subject, count: int, per_second: int) -> None:
         self._producer = Producer(
@@ -122,6 +130,8 @@ class Source:
         self._per_second = per_second
         self._unsent: int | None = None
         self._is_over = threading.Event()
+        self._is_released = threading.Event()
+        self._released_count = count * 4 // 5
         self._thread = threading.Thread(target=self._run, name="source", daemon=True)
         self._thread.start()
 
@@ -133,8 +143,18 @@ class Source:
                 if self._is_over.wait(max(0.0, began + number / self._per_second - time.monotonic())):
                     self._producer.purge()
                     return
+            if number == self._released_count:
+                self._producer.flush(120)
+                self._is_released.wait()
             self._producer.produce(SOURCE, b"%d" % number, partition=number % PARTITIONS)
         self._unsent = self._producer.flush(120)
+
+    @property
+    def released_count(self) -> int:
+        return self._count if self._is_released.is_set() else self._released_count
+
+    def release(self) -> None:
+        self._is_released.set()
 
     def finish(self) -> None:
         """Wait until everything is stored."""
@@ -143,6 +163,7 @@ class Source:
 
     def stop(self) -> None:
         self._is_over.set()
+        self._is_released.set()
         self._thread.join()
 
 
@@ -215,7 +236,7 @@ def copy_under_kills(
     source = Source(broker, plan.count, plan.per_second)
     try:
         with running(broker, module, more, folder) as workers:
-            toll = _kill_until_copied(broker, workers, plan, say)
+            toll = _kill_until_copied(broker, source, workers, plan, say)
         source.finish()
     finally:
         source.stop()
@@ -226,19 +247,25 @@ def copy_under_kills(
     return copy
 
 
-def _kill_until_copied(broker: Subject, workers: list[Worker], plan: Plan, say: Callable[[str], None]) -> Toll:
+def _kill_until_copied(
+    broker: Subject, source: Source, workers: list[Worker], plan: Plan, say: Callable[[str], None]
+) -> Toll:
     rng = random.Random(plan.seed)
     toll = Toll()
     began = said = time.monotonic()
     next_kill = began + rng.uniform(*plan.kill_every_s)
-    done = 0
+    done = done_before = 0
     while done < plan.count:
         now = time.monotonic()
         assert now - began < plan.patience_s, f"{done} of {plan.count} are done after {now - began:.0f} s, {toll}"
         toll.ended += sum(worker.keep_running() for worker in workers)
-        if now > next_kill and toll.broker + toll.worker != plan.most_kills:
+        # On a machine that is so busy that nothing has recovered yet, wait for that, or nothing would ever be done.
+        is_recovered = done > done_before or done == source.released_count or now > next_kill + _RECOVERS_WITHIN_S
+        if now > next_kill and is_recovered and toll.killed != plan.most_kills:
             _kill_one(broker, workers, toll, rng)
-            next_kill = time.monotonic() + rng.uniform(*plan.kill_every_s)
+            next_kill, done_before = time.monotonic() + rng.uniform(*plan.kill_every_s), done
+        if toll.killed >= (plan.most_kills or 2):
+            source.release()
         try:
             done = committed(broker)
         except (OSError, wire.Closed):
@@ -252,8 +279,9 @@ def _kill_until_copied(broker: Subject, workers: list[Worker], plan: Plan, say: 
 
 
 def _kill_one(broker: Subject, workers: list[Worker], toll: Toll, rng: random.Random) -> None:
-    """One after the other at first, so that each is among the killed however few there are, then at random."""
-    if (toll.broker + toll.worker) % 2 == 0 if toll.broker + toll.worker < 2 else rng.random() < 0.5:
+    """A worker first, then the broker, so that both are among the killed however few there are; then at random."""
+    is_worker = toll.killed == 0 or (toll.killed > 1 and rng.random() < 0.5)
+    if is_worker:
         victim = rng.choice(workers)
         victim.kill()
         victim.keep_running()

@@ -16,7 +16,7 @@ WORKERS: dict[Delivery, tuple[str, ...]] = {
     "at-least-once": (SDK, "at-least-once"),
     "at-most-once": (SDK, "at-most-once"),
 }
-FEW = Plan(20_000, 2_500, kill_every_s=(1.0, 2.0), seed=1, most_kills=4)
+FEW = Plan(20_000, 2_500, kill_every_s=(1.0, 2.0), seed=4, most_kills=4)
 MILLION = Plan(1_000_000, 15_000, kill_every_s=(1.5, 4.0), seed=2)
 
 
@@ -48,4 +48,4 @@ def test_a_copy_keeps_its_promise(delivery: Delivery, copied: Callable[[Delivery
 @pytest.mark.parametrize("delivery", WORKERS)
 def test_a_copy_of_a_million_keeps_its_promise(delivery: Delivery, copied: Callable[[Delivery, Plan], Copy]) -> None:
     made = copied(delivery, MILLION)
-    assert made.toll.broker + made.toll.worker >= 10
+    assert made.toll.killed >= 10

@@ -2,7 +2,8 @@
 
     python -m tests.faults.transformer BOOTSTRAP GROUP SOURCE TARGET NAME
 
-Runs until it is killed, or until something fatal makes it end; whoever started it starts it again.
+Runs until it is killed, or until something fatal makes it end; whoever started it starts it again. librdkafka's calls
+for transactions may never return when the broker is killed in one: then the worker ends itself.
 """
 
 import faulthandler
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 PERIOD_S = 0.1
 PATIENCE_S = 20
+STUCK_S = 60
 RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 250}
 
 
@@ -36,6 +38,7 @@ def run(bootstrap: str, group: str, source: str, target: str, name: str) -> None
     producer.init_transactions(PATIENCE_S)
     consumer.subscribe([source])
     while True:
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
         try:
             transform(consumer, producer, target)
         except KafkaException as problem:
