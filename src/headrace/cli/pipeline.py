@@ -13,9 +13,18 @@ pipeline_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
+dlq_app = typer.Typer(help="Look at dead letters, and send them back.", no_args_is_help=True)
+pipeline_app.add_typer(dlq_app, name="dlq")
 
 SpecFileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The file of the pipeline, such as revenue.toml.", show_default=False)
+]
+PipelineArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="The pipeline's name, or its file.", show_default=False)
+]
+LettersArgument = Annotated[
+    str,
+    typer.Argument(metavar="FILE|TOPIC", help="The pipeline's file, or a dead-letter topic.", show_default=False),
 ]
 PipelineBootstrap = Annotated[
     str | None,
@@ -82,3 +91,165 @@ def explain(file: SpecFileArgument, bootstrap: PipelineBootstrap = None) -> None
     from headrace.cli.pipelining import explain_file
 
     explain_file(file, bootstrap)
+
+
+@pipeline_app.command()
+def run(
+    file: SpecFileArgument,
+    once: Annotated[bool, typer.Option("--once", help="End when all that is there now is done.")] = False,
+    master: Master = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    bootstrap: PipelineBootstrap = None,
+    plain: Annotated[bool, typer.Option("--plain", help="A line for each batch instead of a live table.")] = False,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> None:
+    """Run a pipeline here and show how it is doing, until Ctrl-C, which stops it after its batch.
+
+    It goes on where it was stopped. The live table shows rows and rows per second in and out, the time of the last
+    batch, how many records are left to read (lag), what is kept in state, and records that did not fit.
+
+    Examples:
+
+    * `headrace pipeline run revenue.toml`
+    * `headrace pipeline run revenue.toml --once`
+    * `headrace pipeline run revenue.toml --master spark://spark.example.org:7077`
+    """
+    from headrace.cli.pipelining import run_file
+
+    run_file(file, bootstrap, master, state_dir, once=once, plain=plain, supervised=supervised)
+
+
+@pipeline_app.command()
+def start(
+    file: SpecFileArgument,
+    master: Master = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    bootstrap: PipelineBootstrap = None,
+) -> None:
+    """Run a pipeline in the background. It survives this terminal, and is started again when it fails.
+
+    Example: `headrace pipeline start revenue.toml` - then `headrace pipeline status`
+    """
+    from headrace.cli.pipeline_background import start_file
+
+    start_file(file, bootstrap, master, state_dir)
+
+
+@pipeline_app.command()
+def stop(pipeline: PipelineArgument, state_dir: StateDir = DEFAULT_STATE_DIR) -> None:
+    """Stop a pipeline that runs in the background, after its batch.
+
+    Example: `headrace pipeline stop revenue`
+    """
+    from headrace.cli.pipeline_background import stop_pipeline
+
+    stop_pipeline(pipeline, state_dir)
+
+
+@pipeline_app.command()
+def status(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="A pipeline's name or file; all without it.")
+    ] = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Show the pipelines of a state folder: running or not, how often restarted, the last batch, the last error.
+
+    Example: `headrace pipeline status`
+    """
+    from headrace.cli.pipeline_background import show_status
+
+    show_status(pipeline, state_dir, as_json=as_json)
+
+
+@pipeline_app.command()
+def lag(file: SpecFileArgument, as_json: AsJson = False, bootstrap: PipelineBootstrap = None) -> None:
+    """Show how far a pipeline is in each partition, and how much is left to read.
+
+    A pipeline commits its offsets to the group `pipeline-<name>`, so every tool for groups shows the same.
+
+    Example: `headrace pipeline lag revenue.toml`
+    """
+    from headrace.cli.pipeline_positions import show_lag
+
+    show_lag(file, bootstrap, as_json=as_json)
+
+
+@pipeline_app.command()
+def reset(
+    file: SpecFileArgument,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a time (2026-01-31T12:00, '2h ago'), or offsets: orders:0=17,orders:1=4.",
+            show_default=False,
+        ),
+    ],
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this it only shows what it would.")
+    ] = False,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    as_json: AsJson = False,
+    bootstrap: PipelineBootstrap = None,
+) -> None:
+    """Let a pipeline begin somewhere else. Shows what would change; add `--execute` to change it.
+
+    The checkpoint is set aside and kept as a backup; with it goes what the pipeline remembers (windows, counts, keys).
+    What it has written stays, so rows that are read again are written again. The pipeline must not be running.
+
+    Examples:
+
+    * `headrace pipeline reset revenue.toml --to earliest`
+    * `headrace pipeline reset revenue.toml --to '2h ago' --execute`
+    * `headrace pipeline reset revenue.toml --to orders:0=17,orders:1=4 --execute`
+    """
+    from headrace.cli.pipeline_positions import reset_file
+
+    reset_file(file, bootstrap, to, state_dir, execute=execute, as_json=as_json)
+
+
+@dlq_app.command("list")
+def dlq_list(
+    pipeline: LettersArgument,
+    samples: Annotated[int, typer.Option("--samples", "-n", min=0, help="Letters to show of each reason.")] = 1,
+    as_json: AsJson = False,
+    bootstrap: PipelineBootstrap = None,
+) -> None:
+    """Count the dead letters by reason, with samples and where they came from.
+
+    Examples:
+
+    * `headrace pipeline dlq list revenue.toml --samples 3`
+    * `headrace pipeline dlq list orders.dlq`
+    """
+    from headrace.cli.pipeline_letters import list_letters
+
+    list_letters(pipeline, bootstrap, samples, as_json=as_json)
+
+
+@dlq_app.command("replay")
+def dlq_replay(
+    pipeline: LettersArgument,
+    reason: Annotated[
+        str | None, typer.Option("--reason", "-r", metavar="TEXT", help="Only letters with this in their reason.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be sent back.")] = False,
+    as_json: AsJson = False,
+    bootstrap: PipelineBootstrap = None,
+) -> None:
+    """Send dead letters back to the topics they came from, each once, after the reason is fixed.
+
+    A letter that was sent back stays in the dead-letter topic and is not sent again. One that still does not fit comes
+    back as a new letter.
+
+    Examples:
+
+    * `headrace pipeline dlq replay revenue.toml --dry-run`
+    * `headrace pipeline dlq replay revenue.toml --reason 'amount is not'`
+    """
+    from headrace.cli.pipeline_letters import replay_letters
+
+    replay_letters(pipeline, bootstrap, reason, dry_run=dry_run, as_json=as_json)

@@ -1,18 +1,29 @@
 """The work of `headrace pipeline init`, `validate`, `explain` and `run`."""
 
+import logging
+import signal
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.errors import BadArgument
-from headrace.cli.output import print_json, say
+from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.output import count, print_json, say
+from headrace.pipelines.errors import PipelineError, SpecError
 from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
+from headrace.pipelines.state import StateFolder
+from headrace.pipelines.supervisor import log_handler
+from headrace.wire import WireError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.pipelines.runner import Runner
 
 _EXAMPLE = '''\
 # A pipeline: records of a topic flow through SQL into another topic.
@@ -105,3 +116,88 @@ def explain_file(file: Path, bootstrap: str | None) -> None:
         for query in validate(spark, read).queries:
             print(f"-- {query.name} ({query.mode})")
             query.rows.explain()
+
+
+def run_file(
+    file: Path,
+    bootstrap: str | None,
+    master: str | None,
+    state_dir: Path,
+    *,
+    once: bool,
+    plain: bool,
+    supervised: bool,
+) -> None:
+    """Run until it ends, is stopped or fails. A wrong file is exit code 2, everything else that goes wrong is 1."""
+    read = load(file, bootstrap)
+    folder = StateFolder.of(state_dir, read.spec.name)
+    with failing(), folder.run_lock.take(f"the pipeline {read.spec.name}"):
+        log_to(None if supervised else folder.log)
+        check_ready()
+        say(f"Starting Spark on {master or read.spec.spark.master} …")
+        spark = start_session(read.spec, master, folder.root)
+        try:
+            _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
+        finally:
+            spark.stop()
+
+
+def _run(
+    spark: "SparkSession", read: SpecFile, folder: StateFolder, *, once: bool, plain: bool, supervised: bool
+) -> None:
+    from headrace.cli.pipeline_view import View
+    from headrace.pipelines.runner import Runner
+
+    with View(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
+        runner = Runner(spark, read, folder, ends=once, on_progress=view.update)
+        _stop_on_signals(runner)
+        if supervised:
+            threading.Thread(target=_stop_with_parent, args=(runner,), daemon=True).start()
+        started = time.monotonic()
+        book = runner.run()
+    rows = max((each.rows_in for each in book.queries.values()), default=0)
+    out = sum(each.rows_out for name, each in book.queries.items() if name in read.spec.sinks)
+    say(
+        f"{read.spec.name}: {count(rows, 'record')} in, {count(out, 'row')} out, {book.bad:,} bad, "
+        f"in {time.monotonic() - started:,.1f} s"
+    )
+
+
+def _stop_on_signals(runner: "Runner") -> None:
+    """The first Ctrl-C stops after the batch, the second at once."""
+
+    def heard(number: int, _: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        say("Stopping after this batch; Ctrl-C again stops at once")
+        runner.stop()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, heard)
+
+
+def _stop_with_parent(runner: "Runner") -> None:
+    """Standard input ends when the supervisor does."""
+    sys.stdin.buffer.read()
+    runner.stop()
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """What goes wrong with a pipeline, other than its file, is a command that failed."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except (PipelineError, WireError) as error:
+        logging.getLogger("headrace.pipelines").debug("failed", exc_info=error)
+        raise CommandFailed(str(error)) from error
+
+
+def log_to(file: Path | None) -> None:
+    """Let the pipeline's own log lines go to its log, or to stderr for the supervisor to collect."""
+    handler: logging.Handler = logging.StreamHandler() if file is None else log_handler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("headrace")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

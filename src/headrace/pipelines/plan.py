@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.sql import DataFrame, SparkSession
@@ -153,7 +154,7 @@ class _Planner:
             yield
         except (AnalysisException, ParseException) as error:
             raise self._located(error, path) from error
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise self._file.error_at(path, sentence(error)) from error
 
     def _located(self, error: PySparkException, path: KeyPath) -> SpecError:

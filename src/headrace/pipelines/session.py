@@ -85,8 +85,10 @@ def settings_for(spec: Spec, master: str) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # Neither checksums beside every file of the checkpoint, nor a shell for every rename.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-        "spark.pyspark.python": sys.executable,
     }
+    if cores is not None:
+        # Nothing outside of this machine has to reach a local driver, and its own name may lead astray.
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return ours | {name: _text(value) for name, value in spec.spark.settings.items()}
 
 
@@ -105,6 +107,8 @@ def start_session(spec: Spec, master: str | None, log_dir: Path, *, is_brief: bo
     from headrace.pipelines.spark_errors import quiet, sentence
 
     quiet()
+    # Spark would take the first python3 on the path, which is not the one that has our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     log_dir.mkdir(parents=True, exist_ok=True)
     log4j = log_dir / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log_dir / "spark.log"))

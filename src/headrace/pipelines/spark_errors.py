@@ -11,7 +11,6 @@ _STATE = re.compile(r"\.?\s*SQLSTATE: [A-Z0-9]{5}")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+|$)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|\w+))(?:: (.*))?$")
 _FRAME = re.compile(r"\n\s*(?:at [\w.$/]+\(|\.\.\. \d+ more)")
-_OURS = re.compile(r"^headrace\.[\w.]+$")
 _OURS_ALONE = re.compile(r"\bheadrace(?:\.\w+)+: (.+)")
 """An error of ours that came without a traceback, as those of the data source do."""
 _MAX_CHARS = 600
@@ -40,9 +39,9 @@ def sentence(error: BaseException) -> str:
     if condition in _WORDS:
         plain = {key: str(value).replace("`", "") for key, value in parameters.items()}
         return _WORDS[condition].format(**plain)
-    if condition == "STREAM_FAILED":
-        return _from_text(str(parameters.get("message", "")))
-    return _from_text(str(error.getMessage() if hasattr(error, "getMessage") else error))
+    # Where the reason stands depends on how the error came here.
+    texts = (parameters.get("message") if condition == "STREAM_FAILED" else "", error.getMessage(), str(error))
+    return next((found for text in texts if text and (found := _from_text(str(text)))), type(error).__name__)
 
 
 def _from_text(text: str) -> str:
@@ -53,7 +52,7 @@ def _from_text(text: str) -> str:
     if ours := _OURS_ALONE.findall(text):
         return _one_line(ours[-1])
     text = _FRAME.split(text, maxsplit=1)[0]
-    text = re.split(r"\n\s*(?:== |JVM stacktrace|[+'!~]- |'?[A-Z]\w+ \[)", text, maxsplit=1)[0]
+    text = re.split(r"\n\s*(?:===? |JVM stacktrace|[+'!~]- |['~!]*[A-Z]\w+ \[)", text, maxsplit=1)[0]
     return _one_line(_STATE.sub("", _CONDITION.sub("", text)))
 
 

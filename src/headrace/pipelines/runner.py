@@ -1,0 +1,158 @@
+"""Running a pipeline: its queries are started together, watched, and stopped together.
+
+A query that fails stops the others, and its reason is raised as one sentence. Asked to stop, each query ends between
+two batches: nothing is lost either way, but a batch that is broken off is done again at the next start.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.pipelines.errors import PipelineFailed
+from headrace.pipelines.mirror import Mirror
+from headrace.pipelines.modes import uses_transform_with_state
+from headrace.pipelines.plan import Query, plan
+from headrace.pipelines.progress import Batch, Book, ProgressFiles, read_report
+from headrace.pipelines.reading import read_static, read_topics
+from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spec import Source
+from headrace.pipelines.specfile import SpecFile
+from headrace.pipelines.state import StateFolder
+from headrace.pipelines.topics import prepare_topics
+from headrace.pipelines.writing import start_query
+
+_POLL_S = 0.2
+_STOP_GRACE_S = 60.0
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+
+_log = logging.getLogger("headrace.pipelines")
+
+
+class Runner:
+    """One run of a pipeline. `run` returns when the pipeline has ended or was stopped, or raises `PipelineFailed`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        file: SpecFile,
+        folder: StateFolder,
+        *,
+        ends: bool = False,
+        on_progress: Callable[[Book], None] = lambda book: None,
+    ) -> None:
+        self._spark = spark
+        self._file = file
+        self._folder = folder
+        self._ends = ends or file.spec.trigger.ends
+        self._on_progress = on_progress
+        self._stopping = threading.Event()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._seen: dict[str, str] = {}
+        self.book = Book([], [])
+
+    def stop(self) -> None:
+        """End after the batch that is under way. May be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    def run(self) -> Book:
+        """Start, watch, stop."""
+        spec = self._file.spec
+        self._folder.make()
+        prepare_topics(spec)
+        queries = plan(self._spark, self._file, self._read)
+        self.book = Book(
+            [each.name for each in queries if each.sink is not None],
+            [each.name for each in queries if each.sink is None],
+        )
+        files = ProgressFiles(spec.name, self._folder.progress, self._folder.metrics)
+        mirror = Mirror(spec)
+        try:
+            for query in queries:
+                self._start(query)
+            while not self._stopping.is_set() and any(each.isActive for each in self._queries.values()):
+                self._heed(files, mirror)
+                self._check()
+                self._stopping.wait(_POLL_S)
+            self._stop_after_batch()
+            self._heed(files, mirror)
+            self._check()
+        finally:
+            for running in self._queries.values():
+                _stop(running)
+            mirror.close()
+        return self.book
+
+    def _read(self, name: str, source: Source, *, headers: bool) -> DataFrame:
+        if not source.is_stream:
+            return read_static(self._spark, self._file.spec, source)
+        start = self._folder.read_start().get(name)
+        return read_topics(self._spark, self._file.spec, source, headers=headers, start=start)
+
+    def _start(self, query: Query) -> None:
+        if uses_transform_with_state(query.rows):
+            self._spark.conf.set(_STATE_STORE, _ROCKSDB)
+        try:
+            self._queries[query.name] = start_query(query, self._file.spec, self._folder, ends=self._ends)
+        except PySparkException as error:
+            raise PipelineFailed(f"{query.name}: {sentence(error)}") from error
+
+    def _heed(self, files: ProgressFiles, mirror: Mirror) -> None:
+        """Take in what the queries have reported since the last time."""
+        fresh = [batch for name, query in self._queries.items() for batch in self._reports(name, query)]
+        for batch in fresh:
+            self.book.add(batch)
+            if batch.did_work:
+                files.write(batch, self.book)
+        if fresh:
+            mirror.commit(self.book.committed())
+        self._on_progress(self.book)
+
+    def _reports(self, name: str, query: StreamingQuery) -> list[Batch]:
+        """What a query has reported since, the oldest first. Asked of the JVM as JSON: once for each report."""
+        fresh: list[Batch] = []
+        reports = query._jsq.recentProgress()
+        for at in range(len(reports) - 1, -1, -1):
+            timestamp = reports[at].timestamp()
+            if timestamp <= self._seen.get(name, ""):
+                break
+            fresh.append(read_report(name, reports[at].json()))
+        if fresh:
+            self._seen[name] = fresh[0].at
+        return fresh[::-1]
+
+    def _check(self) -> None:
+        for name, query in self._queries.items():
+            error = query.exception()
+            if error is not None:
+                _log.error("the query %s failed", name, exc_info=error)
+                raise PipelineFailed(f"{name}: {sentence(error)}") from error
+
+    def _stop_after_batch(self) -> None:
+        deadline = time.monotonic() + _STOP_GRACE_S
+        before = {name: _batch(query) for name, query in self._queries.items()}
+        waiting = dict(self._queries)
+        while waiting and time.monotonic() < deadline:
+            for name, query in [*waiting.items()]:
+                is_between = not query.isActive or not query.status["isTriggerActive"]
+                if is_between or _batch(query) != before[name]:
+                    _stop(query)
+                    del waiting[name]
+            time.sleep(0.02)
+
+
+def _batch(query: StreamingQuery) -> int:
+    last = query._jsq.lastProgress() if query.isActive else None
+    return -1 if last is None else int(last.batchId())
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except PySparkException as error:
+        _log.warning("a query did not stop in time: %s", sentence(error))

@@ -1,0 +1,119 @@
+"""Starting the queries of a pipeline: each writes to its sink, with a checkpoint of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from headrace.pipelines.console import ConsoleSink
+from headrace.pipelines.plan import Query
+from headrace.pipelines.reading import FORMAT
+from headrace.pipelines.sink import write_batch
+from headrace.pipelines.spec import Delivery, Sink, Spec
+from headrace.pipelines.state import StateFolder
+from headrace.pipelines.tables import TableOptions, TableSink
+from headrace.pipelines.upserts import UpsertOptions, UpsertSink, running_query_id
+
+ForEachBatch = Callable[[DataFrame, int], None]
+
+
+def start_query(query: Query, spec: Spec, folder: StateFolder, *, ends: bool) -> StreamingQuery:
+    """Start a query. With `ends` it stops by itself when it has done what is there."""
+    writer = query.rows.writeStream.queryName(f"{spec.name}.{query.name}").outputMode(query.mode)
+    writer = writer.option("checkpointLocation", checkpoint_of(spec, folder, query.name))
+    if ends or spec.trigger.ends:
+        writer = writer.trigger(availableNow=True)
+    elif spec.trigger.every is not None:
+        writer = writer.trigger(processingTime=spec.trigger.every)
+    return _to_sink(writer, query, spec).start()
+
+
+def checkpoint_of(spec: Spec, folder: StateFolder, query: str) -> str:
+    """On a cluster of machines the file names a place that all of them reach; else it is in the pipeline's folder."""
+    if spec.checkpoint is not None and "://" in spec.checkpoint:
+        return f"{spec.checkpoint.rstrip('/')}/{spec.name}/{query}"
+    return str(folder.checkpoint / query)
+
+
+def _to_sink(writer: DataStreamWriter, query: Query, spec: Spec) -> DataStreamWriter:
+    if query.sink is None:
+        bootstrap = spec.bootstrap_of(spec.sources[query.source or ""])
+        return _to_topics(writer, sink_options(spec, query.name, bootstrap, "exactly-once"))
+    sink = query.sink
+    if sink.topic is not None:
+        options = sink_options(spec, query.name, spec.bootstrap_of(sink), sink.delivery, sink)
+        if query.mode == "append":
+            return _to_topics(writer, options)
+        return writer.foreachBatch(_to_topics_by_batch(options))
+    return writer.foreachBatch(_batch_writer(sink, spec, query.name))
+
+
+def _to_topics_by_batch(options: dict[str, str]) -> ForEachBatch:
+    """The same sink for rows that change: Spark refuses to update a sink in Python any other way."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        write_batch(batch, batch_id, running_query_id(batch), options)
+
+    return write
+
+
+def _to_topics(writer: DataStreamWriter, options: dict[str, str]) -> DataStreamWriter:
+    writer = writer.format(FORMAT)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    return writer
+
+
+def sink_options(
+    spec: Spec, query: str, bootstrap: str, delivery: Delivery, sink: Sink | None = None
+) -> dict[str, str]:
+    """The options of the data source. The sink's id is the pipeline's and the query's name, wherever it runs."""
+    options = {"kafka.bootstrap.servers": bootstrap, "sinkId": f"{spec.name}.{query}", "delivery": delivery}
+    if sink is not None and sink.topic is not None:
+        options["topic"] = sink.topic
+        options |= {name: str(value) for name, value in sink.options.items()}
+    return options
+
+
+def _batch_writer(sink: Sink, spec: Spec, query: str) -> ForEachBatch:
+    if sink.kind == "console":
+        return ConsoleSink(query, sink.rows).write
+    if sink.kind == "database":
+        database = UpsertSink(upsert_options(sink, f"{spec.name}.{query}"))
+        return _heedless(database.write)
+    table = TableSink(table_options(sink, spec.folder))
+    return _heedless(table.write)
+
+
+def _heedless(write: Callable[[DataFrame, int], bool]) -> ForEachBatch:
+    """Whether a batch had been written before is of no interest to Spark."""
+
+    def written(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+
+    return written
+
+
+def upsert_options(sink: Sink, name: str) -> UpsertOptions:
+    return UpsertOptions(
+        database=sink.database or "",
+        table=sink.table or "",
+        key=sink.keys,
+        order=sink.order,
+        delete=sink.delete,
+        delete_nulls=sink.delete_nulls,
+        create=sink.create,
+        name=name,
+    )
+
+
+def table_options(sink: Sink, folder: Path) -> TableOptions:
+    """A table without a path is a folder beside the pipeline's file: `lake.revenue` is `lake/revenue`."""
+    path = sink.path or (sink.table or "").replace(".", "/")
+    given = {"path": str((folder / path).resolve()), "partition_by": sink.partition_columns, "name": sink.table or ""}
+    if sink.format is not None:
+        given["format"] = sink.format
+    return msgspec.convert({**given, **sink.options}, TableOptions)
