@@ -3,6 +3,7 @@
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
@@ -75,8 +76,12 @@ class Connection:
         config = librdkafka.consumer(
             self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
         )
-        poller = Poller(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
-        return Subscription(poller, topic, start, until, bounded=bounded)
+        with ExitStack() as undo:
+            poller = Poller(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
+            undo.callback(poller.close)
+            stream = Subscription(poller, topic, start, until, bounded=bounded)
+            undo.pop_all()
+        return stream
 
     def consumption(
         self, topic: str | Sequence[str], group: str, delivery: Delivery, options: ConsumeOptions
@@ -84,48 +89,65 @@ class Connection:
         if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
         names = names_of(topic)
-        poller = self._poller(group, options.get("start", "earliest"))
-        if delivery == "at-most-once":
-            return AtMostOnce(poller, names, options.get("batch", 100))
-        if delivery == "at-least-once":
-            most = options.get("max_unacked", 10_000)
-            return AtLeastOnce(poller, names, options.get("commit_interval_s", 0.5), most)
-        transactor = self._transactor(options.get("transactional_id"), group)
-        return ExactlyOnce(poller, names, transactor, options.get("commit_interval_s", 0.1))
+        with ExitStack() as undo:
+            poller = self._poller(undo, group, options.get("start", "earliest"))
+            stream: Consumption
+            if delivery == "at-most-once":
+                stream = AtMostOnce(poller, names, options.get("batch", 100))
+            elif delivery == "at-least-once":
+                most = options.get("max_unacked", 10_000)
+                stream = AtLeastOnce(poller, names, options.get("commit_interval_s", 0.5), most)
+            else:
+                transactor = self._transactor(undo, options.get("transactional_id"), group)
+                stream = ExactlyOnce(poller, names, transactor, options.get("commit_interval_s", 0.1))
+            undo.pop_all()
+        return stream
 
     def loop(self, handler: Handler) -> HandlerLoop:
         if handler.set_aside_topic is not None:
             config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
             topics.ensure(config, handler.set_aside_topic, like=handler.topics[0])
-        poller = self._poller(handler.group, handler.start)
-        sink: Sink
-        if handler.delivery == "exactly-once":
-            sink = ExactlyOnceSink(poller, self._transactor(handler.transactional_id, handler.group))
-        elif handler.delivery == "at-least-once":
-            sink = AtLeastOnceSink(poller, self.publisher)
-        else:
-            sink = AtMostOnceSink(poller, self.publisher)
-        return HandlerLoop(
-            poller,
-            handler.all_topics,
-            handler.function,
-            handler.policy,
-            sink,
-            workers=handler.workers,
-            batch=handler.batch,
-            commit_interval_s=handler.interval_s,
-        )
+        with ExitStack() as undo:
+            poller = self._poller(undo, handler.group, handler.start)
+            sink: Sink
+            if handler.delivery == "exactly-once":
+                sink = ExactlyOnceSink(poller, self._transactor(undo, handler.transactional_id, handler.group))
+            elif handler.delivery == "at-least-once":
+                sink = AtLeastOnceSink(poller, self.publisher)
+            else:
+                sink = AtMostOnceSink(poller, self.publisher)
+            loop = HandlerLoop(
+                poller,
+                handler.all_topics,
+                handler.function,
+                handler.policy,
+                sink,
+                workers=handler.workers,
+                batch=handler.batch,
+                commit_interval_s=handler.interval_s,
+            )
+            undo.pop_all()
+        return loop
 
-    def _poller(self, group: str, start: str) -> Poller:
-        return Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
+    def _poller(self, undo: ExitStack, group: str, start: str) -> Poller:
+        poller = Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
+        undo.callback(poller.close)
+        return poller
 
-    def _transactor(self, transactional_id: str | None, group: str) -> Transactor:
+    def _transactor(self, undo: ExitStack, transactional_id: str | None, group: str) -> Transactor:
         """A producer of its own: transactions are a producer's, and one at a time."""
         config = self._producer_config() | {"transactional.id": transactional_id or f"{group}-{uuid.uuid4()}"}
         # A process that dies holds up its successors for this long, unless they use its transactional id.
         config.setdefault("transaction.timeout.ms", 10_000)
         config["message.timeout.ms"] = min(config["message.timeout.ms"], config["transaction.timeout.ms"])
-        return Transactor(Publisher(config, self.partitioner, self._source), self.bootstrap)
+        transactor = Transactor(
+            lambda: Publisher(config, self.partitioner, self._source),
+            self.bootstrap,
+            timeout_s=config["transaction.timeout.ms"] / 1000,
+            is_shared=transactional_id is not None,
+        )
+        undo.callback(transactor.close)
+        return transactor
 
     def _producer_config(self) -> dict[str, Any]:
         uses_keys = self.partitioner is by_key

@@ -151,13 +151,15 @@ class AtLeastOnce(Consumption):
         if time.monotonic() - self._committed_at_s >= self._interval_s:
             self._commit(wait=False)
 
-    def _commit(self, *, wait: bool, only: set[Where] | None = None) -> None:
+    def _commit(self, *, wait: bool, is_last: bool = False, only: set[Where] | None = None) -> None:
         with self._lock:
             self._committed_at_s = time.monotonic()
+            for where in self._poller.uncommitted() & set(self._ledgers):
+                self._ledgers[where].uncommitted()
             found = {}
             for where, ledger in self._ledgers.items():
-                # Nobody hears of a commit that fails without being waited for: one that is waited for says it again.
-                offset = ledger.position if wait else ledger.to_commit()
+                # What others will go on from is said again, in case that one before it failed.
+                offset = ledger.position if wait or is_last else ledger.to_commit()
                 if offset is not None and (only is None or where in only):
                     found[where] = offset
             if self._poller.commit(found, wait=wait):
@@ -181,4 +183,5 @@ class AtLeastOnce(Consumption):
         self._drop(where)
 
     def _finish(self, is_success: bool) -> None:
-        self._commit(wait=True)
+        # Closing the consumer waits for it, if there is a broker.
+        self._commit(wait=False, is_last=True)

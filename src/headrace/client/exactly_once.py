@@ -34,6 +34,10 @@ class ExactlyOnce(Consumption):
             # Said again by the commit, where the messages can be handed over anew.
             return
 
+    def stop(self) -> None:
+        super().stop()
+        self._transactor.hurry()
+
     def commit(self) -> None:
         self._commit(keeping=self._poller.assignment())
 
@@ -62,9 +66,11 @@ class ExactlyOnce(Consumption):
             self._done = {}
 
     def _undo(self, keeping: set[Where]) -> None:
-        self._transactor.abort()
-        self._drop(set(self._bases))
+        is_certain = self._transactor.abort()
+        self._drop(self._bases)
         starts = {where: offset for where, offset in self._bases.items() if where in keeping}
+        if not is_certain:
+            starts |= self._poller.committed(starts)
         self._bases, self._done = {}, {}
         self._poller.seek(starts)
 

@@ -24,6 +24,7 @@ class Lane:
         """From where the partition must be read again if what is done and not committed is undone."""
         self.position: int | None = None
         """The offset after what is done; None if nothing is."""
+        self._committed: int | None = None
         self.one_by_one = 0
         """So many messages are handled with the results of each awaited before the next; the loop's own mark."""
         self.is_claimed = False
@@ -89,7 +90,11 @@ class Lane:
 
     def to_commit(self) -> int | None:
         """The offset to commit, if anything was done since the last commit."""
-        return self.position if self.position is not None and self.position != self.base else None
+        return self.position if self.position != self._committed else None
 
     def committed(self, offset: int) -> None:
-        self.base = offset
+        self.base = self._committed = offset
+
+    def uncommitted(self) -> None:
+        """The last commit was not made after all."""
+        self._committed = None

@@ -52,6 +52,10 @@ class Ledger:
     def committed(self, offset: int) -> None:
         self._committed = offset
 
+    def uncommitted(self) -> None:
+        """The last commit was not made after all."""
+        self._committed = None
+
     def clear(self) -> None:
         """Forget what is open: the partition is read again from elsewhere."""
         self._handed.clear()

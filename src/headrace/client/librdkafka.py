@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, libversion
 
 from headrace.client.errors import ClientError, ConsumeFailed, Unreachable
 
@@ -35,6 +35,12 @@ PASSING = {
 """Errors after which a consumer goes on by itself: it reconnects, rejoins, or waits for the topic to be made."""
 
 
+# When no broker answers, librdkafka 2.10 and later forget them all and begin anew with the bootstrap servers. They do
+# not wait between tries, and `send_offsets_to_transaction` goes on waiting for a broker that was forgotten
+# (librdkafka's issue 5511).
+_RECOVERY = {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020A0000 else {}
+
+
 def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
@@ -42,6 +48,7 @@ def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]
         "logger": log,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 2_000,
+        **_RECOVERY,
         **settings,
     }
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 from headrace.client.errors import ClientError, HandlerFailed, TransactionFailed, Unreachable
 from headrace.client.lanes import Lane
@@ -20,6 +20,7 @@ from headrace.client.outgoing import Outgoing
 from headrace.client.polling import Poller, Where
 from headrace.client.retry import GiveUp, Hold, Policy, describe, judge
 from headrace.client.sinks import Sent, Sink
+from headrace.client.threads import DaemonThreads
 from headrace.client.transactor import Aborted
 
 _AT_ONCE = 500
@@ -55,7 +56,7 @@ class HandlerLoop:
         self._sink = sink
         self._batch = min(batch, _AT_ONCE)
         self._interval_s = commit_interval_s
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=f"headrace-{policy.group}")
+        self._pool = DaemonThreads(workers, f"headrace-{policy.group}")
         self._lock = threading.Condition()
         self._lanes: dict[Where, Lane] = {}
         self._paused: set[Where] = set()
@@ -68,15 +69,21 @@ class HandlerLoop:
     def stop(self) -> None:
         """Finish the messages in hand, commit, leave the group. May be called from anywhere, also a signal handler."""
         self._stopping.set()
+        self._sink.hurry()
 
     def run(self) -> None:
-        self._poller.join(self._topics, on_assigned=lambda _: None, on_revoked=self._on_revoked, on_lost=self._on_lost)
         try:
+            self._poller.join(
+                self._topics, on_assigned=lambda _: None, on_revoked=self._on_revoked, on_lost=self._on_lost
+            )
             while not self._stopping.is_set() and self._failure is None:
                 self._step()
         except BaseException as error:
             self._failure = self._failure or error
-        self._shut_down()
+        try:
+            self._shut_down()
+        except BaseException as error:
+            self._failure = self._failure or error
         if self._failure is not None:
             raise self._failure
 
@@ -257,6 +264,8 @@ class HandlerLoop:
     def _commit(self, *, wait: bool, giving_up: frozenset[Where] = frozenset()) -> None:
         with self._lock:
             self._committed_at_s = time.monotonic()
+            for where in self._poller.uncommitted() & set(self._lanes):
+                self._lanes[where].uncommitted()
             found = {where: offset for where, lane in self._lanes.items() if (offset := lane.to_commit()) is not None}
             try:
                 self._sink.commit(found, wait=wait)
@@ -277,12 +286,12 @@ class HandlerLoop:
         self._quiesce(set(self._lanes), drain=False)
         with self._lock:
             self._must_undo = False
-            self._sink.undo()
             bases = {where: lane.base for where, lane in self._lanes.items() if where in keeping}
+            starts = self._sink.undo({where: offset for where, offset in bases.items() if offset is not None})
             self._lanes.clear()
             self._poller.resume(self._paused & keeping)
             self._paused.clear()
-        self._poller.seek({where: offset for where, offset in bases.items() if offset is not None})
+        self._poller.seek(starts)
 
     def _quiesce(self, where: set[Where], *, drain: bool) -> None:
         """Wait until no worker is at these partitions: each finishes the message in hand, or with `drain` all."""
@@ -315,19 +324,17 @@ class HandlerLoop:
             self._paused -= where
 
     def _shut_down(self) -> None:
-        self._stopping.set()
-        self._quiesce(set(self._lanes), drain=self._sink.must_drain and self._failure is None)
-        self._pool.shutdown()
-        try:
-            # After a failure too: what is done is done. A transaction that failed has nothing to commit.
+        self.stop()
+        with ExitStack() as stack:
+            stack.callback(self._sink.close)
+            stack.callback(self._poller.close)
+            stack.callback(self._lanes.clear)
+            self._quiesce(set(self._lanes), drain=self._sink.must_drain and self._failure is None)
+            self._pool.shutdown()
+            # After a failure too: what is done is done. A transaction that failed has nothing to commit. Closing the
+            # consumer waits for a commit that is on its way.
             if not isinstance(self._failure, TransactionFailed):
-                self._commit(wait=True)
-        except ClientError as error:
-            self._failure = self._failure or error
-        finally:
-            self._lanes.clear()
-            self._poller.close()
-            self._sink.close()
+                self._commit(wait=False)
 
 
 def _collect(returned: object) -> list[Outgoing]:

@@ -1,7 +1,7 @@
 """A librdkafka consumer behind the few calls that the rest of the SDK makes. Not thread-safe, but for `commit`."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from headrace.client.errors import ConsumeFailed
 from headrace.client.librdkafka import PASSING, UNREACHABLE, explain, log, translate
 from headrace.client.message import Message
+from headrace.client.threads import within
 
 Where = tuple[str, int]
 """Topic and partition."""
@@ -17,6 +18,7 @@ Positions = Mapping[Where, int]
 
 _LOOKUP_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 0.05
+_CLOSE_TIMEOUT_S = 20.0
 _TOO_NEW = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -26,6 +28,12 @@ _TOO_NEW = {
 _REFUSED = UNREACHABLE | {
     KafkaError._NO_OFFSET,
     KafkaError._STATE,
+    KafkaError._DESTROY,
+    KafkaError._WAIT_COORD,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
     KafkaError._ASSIGNMENT_LOST,
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -41,9 +49,11 @@ class Poller:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.bootstrap: str = config["bootstrap.servers"]
-        self.consumer = Consumer(config)
+        self.consumer = Consumer({"on_commit": self._on_commit, **config})
         self._warned: set[int] = set()
         self._taken: list[Message] = []
+        self._paused: set[Where] = set()
+        self._uncommitted: set[Where] = set()
         self._is_closed = False
         self.at_end: dict[Where, int] = {}
         """The offset at which each partition had no more to read, where `enable.partition.eof` is on."""
@@ -66,6 +76,8 @@ class Poller:
                 where = {(each.topic, each.partition) for each in partitions}
                 if is_end:
                     self._drop(where)
+                    # librdkafka would remember it, and read nothing when they come back.
+                    self.resume(self._paused & where)
                 callback(where)
 
             return call
@@ -115,7 +127,8 @@ class Poller:
 
     def commit(self, positions: Positions, *, wait: bool) -> bool:
         """Commit the next offset to read of each partition. False if that failed in a way that passes, or because the
-        partitions are no longer ours; raises when it is not allowed. Without `wait`, True says only that it is sent."""
+        partitions are no longer ours; raises when it is not allowed. Waits for a broker that does not answer for as
+        long as the group's session lasts. Without `wait`, True says only that it is sent; `close` waits for it."""
         if not positions:
             return True
         if self._is_closed:
@@ -135,19 +148,39 @@ class Poller:
                 raise ConsumeFailed(f"committing the offset of {each.topic}/{each.partition} failed: {text}")
         return True
 
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        for each in partitions:
+            reason = error or each.error
+            if reason is not None:
+                self._uncommitted.add((each.topic, each.partition))
+                if reason.code() not in _REFUSED:
+                    text = explain(reason, self.bootstrap)
+                    log.warning("committing the offset of %s/%d failed: %s", each.topic, each.partition, text)
+
+    def uncommitted(self) -> set[Where]:
+        """Of which partitions commits that nobody waited for have failed since this was last asked."""
+        found, self._uncommitted = self._uncommitted, set()
+        return found
+
     def seek(self, positions: Positions) -> None:
         self._drop(set(positions))
         for (topic, index), offset in positions.items():
-            try:
-                self.consumer.seek(TopicPartition(topic, index, offset))
-            except KafkaException as failure:
-                raise translate(failure, self.bootstrap, f"seeking in {topic}/{index} failed") from None
+            place = TopicPartition(topic, index, offset)
+            # A partition that was assigned just now cannot be told before it knows where the group is.
+            self._look_up(
+                f"seeking in {topic}/{index}", self.consumer.seek, place, again=_TOO_NEW | {KafkaError._STATE}
+            )
 
-    def pause(self, where: Iterable[Where]) -> None:
-        self.consumer.pause([TopicPartition(*each) for each in where])
+    def pause(self, where: set[Where]) -> None:
+        """Read no more of these for now; those that go to somebody else are forgotten."""
+        if where:
+            self._paused |= where
+            self.consumer.pause([TopicPartition(*each) for each in where])
 
-    def resume(self, where: Iterable[Where]) -> None:
-        self.consumer.resume([TopicPartition(*each) for each in where])
+    def resume(self, where: set[Where]) -> None:
+        if where:
+            self._paused -= where
+            self.consumer.resume([TopicPartition(*each) for each in where])
 
     def assign(self, positions: Positions) -> None:
         """Read these partitions from these offsets, outside of any group, in addition to those assigned before."""
@@ -172,6 +205,17 @@ class Poller:
         offsets = {(each.topic, each.partition): int(each.offset) for each in found}
         return offsets | {each: self.bounds(each)[1] for each in ends}
 
+    def committed(self, where: Iterable[Where]) -> dict[Where, int]:
+        """The positions that the group has committed, where it has."""
+        asked = [TopicPartition(*each) for each in where]
+        if not asked:
+            return {}
+        found = self._look_up("finding what is committed", self.consumer.committed, asked, _LOOKUP_TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise ConsumeFailed(f"finding what is committed failed: {explain(each.error, self.bootstrap)}")
+        return {(each.topic, each.partition): int(each.offset) for each in found if each.offset >= 0}
+
     def bounds(self, where: Where) -> tuple[int, int]:
         """The first offset of a partition and the one after the last, as the broker has them now."""
         what = f"finding the bounds of {where[0]}/{where[1]}"
@@ -179,14 +223,14 @@ class Poller:
         low, high = self._look_up(what, self.consumer.get_watermark_offsets, asked, _LOOKUP_TIMEOUT_S)
         return low, high
 
-    def _look_up(self, what: str, call: Callable[..., Any], *args: Any) -> Any:
+    def _look_up(self, what: str, call: Callable[..., Any], *args: Any, again: Container[int] = _TOO_NEW) -> Any:
         """Ask the broker; ask again while a topic is so new that its leader does not know of it."""
         deadline_s = time.monotonic() + _LOOKUP_TIMEOUT_S
         while True:
             try:
                 return call(*args)
             except KafkaException as failure:
-                if failure.args[0].code() not in _TOO_NEW or time.monotonic() > deadline_s:
+                if failure.args[0].code() not in again or time.monotonic() > deadline_s:
                     raise translate(failure, self.bootstrap, f"{what} failed") from None
             time.sleep(_LOOK_AGAIN_S)
 
@@ -197,7 +241,10 @@ class Poller:
         """Leave the group; runs `on_revoked` first."""
         if not self._is_closed:
             self._is_closed = True
-            self.consumer.close()
+            try:
+                within(_CLOSE_TIMEOUT_S, self.consumer.close)
+            except TimeoutError:
+                log.warning("librdkafka does not close a consumer: the group will miss it when its session is over")
 
 
 def _message(raw: Any, ack: Callable[[Message], None] | None) -> Message:

@@ -39,8 +39,13 @@ class Sink(Protocol):
         """Commit. Raises `Aborted` if everything since the last commit was undone."""
         ...
 
-    def undo(self) -> None:
-        """Undo what was enlisted and not committed."""
+    def undo(self, starts: Positions) -> Positions:
+        """Undo what was enlisted and not committed. Given where each partition was at the last commit, says from where
+        to read again."""
+        ...
+
+    def hurry(self) -> None:
+        """From now on do not wait for a broker that does not answer."""
         ...
 
     def close(self) -> None: ...
@@ -59,7 +64,10 @@ class _Plain:
     def enlist(self, results: list[Outgoing]) -> None:
         pass
 
-    def undo(self) -> None:
+    def undo(self, starts: Positions) -> Positions:
+        return starts
+
+    def hurry(self) -> None:
         pass
 
     def close(self) -> None:
@@ -119,8 +127,11 @@ class ExactlyOnceSink:
         metadata: Any = self._poller.group_metadata() if positions else None
         self._transactor.commit(positions, metadata)
 
-    def undo(self) -> None:
-        self._transactor.abort()
+    def undo(self, starts: Positions) -> Positions:
+        return starts if self._transactor.abort() else {**starts, **self._poller.committed(starts)}
+
+    def hurry(self) -> None:
+        self._transactor.hurry()
 
     def close(self) -> None:
         self._transactor.close()

@@ -71,7 +71,7 @@ class Stream(ABC, Iterator[Message]):
     def _end(self, *, is_success: bool) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._stopping.set()
+            self.stop()
             self._buffer.clear()
             try:
                 self._finish(is_success)

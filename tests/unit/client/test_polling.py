@@ -52,6 +52,8 @@ class Scripted:
     def __init__(self, config: dict[str, Any]) -> None:
         self.events: list[Event] = []
         self.commits: list[dict[int, int]] = []
+        self.paused: set[int] = set()
+        self.on_commit: Callable[..., None] = config["on_commit"]
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
         self.callbacks = callbacks
@@ -66,6 +68,12 @@ class Scripted:
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
         self.commits.append({each.partition: each.offset for each in offsets})
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {each.partition for each in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {each.partition for each in partitions}
 
     def close(self) -> None:
         pass
@@ -117,3 +125,23 @@ def test_what_was_read_before_a_failure_is_not_lost(poller: Poller) -> None:
     with pytest.raises(ConsumeFailed):
         poller.take(9, 1)
     assert [each.offset for each in poller.take(9, 1)] == [0, 1]
+
+
+def test_a_partition_that_goes_while_it_is_paused_is_read_when_it_comes_back(poller: Poller) -> None:
+    AtLeastOnce(poller, ["t"], commit_interval_s=60, max_unacked=100)
+    poller.pause({("t", 0), ("t", 1)})
+    consumer = script(poller, rebalance("on_lost", 1))
+    poller.take(1, 1)
+    assert consumer.paused == {0}
+
+
+def test_a_commit_that_failed_unheard_is_made_again(poller: Poller) -> None:
+    stream = AtLeastOnce(poller, ["t"], commit_interval_s=0, max_unacked=100)
+    consumer = script(poller, Raw(0, 0))
+    next(stream).ack()
+    stream.take(1, 1)
+    assert consumer.commits == [{0: 1}]
+    consumer.on_commit(KafkaError(KafkaError._TRANSPORT), [TopicPartition("t", 0, 1)])
+    stream.take(1, 1)
+    stream.take(1, 1)
+    assert consumer.commits == [{0: 1}, {0: 1}]

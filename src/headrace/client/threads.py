@@ -1,0 +1,76 @@
+"""Threads that never keep a program from ending, and calls that are not waited for longer than told."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DaemonThreads(Executor):
+    """Up to `maximum` threads, started when they are needed.
+
+    The interpreter waits at its end for the threads of a `ThreadPoolExecutor`, and so for whatever hangs in one. For
+    these it does not.
+    """
+
+    def __init__(self, maximum: int, name: str) -> None:
+        self._maximum = maximum
+        self._name = name
+        self._lock = threading.Condition()
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._is_shut = False
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError(f"the threads {self._name} are shut down")
+            self._queue.append((future, lambda: function(*args, **kwargs)))
+            if len(self._queue) > self._idle and len(self._threads) < self._maximum:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._lock.notify()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+                self._lock.wait_for(lambda: self._queue or self._is_shut)
+                self._idle -= 1
+                if not self._queue:
+                    return
+                future, call = self._queue.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, call
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No more calls. Those that wait are still made, unless they are cancelled."""
+        with self._lock:
+            self._is_shut = True
+            if cancel_futures:
+                for future, _ in self._queue:
+                    future.cancel()
+            self._lock.notify_all()
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+
+def within(timeout_s: float, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call on a thread, and wait for it no longer than this: then `TimeoutError`, and the call goes on by itself."""
+    thread = DaemonThreads(1, "headrace-call")
+    future = thread.submit(function, *args, **kwargs)
+    thread.shutdown(wait=False)
+    return future.result(timeout_s)
