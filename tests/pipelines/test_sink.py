@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from headrace.client.partitioners import by_key
-from headrace.records.batch import iter_headers
-from headrace.records.columns import decode
-from headrace.wire import READ_COMMITTED, Cluster
+from headrace.wire import Cluster
+
+from .committed import read_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,26 +26,7 @@ def options(bootstrap: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture
 def read(cluster: Cluster) -> Callable[[str], list[Row]]:
-    """What a consumer that reads committed records sees, up to the end of the log: nothing may be left open."""
-
-    def read(topic: str) -> list[Row]:
-        (found,) = cluster.metadata([topic]).values()
-        ends = cluster.list_offsets([(topic, index) for index in range(len(found.partitions))])
-        rows: list[Row] = []
-        for (_, partition), end in ends.items():
-            offset = 0
-            while offset < end.offset:
-                fetched = cluster.fetch(topic, partition, offset, isolation=READ_COMMITTED)
-                assert fetched.last_stable_offset == end.offset, "a transaction is left open"
-                for batch in decode(
-                    fetched.records, topic=topic, partition=partition, aborted=fetched.aborted, headers=True
-                ):
-                    rows += batch.to_pylist()
-                for _, header in iter_headers(fetched.records):
-                    offset = header.base_offset + header.last_offset_delta + 1
-        return rows
-
-    return read
+    return lambda topic: [row for rows in read_committed(cluster, topic, headers=True) for row in rows.to_pylist()]
 
 
 def save(df: "DataFrame", options: dict[str, str], **more: str) -> None:
