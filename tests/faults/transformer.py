@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 PERIOD_S = 0.1
 PATIENCE_S = 20
-STUCK_S = 60
+STUCK_S = 30
 RECONNECT = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 250}
 
 
