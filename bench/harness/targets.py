@@ -127,6 +127,16 @@ TARGETS: list[Target] = [
     Target("random-fetch", "cpu_ratio", "headrace os", at_most=1.5),
     Target("random-fetch", "p50_ratio", "headrace os", at_most=1.5),
     Target("memory", "growth", "headrace ack", at_most=1.1),
+    *(
+        target
+        for workload in ("spark-read-100b", "spark-read-1k")
+        for target in (
+            Target(workload, "over_parquet", "headrace os", at_least=0.5),
+            Target(workload, "over_tuples", "headrace os", at_least=4.0),
+        )
+    ),
+    Target("spark-floor", "over_rate", "headrace os", at_most=2.0),
+    Target("spark-memory", "growth", "headrace os", at_most=1.2),
 ]
 
 

@@ -19,6 +19,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
+from harness.spark import SparkFloor, SparkMemory, SparkRead
 from harness.systems import Bare
 from harness.workload import (
     BATCH_BYTES,
@@ -277,4 +278,8 @@ def all_workloads(lab: Lab) -> list[Workload]:
         OpenPartitions(sizes.open_partitions),
         RandomFetch(sizes.large_bytes / 1e9),
         MemoryFlat(sizes.memory_bytes / 1e9),
+        SparkRead(100),
+        SparkRead(1024),
+        SparkFloor(),
+        SparkMemory(sizes.memory_bytes / 1e9),
     ]

@@ -16,6 +16,7 @@ from headrace.pipelines.options import OptionError
 from headrace.pipelines.positions import SourceError
 from headrace.pipelines.source import DataLoss, StreamReader
 from headrace.records.builder import build_batch
+from headrace.records.columns import decode
 from headrace.records.reader import Record
 from headrace.wire import Cluster, Unreachable
 
@@ -148,6 +149,19 @@ def test_ranges_are_split(reading: Reading, new_topic: NewTopic, write: Write) -
     assert reading.tasks(subscribe=topic, maxRecordsPerPartition=30) == 4
     assert len(reading.batch(subscribe=topic, minPartitions=7)) == 100
     assert len(reading.batch(subscribe=topic, **{"kafka.fetch.max.bytes": 4_000})) == 100
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_arrow_batches_are_copies(codec: int) -> None:
+    """The source gives the bytes of a fetch to the next one while Spark still has the columns."""
+    records = [
+        Record(0, T0_MS, b"key-%d" % number, b"value-%d" % number, (("h", b"%d" % number),)) for number in range(50)
+    ]
+    buffer = bytearray(build_batch(records, codec=codec))
+    (batch,) = decode(memoryview(buffer), topic="t", partition=0, headers=True)
+    before = batch.to_pylist()
+    buffer[:] = b"\xff" * len(buffer)
+    assert batch.to_pylist() == before
 
 
 def transact(cluster: Cluster, topic: str, name: str, value: bytes, committed: bool | None) -> None:

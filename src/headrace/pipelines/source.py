@@ -84,7 +84,10 @@ def read_range(options: SourceOptions, columns: Sequence[str], whole: Range) -> 
     where, at = whole[:2], whole.start
     while at < whole.end:
         try:
-            pieces = cluster.follow(*where, at, whole.end, max_bytes=options.fetch_bytes, isolation=isolation)
+            # Arrow batches are copies, so the bytes of a piece are free for the next one.
+            pieces = cluster.follow(
+                *where, at, whole.end, max_bytes=options.fetch_bytes, isolation=isolation, reuse=True
+            )
             for piece in pieces:
                 batches = decode(
                     piece.records,

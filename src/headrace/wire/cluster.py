@@ -125,16 +125,20 @@ class Cluster:
         *,
         max_bytes: int = FETCH_BYTES,
         isolation: int = READ_UNCOMMITTED,
+        reuse: bool = False,
     ) -> Generator[FetchedRecords, None, None]:
         """Record batches with every record from `start` up to, not including, `end`, in pieces of about `max_bytes`.
 
         The next piece is on its way while one is worked on. Batches are whole but for the last of a piece; the first
         and the last may hold records outside of the range. What compaction or a transaction's marker left empty is
-        passed over; what was removed, and a log that ends before `end`, is `OffsetOutOfRange`.
+        passed over; what was removed, and a log that ends before `end`, is `OffsetOutOfRange`. With `reuse` the bytes
+        of a piece are valid until the next one is asked for, and large buffers are not made again and again.
         """
         router = self._idle.pop() if self._idle else self._router.twin()
         try:
-            yield from follow(router, (topic, partition), start, end, max_bytes=max_bytes, isolation=isolation)
+            yield from follow(
+                router, (topic, partition), start, end, max_bytes=max_bytes, isolation=isolation, reuse=reuse
+            )
         finally:
             self._idle.append(router)
 

@@ -20,16 +20,16 @@ from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
-from headrace.protocol.framing import Frame, FrameReader
-from headrace.runtime.buffers import BufferPool
+from headrace.protocol.framing import Frame
 from headrace.wire.errors import NotKafka, TimedOut, Unreachable, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
-"""An answer larger than this is not read. Memory grows with the bytes that have come, not with what is announced."""
+"""An answer larger than this is not read."""
+_USUAL_ANSWER_BYTES = 16 * 1024 * 1024
+"""Room for so much is made at once; for more it grows with the bytes that have come, not with what is announced."""
 
 _LENGTH = Struct(">i")
 _CODE = Struct(">h")
-_SCRATCH_BYTES = 64 * 1024
 _FEATURES_FROM = 3
 _NEWEST_API_VERSIONS = 4
 
@@ -81,9 +81,8 @@ class Connection:
         self._timeouts = timeouts
         self._correlation_ids = itertools.count(1)
         self._sent: deque[_Sent] = deque()
-        self._reader = FrameReader(MAX_ANSWER_BYTES, BufferPool(kept_bytes_max=0))
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._frames: deque[Frame] = deque()
+        self._length = bytearray(_LENGTH.size)
+        self._spare = bytearray()
         try:
             self._socket = opened(address, timeouts.connect_s)
         except TimeoutError:
@@ -156,31 +155,44 @@ class Connection:
             raise self._no_kafka()
         return Answer(sent.key, sent.version, frame, body_at)
 
+    def take_back(self, records: memoryview) -> None:
+        """Nobody looks at the answer that this is a part of any more: its room may serve the next one."""
+        if isinstance(records.obj, bytearray) and len(records.obj) > len(self._spare):
+            self._spare = records.obj
+
     def _next_frame(self, sent: _Sent) -> Frame:
-        reader = self._reader
-        while not self._frames:
+        try:
+            self._fill(memoryview(self._length), sent)
+            (size,) = _LENGTH.unpack(self._length)
+            if not 0 <= size <= MAX_ANSWER_BYTES:
+                raise self._no_kafka()
+            room, self._spare = self._spare, bytearray()
+            if len(room) < size:
+                room = bytearray(min(size, _USUAL_ANSWER_BYTES))
+            got = 0
+            while got < size:
+                if got == len(room):
+                    room += bytes(min(size - got, len(room)))
+                until = min(size, len(room))
+                with memoryview(room) as view:
+                    self._fill(view[got:until], sent)
+                got = until
+        except TimeoutError:
+            raise self._too_slow(sent.key) from None
+        except OSError as error:
+            raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+        return memoryview(room)[:size].toreadonly()
+
+    def _fill(self, room: memoryview, sent: _Sent) -> None:
+        while room:
             left_s = sent.deadline_s - time.monotonic()
             if left_s <= 0:
-                raise self._too_slow(sent.key)
-            try:
-                self._socket.settimeout(left_s)
-                target = reader.window() if reader.wants_window else self._scratch
-                count = self._socket.recv_into(target)
-                if not count:
-                    raise Unreachable(f"the broker at {self.address} closed the connection")
-                if reader.wants_window:
-                    frame = reader.advance(count)
-                    if frame is not None:
-                        self._frames.append(frame)
-                else:
-                    self._frames.extend(reader.feed(self._scratch[:count]))
-            except TimeoutError:
-                raise self._too_slow(sent.key) from None
-            except ProtocolError:
-                raise self._no_kafka() from None
-            except OSError as error:
-                raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
-        return self._frames.popleft()
+                raise TimeoutError
+            self._socket.settimeout(left_s)
+            count = self._socket.recv_into(room)
+            if not count:
+                raise Unreachable(f"the broker at {self.address} closed the connection")
+            room = room[count:]
 
     def _negotiate(self) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
         """What the broker serves, and the levels of its features."""

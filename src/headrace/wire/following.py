@@ -20,7 +20,7 @@ _WAIT_MS = 500
 
 
 def follow(
-    router: Router, partition: Partition, start: int, end: int, *, max_bytes: int, isolation: int
+    router: Router, partition: Partition, start: int, end: int, *, max_bytes: int, isolation: int, reuse: bool
 ) -> Iterator[FetchedRecords]:
     """Record batches with every record from `start` up to, not including, `end`. The router serves nothing else."""
     range_ = _Range(router, partition, start, end, max_bytes, isolation)
@@ -29,6 +29,8 @@ def follow(
             found = router.patiently(range_.next)
             if found is not None:
                 yield found
+                if reuse:
+                    range_.take_back(found)
     finally:
         range_.abandon()
 
@@ -64,6 +66,10 @@ class _Range:
             if after < self._end:
                 self._ask()
             return found
+
+    def take_back(self, found: FetchedRecords) -> None:
+        with self._router.using(self._router.leader(self._partition)) as connection:
+            connection.take_back(found.records)
 
     def abandon(self) -> None:
         """Nobody waits for the answer to what was asked: its connection is of no further use."""
