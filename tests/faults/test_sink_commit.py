@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.ledger import LEDGER_TOPIC, Entry, Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink import clean_up
 from headrace.pipelines.sink_broker import WireBroker
 from headrace.pipelines.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
-from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster, Producer
+from tests.interop import subject
+from tests.interop.subject import IS_HEADRACE, Subject
 from tests.pipelines.committed import read_committed
 from tests.pipelines.crashing import DECIDING, CrashingCluster
 
@@ -26,14 +28,34 @@ TIMEOUT_MS = 60_000
 _numbers = count()
 
 
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 class Killed(BaseException):
     """The driver is gone."""
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
-        yield process
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """A broker that the tests of this module may kill."""
+    if not subject.CAN_CONTROL:
+        pytest.skip("needs a broker of its own, and the broker under test is not our process")
+    process = subject.make(tmp_path_factory.mktemp("broker"))
+    process.start()
+    yield process
+    process.close()
+
+
+needs_two_phase = pytest.mark.skipif(not IS_HEADRACE, reason="Apache Kafka 4.1 does not offer two-phase commit")
+
+
+def kill_and_start(process: Subject) -> None:
+    process.kill()
+    process.start()
 
 
 class Hooked(CrashingCluster):
@@ -81,13 +103,17 @@ class Sink:
         commit(broker, held, QUERY, batch, staged)
 
     def check(self, batches: int) -> None:
+        until(lambda: not self.open_ids("PrepareCommit", "PrepareAbort"))
         found = [
             int(value)
             for rows in read_committed(self.cluster, self.topic)
             for value in rows.column("value").to_pylist()
         ]
         assert sorted(found) == list(range(4 * batches))
-        assert not [name for name in self.cluster.list_transactions(["Ongoing"]) if self.sink_id in name]
+        assert not self.open_ids("Ongoing")
+
+    def open_ids(self, *states: str) -> set[str]:
+        return {name for name in self.cluster.list_transactions(states) if f"/{self.sink_id}" in name}
 
 
 def _batch(producer: Producer, values: list[bytes]) -> bytes:
@@ -104,7 +130,7 @@ def _batch(producer: Producer, values: list[bytes]) -> bytes:
 def new_sink() -> Iterator[Callable[..., Sink]]:
     made: list[Sink] = []
 
-    def make(process: BrokerProcess, **settings: int) -> Sink:
+    def make(process: Subject, **settings: int) -> Sink:
         made.append(Sink(process.bootstrap, **settings))
         return made[-1]
 
@@ -114,7 +140,7 @@ def new_sink() -> Iterator[Callable[..., Sink]]:
 
 
 @pytest.fixture
-def sink(process: BrokerProcess, new_sink: Callable[..., Sink]) -> Sink:
+def sink(process: Subject, new_sink: Callable[..., Sink]) -> Sink:
     return new_sink(process)
 
 
@@ -122,8 +148,8 @@ def die() -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("step", DECIDING)
-def test_a_driver_that_is_gone_at_a_step(process: BrokerProcess, sink: Sink, step: str) -> None:
+@pytest.mark.parametrize("step", [step for step in DECIDING if IS_HEADRACE or step != "prepare:after"])
+def test_a_driver_that_is_gone_at_a_step(process: Subject, sink: Sink, step: str) -> None:
     sink.run(0)
     with Hooked(sink.sink_id, process.bootstrap, step, die) as cluster, pytest.raises(Killed):
         sink.run(1, cluster)
@@ -139,9 +165,9 @@ def test_a_driver_that_is_gone_at_a_step(process: BrokerProcess, sink: Sink, ste
         pytest.param(DECIDING, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
     ],
 )
-def test_a_broker_that_is_killed_at_steps(process: BrokerProcess, sink: Sink, steps: tuple[str, ...]) -> None:
+def test_a_broker_that_is_killed_at_steps(process: Subject, sink: Sink, steps: tuple[str, ...]) -> None:
     for batch, step in enumerate(steps):
-        with Hooked(sink.sink_id, process.bootstrap, step, lambda: process.restart(kill=True)) as cluster:
+        with Hooked(sink.sink_id, process.bootstrap, step, lambda: kill_and_start(process)) as cluster:
             sink.run(batch, cluster)
     sink.check(len(steps))
 
@@ -171,7 +197,18 @@ def test_a_failed_batch_is_abandoned(sink: Sink) -> None:
     sink.check(0)
 
 
-def test_a_commit_that_fails_after_the_decision_is_not_taken_back(process: BrokerProcess, sink: Sink) -> None:
+def test_a_query_that_was_killed_for_good_is_cleaned_up(process: Subject, sink: Sink) -> None:
+    options = {"kafka.bootstrap.servers": process.bootstrap, "sinkId": sink.sink_id, "delivery": "exactly-once"}
+    sink.stage(take_over(sink.broker()).claim, 7)
+    clean_up(options)
+    sink.check(0)
+    with Hooked(sink.sink_id, process.bootstrap, "decide:after", die) as cluster, suppress(Killed):
+        sink.run(0, cluster)
+    clean_up(options)
+    sink.check(1)
+
+
+def test_a_commit_that_fails_after_the_decision_is_not_taken_back(process: Subject, sink: Sink) -> None:
     for step in ("decide:written", "decide:after", "end:after"):
         with Hooked(sink.sink_id, process.bootstrap, step, die) as cluster:
             broker = sink.broker(cluster)
@@ -225,14 +262,11 @@ def test_an_entry_that_somebody_is_writing_does_not_count_and_hides_nothing(sink
 
 
 def until_expired(sink: Sink, transactions: list[Transaction]) -> None:
-    deadline = time.monotonic() + 30
     names = {transaction.transactional_id for transaction in transactions}
-    while names & set(sink.cluster.list_transactions(["Ongoing", "PrepareAbort"])):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not names & sink.open_ids("Ongoing", "PrepareAbort"))
 
 
-def test_a_transaction_that_expires_before_the_decision(process: BrokerProcess, new_sink: Callable[..., Sink]) -> None:
+def test_a_transaction_that_expires_before_the_decision(process: Subject, new_sink: Callable[..., Sink]) -> None:
     sink = new_sink(process, timeout_ms=300)
     broker = sink.broker()
     held = take_over(broker)
@@ -246,27 +280,32 @@ def test_a_transaction_that_expires_before_the_decision(process: BrokerProcess, 
     sink.check(1)
 
 
+@needs_two_phase
 def test_a_decided_transaction_does_not_expire_while_the_driver_is_down(
-    process: BrokerProcess, new_sink: Callable[..., Sink]
+    process: Subject, new_sink: Callable[..., Sink]
 ) -> None:
     sink = new_sink(process, timeout_ms=1_000)
     with Hooked(sink.sink_id, process.bootstrap, "decide:after", die) as cluster, pytest.raises(Killed):
         sink.run(0, cluster)
     time.sleep(1.5)  # Longer than the transactions would have been open.
-    process.restart(kill=True)
+    kill_and_start(process)
     sink.run(0)
     sink.check(1)
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Iterator[BrokerProcess]:
+def plain(tmp_path: Path) -> Iterator[Subject]:
     """A broker as others are: without two-phase commit."""
-    with BrokerProcess(tmp_path / "data", settings={"transaction.two.phase.commit.enable": False}) as process:
-        yield process
+    off = {"transaction.two.phase.commit.enable": "false"}
+    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    process = subject.make(tmp_path, off if IS_HEADRACE else often)
+    process.start()
+    yield process
+    process.close()
 
 
 def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
-    plain: BrokerProcess, new_sink: Callable[..., Sink]
+    plain: Subject, new_sink: Callable[..., Sink]
 ) -> None:
     sink = new_sink(plain, timeout_ms=4_000)
     sink.run(0)

@@ -59,8 +59,6 @@ class Sink:
         check_schema(schema, has_topic=options.topic is not None)
         self.options = options
         self.held: Held | None = None
-        self._names = (options.query_id or uuid.uuid4().hex, options.batch_id or 0)
-        """Query and batch of a write that is not part of a stream."""
 
     def __getstate__(self) -> dict[str, Any]:
         if self.options.is_exactly_once and self.held is None:
@@ -85,7 +83,7 @@ class Sink:
     def stage(self, blocks: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         assert context is not None, "rows are written by tasks"
-        query, batch = self._batch(context)
+        query, batch = self.batch(context)
         if self.held is not None and has_decided(self.held.entry, query, batch):
             for _ in blocks:
                 pass  # What comes before this in the query may keep state, and is done when it is read to the end.
@@ -140,11 +138,9 @@ class Sink:
         options = self.options
         return Sender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)
 
-    def _batch(self, context: TaskContext) -> tuple[str, int]:
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if self.options.query_id is None and isinstance(self, StreamSink) and query and batch:
-            return query, int(batch)
-        return self._names
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        """What is written: a query, and a number that goes up. Written once, it is not written again."""
+        raise NotImplementedError
 
     # -- on the driver
 
@@ -169,6 +165,14 @@ class Sink:
 class BatchSink(Sink, DataSourceArrowWriter):
     """`df.write`: at-least-once, or all of it or nothing (exactly-once)."""
 
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # A write that nobody has named is another one each time.
+        self._batch = (options.query_id or uuid.uuid4().hex, options.batch_id or 0)
+
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        return self._batch
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with plainly():
             return self.stage(iterator)
@@ -184,6 +188,11 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
 class StreamSink(Sink, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch at least once, or exactly once."""
+
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark names the query in every task of a stream"
+        return query, int(batch or 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         with plainly():
