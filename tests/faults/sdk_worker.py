@@ -8,17 +8,19 @@ Runs until it is told to stop or killed, or until something fatal makes it end; 
 import faulthandler
 import signal
 import sys
+from typing import Unpack
 
 from headrace import Client, Message, Outgoing
+from headrace.client.handlers import HandlerOptions
 
 BATCH = 100
 """At most once: what a crash may cost."""
 
 
-def handle(client: Client, group: str, source: str, target: str) -> None:
-    """At least once: what the handler returns is stored before its message is committed."""
+def handle(client: Client, group: str, source: str, target: str, **options: Unpack[HandlerOptions]) -> None:
+    """What the handler returns is stored before its message is committed, or in one transaction with that."""
 
-    @client.handler(source, group=group, delivery="at-least-once", workers=2)
+    @client.handler(source, group=group, workers=2, **options)
     def copy(message: Message) -> Outgoing:
         return Outgoing(target, message.payload, partition=message.partition)
 
@@ -39,7 +41,12 @@ def run(bootstrap: str, group: str, source: str, target: str, name: str, deliver
     # With a name that it keeps, a worker that was killed has its partitions again as soon as it is back.
     settings = {"group.instance.id": name, "session.timeout.ms": 20_000, "reconnect.backoff.max.ms": 250}
     with Client(bootstrap, settings=settings) as client:
-        {"at-least-once": handle, "at-most-once": stream}[delivery](client, group, source, target)
+        if delivery == "at-most-once":
+            stream(client, group, source, target)
+        elif delivery == "at-least-once":
+            handle(client, group, source, target, delivery="at-least-once")
+        else:
+            handle(client, group, source, target, delivery="exactly-once", transactional_id=f"{group}-{name}")
 
 
 if __name__ == "__main__":

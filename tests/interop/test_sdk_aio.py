@@ -85,6 +85,32 @@ def test_a_cancelled_wait_loses_no_message(run: Callable[[Test], None], topic: s
     run(test)
 
 
+def test_a_message_that_nobody_has_seen_is_not_committed(run: Callable[[Test], None], topic: str) -> None:
+    async def test(client: Client) -> None:
+        async with client.consume(topic, "unseen", "exactly-once") as stream:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(stream), 0.05)
+            await client.publish(topic, "0")
+            # The stream reads it for the one who was cancelled, or nobody does before it is closed.
+            await asyncio.sleep(0.5)
+        async with client.consume(topic, "unseen", "exactly-once") as stream:
+            assert (await asyncio.wait_for(anext(stream), 60)).text == "0"
+
+    run(test)
+
+
+def test_cancelling_what_opens_a_stream_leaves_nothing_behind(run: Callable[[Test], None], topic: str) -> None:
+    async def test(client: Client) -> None:
+        await client.publish(topic, "0")
+        opening = asyncio.create_task(client.consume(topic, "cancelled-early", "exactly-once").open())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    run(test)
+
+
 def test_handlers_run_as_coroutines_and_as_functions(run: Callable[[Test], None], topic: str) -> None:
     async def test(client: Client) -> None:
         for number in range(10):

@@ -140,3 +140,45 @@ def test_exactly_once_where_librdkafka_does_not_return(
     settings = {"metadata.recovery.strategy": "rebootstrap"}
     found, sent = copy_while_the_broker_dies(own_broker, tmp_path, kind, "exactly-once", kills=20, settings=settings)
     assert found == list(range(sent))
+
+
+CRASHES = """
+import sys
+from headrace import Client
+
+bootstrap, delivery = sys.argv[1:]
+with Client(bootstrap) as client:
+    with client.consume("source", f"crashing-{delivery}", delivery) as stream:
+        message = next(stream)
+        message.ack()
+        if delivery == "exactly-once":
+            stream.publish("target", message.payload)
+        print("read", flush=True)
+        sys.stdin.readline()
+        raise SystemError("a crash")
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_application_that_crashes_out_of_a_stream_ends(own_broker: Callable[..., Subject], is_killed: bool) -> None:
+    broker = own_broker(group_initial_rebalance_delay_ms="0")
+    with Client(broker.bootstrap) as client:
+        client.publish("source", "0")
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for delivery in ("at-most-once", "at-least-once", "exactly-once"):
+            command = [sys.executable, "-c", CRASHES, broker.bootstrap, delivery]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            processes.append(process)
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "read\n"
+        if is_killed:
+            broker.kill()
+        for process in processes:
+            _, errors = process.communicate("\n", timeout=100)
+            assert process.returncode == 1
+            assert errors.rstrip().endswith("SystemError: a crash")

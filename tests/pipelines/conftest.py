@@ -86,7 +86,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 @pytest.fixture(scope="session")
 def spark_broker() -> Iterator[Broker]:
     """One broker for all tests, which use topics of their own."""
-    with Broker(settings={"num.partitions": 1}) as broker:
+    # Records of tests have times of years ago: without this, retention takes them when it looks, after five minutes.
+    with Broker(settings={"num.partitions": 1, "log.retention.ms": -1}) as broker:
         yield broker
 
 

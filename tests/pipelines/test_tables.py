@@ -19,6 +19,9 @@ from headrace.testing.disks import FaultyDisk, PowerLoss, stop_at
 
 Rows = Callable[..., DataFrame]
 
+# The first query of a session takes long on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def rows(spark: SparkSession) -> Rows:

@@ -17,6 +17,9 @@ from headrace.wire import Cluster
 Write = Callable[..., int]
 NewTopic = Callable[..., str]
 
+# The first query of a session takes long on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def archive(cluster: Cluster, tmp_path: Path) -> Callable[..., str]:

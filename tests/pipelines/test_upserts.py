@@ -10,6 +10,9 @@ from pyspark.sql import SparkSession
 
 from headrace.pipelines.upserts import UpsertError, UpsertOptions, UpsertSink
 
+# The first query of a session takes long on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 
 def stored(path: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(path)) as database:

@@ -23,6 +23,7 @@ from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.preload import Preload
+from headrace.kafka.recoding import Recoder
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.ids import BrokerId
@@ -127,6 +128,7 @@ class BrokerApp:
             ),
             expiries=Expiries(),
             workers=workers,
+            recoder=Recoder(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},

@@ -1,6 +1,7 @@
 """The client for asyncio: the same verbs and promises as `headrace.Client`, awaited.
 
-librdkafka has threads of its own, so this is the same code behind an executor: one thread per stream, one per handler.
+librdkafka has threads of its own, so this is the same code behind threads: one per stream, one per handler, and a few
+for publishing. The event loop never waits for them when it ends.
 """
 
 import asyncio
@@ -8,33 +9,33 @@ import contextlib
 import inspect
 import signal
 import threading
-import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from headrace.client import running
-from headrace.client.connection import ClientOptions, Connection, ConsumeOptions, names_of
+from headrace.client.base import ClientBase
+from headrace.client.connection import ClientOptions, ConsumeOptions
 from headrace.client.consumption import Consumption
 from headrace.client.exactly_once import ExactlyOnce
-from headrace.client.handlers import Delivery, Handler, HandlerOptions
+from headrace.client.handlers import Delivery
 from headrace.client.librdkafka import logged
-from headrace.client.loop import HandlerLoop
 from headrace.client.message import Message
 from headrace.client.outgoing import Options, Outgoing, Payload
 from headrace.client.publisher import Published
 from headrace.client.stream import Stream as SyncStream
 from headrace.client.subscription import Start, Subscription
+from headrace.client.threads import DaemonThreads
 
 _AT_ONCE = 100
 _SLICE_S = 0.2
+_THREADS = 8
 
 T = TypeVar("T")
 StreamT = TypeVar("StreamT", bound=SyncStream)
-HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
 
 
 class Stream(AsyncIterator[Message], Generic[StreamT]):
@@ -43,32 +44,49 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
     def __init__(self, make: Callable[[], StreamT]) -> None:
         self._make = make
         self._stream: StreamT | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-stream")
+        self._opening: Future[StreamT] | None = None
+        self._thread = DaemonThreads(1, "headrace-stream")
         self._buffer: deque[Message] = deque()
-        self._pending: asyncio.Future[list[Message]] | None = None
+        self._pending: Future[list[Message]] | None = None
         self._is_ended = False
+        self.when_closed: Callable[[], None] = lambda: None
 
     async def open(self) -> StreamT:
         """The stream below; made on first use, because that asks the broker."""
         if self._stream is None:
-            self._stream = await self._do(self._make)
+            if self._opening is None:
+                self._opening = self._thread.submit(self._make)
+            try:
+                self._stream = await _result(self._opening)
+            except Exception:
+                self._opening = None
+                raise
         return self._stream
 
     async def __anext__(self) -> Message:
         stream = await self.open()
         while not self._buffer:
+            if self._is_ended and stream.ends_by_itself:
+                raise StopAsyncIteration
             if self._pending is None:
                 # One at a time where coming back for more says that what was handed over is done.
                 at_once = 1 if isinstance(stream, ExactlyOnce) else _AT_ONCE
-                self._pending = asyncio.ensure_future(self._do(stream.take, at_once, _SLICE_S))
+                self._pending = self._thread.submit(stream.take, at_once, _SLICE_S)
             # A caller that is cancelled leaves the question standing, and the next one gets its answer.
-            pending = self._pending
-            await asyncio.wait([pending])
-            self._pending = None
-            self._buffer.extend(pending.result())
+            await self._settle()
             if not self._buffer and stream.is_over:
+                if stream.ends_by_itself:
+                    await self.close()
                 raise StopAsyncIteration
         return self._buffer.popleft()
+
+    async def _settle(self) -> None:
+        """Wait for what is being read."""
+        if (pending := self._pending) is not None:
+            await asyncio.wait([asyncio.wrap_future(pending)])
+            if self._pending is pending:
+                self._pending = None
+                self._buffer.extend(pending.result())
 
     async def seek(self, partition: int, offset: int) -> None:
         """Go on from an offset of a partition."""
@@ -80,9 +98,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
 
     async def _go(self, move: Callable[[Any], None]) -> None:
         stream = await self.open()
-        if self._pending is not None:
-            await asyncio.wait([self._pending])
-            self._pending = None
+        await self._settle()
         await self._do(move, stream)
         self._buffer.clear()
 
@@ -103,12 +119,24 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         if self._is_ended:
             return
         self._is_ended = True
-        try:
-            if self._stream is not None:
-                self._stream.stop()
-                await self._do(self._stream.close if is_success else self._stream.abandon)
-        finally:
-            self._thread.shutdown(wait=False)
+        self.stop()
+        closing = self._thread.submit(self._close, is_success)
+        self._thread.shutdown(wait=False)
+        self.when_closed()
+        await _result(closing)
+
+    def _close(self, is_success: bool) -> None:
+        """On the thread, so after everything that was begun before; whoever waits for it may be cancelled."""
+        if self._opening is None or self._opening.exception() is not None:
+            return
+        stream = self._opening.result()
+        if self._pending is not None and self._pending.exception() is None:
+            stream.hand_back(self._pending.result())
+        stream.hand_back(self._buffer)
+        if is_success:
+            stream.close()
+        else:
+            stream.abandon()
 
     async def __aenter__(self: "StreamSelf") -> "StreamSelf":
         await self.open()
@@ -120,7 +148,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         await self._end(is_success=kind is None)
 
     async def _do(self, function: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+        return await _result(self._thread.submit(function, *args))
 
 
 StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
@@ -135,7 +163,7 @@ class Transaction(Stream[ExactlyOnce]):
         await self._do(lambda: stream.publish(topic, payload, **options))
 
 
-class Client:
+class Client(ClientBase[Stream[Any]]):
     """A connection to a broker, for one event loop.
 
     async with headrace.aio.Client("localhost:9092") as client:
@@ -146,24 +174,20 @@ class Client:
     """
 
     def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
-        self.bootstrap = bootstrap
-        self._connection = Connection(bootstrap, options)
-        self._handlers: list[Handler] = []
-        self._loops: list[HandlerLoop] = []
-        self._is_stopped = False
-        self._streams: weakref.WeakSet[Stream[Any]] = weakref.WeakSet()
+        super().__init__(bootstrap, **options)
+        self._threads = DaemonThreads(_THREADS, "headrace-aio")
 
     async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
         outgoing = Outgoing(topic, payload, **options)
         # On a thread, because a full queue makes it wait.
-        sent = await asyncio.to_thread(self._connection.publisher.send, outgoing, is_awaited=True)
+        sent = await self._do(self._connection.publisher.send, outgoing, is_awaited=True)
         return await asyncio.wrap_future(sent)
 
     async def flush(self) -> None:
         """Wait until every message sent so far is stored."""
         if (publisher := self._connection.used_publisher) is not None:
-            await asyncio.to_thread(publisher.flush)
+            await self._do(publisher.flush)
 
     def subscribe(self, topic: str, *, start: Start = "latest") -> Stream[Subscription]:
         """Every message of a topic from `start` on, without a group. The starting point is settled when the stream is
@@ -201,30 +225,12 @@ class Client:
 
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
 
-    def ack(self, message: Message) -> None:
-        """Say that a message is done: the same as `message.ack()`."""
-        message.ack()
-
-    def handler(
-        self, topic: str | Sequence[str], group: str, **options: Unpack[HandlerOptions]
-    ) -> Callable[[HandlerT], HandlerT]:
-        """Register a function, `async` or not, that `run` calls with every message of the topics. One that is not runs
-        on a thread. See `headrace.Client.handler`."""
-
-        def register(function: HandlerT) -> HandlerT:
-            self._handlers.append(Handler(names_of(topic), group, function, **options))
-            return function
-
-        return register
-
     async def run(self) -> None:
         """Run the registered handlers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand are finished
         first. Raises what stopped a handler."""
         loop = asyncio.get_running_loop()
         handlers = [each.calling(_on_loop(each.function, loop)) for each in self._handlers]
-        self._loops = await asyncio.to_thread(lambda: [self._connection.loop(each) for each in handlers])
-        if self._is_stopped:
-            self.stop()
+        self._begin(await self._do(self._connection.loops, handlers))
         with _stopping_on_signals(loop, self.stop):
             running_loops = asyncio.gather(
                 *map(asyncio.wrap_future, running.start(self._loops)), return_exceptions=True
@@ -241,17 +247,11 @@ class Client:
             if isinstance(result, BaseException):
                 raise result
 
-    def stop(self) -> None:
-        """Let `run` return, or the next `run` if there is none now."""
-        self._is_stopped = True
-        for loop in self._loops:
-            loop.stop()
-
     async def close(self) -> None:
         """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
         async with contextlib.AsyncExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:
-                stack.push_async_callback(asyncio.to_thread, publisher.close)
+                stack.push_async_callback(self._do, publisher.close)
             for stream in list(self._streams):
                 stack.push_async_callback(stream.close)
 
@@ -270,9 +270,13 @@ class Client:
     ) -> None:
         await (self.close() if kind is None else self.abandon())
 
-    def _opened(self, stream: StreamSelf) -> StreamSelf:
-        self._streams.add(stream)
-        return stream
+    async def _do(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        return await _result(self._threads.submit(function, *args, **kwargs))
+
+
+async def _result(future: "Future[T]") -> T:
+    """What a thread returns. A caller that is cancelled does not cancel what is begun."""
+    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 def _on_loop(function: Callable[[Message], object], loop: asyncio.AbstractEventLoop) -> Callable[[Message], object]:

@@ -1,33 +1,27 @@
 """`headrace.Client`: publish, subscribe, consume, ack, and run handlers."""
 
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, TypeVar, Unpack, overload
+from typing import Literal, Unpack, overload
 
-from headrace.client.connection import ClientOptions, Connection, ConsumeOptions, names_of
+from headrace.client.base import ClientBase
+from headrace.client.connection import ConsumeOptions
 from headrace.client.consumption import Consumption
 from headrace.client.exactly_once import ExactlyOnce
-from headrace.client.handlers import Delivery, Handler, HandlerOptions
+from headrace.client.handlers import Delivery
 from headrace.client.librdkafka import logged
-from headrace.client.loop import HandlerLoop
-from headrace.client.message import Message
 from headrace.client.outgoing import Options, Outgoing, Payload
 from headrace.client.publisher import Published
 from headrace.client.running import run_until_stopped
 from headrace.client.stream import Stream
 from headrace.client.subscription import Start, Subscription
 
-StreamT = TypeVar("StreamT", bound=Stream)
-HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
 
-
-class Client:
-    """A connection to a broker, for as many threads as you like.
+class Client(ClientBase[Stream]):
+    """A connection to a broker, for as many threads as you like. Nothing is connected before it is needed.
 
         with Client("localhost:9092") as client:
             client.publish("orders", {"item": "tea"}, key="alice")
@@ -35,17 +29,8 @@ class Client:
                 bill(order.json())
                 client.ack(order)
 
-    `settings` go to librdkafka by their own names, for TLS, compression and the like. Nothing is connected before it is
-    needed.
+    `settings` go to librdkafka by their own names, for TLS, compression and the like.
     """
-
-    def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
-        self.bootstrap = bootstrap
-        self._connection = Connection(bootstrap, options)
-        self._handlers: list[Handler] = []
-        self._loops: list[HandlerLoop] = []
-        self._is_stopped = threading.Event()
-        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
     def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
         """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
@@ -103,43 +88,14 @@ class Client:
         """
         return self._opened(self._connection.consumption(topic, group, delivery, options))
 
-    def ack(self, message: Message) -> None:
-        """Say that a message is done: the same as `message.ack()`."""
-        message.ack()
-
-    def handler(
-        self, topic: str | Sequence[str], group: str, **options: Unpack[HandlerOptions]
-    ) -> Callable[[HandlerT], HandlerT]:
-        """Register a function that `run` calls with every message of the topics.
-
-        It returns None, or `Outgoing` messages to publish: before the message is committed (at least once), or in one
-        transaction with it (exactly once). When it raises, the message is tried again after `retry`, in place or, with
-        `retry_mode="retry-topic"`, from a topic of its own; in the end it goes to `dead_letter`, or, without one, the
-        handler stops. `headrace.Reject` skips the tries. `workers` partitions are handled at the same time.
-        """
-
-        def register(function: HandlerT) -> HandlerT:
-            self._handlers.append(Handler(names_of(topic), group, function, **options))
-            return function
-
-        return register
-
     def run(self) -> None:
         """Run the registered handlers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished first. Raises
         what stopped a handler."""
-        self._loops = [self._connection.loop(each) for each in self._handlers]
-        if self._is_stopped.is_set():
-            self.stop()
+        self._begin(self._connection.loops(self._handlers))
         try:
             run_until_stopped(self._loops)
         finally:
-            self._is_stopped.clear()
-
-    def stop(self) -> None:
-        """Let `run` return, or the next `run` if there is none now. May be called from anywhere, handlers too."""
-        self._is_stopped.set()
-        for loop in self._loops:
-            loop.stop()
+            self._is_stopped = False
 
     def close(self) -> None:
         """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
@@ -166,7 +122,3 @@ class Client:
             self.close()
         else:
             self.abandon()
-
-    def _opened(self, stream: StreamT) -> StreamT:
-        self._streams.add(stream)
-        return stream

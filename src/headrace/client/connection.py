@@ -103,7 +103,16 @@ class Connection:
             undo.pop_all()
         return stream
 
-    def loop(self, handler: Handler) -> HandlerLoop:
+    def loops(self, handlers: list[Handler]) -> list[HandlerLoop]:
+        with ExitStack() as undo:
+            loops = []
+            for handler in handlers:
+                loops.append(self._loop(handler))
+                undo.callback(loops[-1].discard)
+            undo.pop_all()
+        return loops
+
+    def _loop(self, handler: Handler) -> HandlerLoop:
         if handler.set_aside_topic is not None:
             config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
             topics.ensure(config, handler.set_aside_topic, like=handler.topics[0])

@@ -1,6 +1,7 @@
 """Consume, transform, produce in one transaction, as a stream."""
 
 import time
+from collections.abc import Iterable
 from typing import Unpack
 
 from headrace.client.consumption import Consumption
@@ -33,6 +34,11 @@ class ExactlyOnce(Consumption):
         except Aborted:
             # Said again by the commit, where the messages can be handed over anew.
             return
+
+    def hand_back(self, messages: Iterable[Message]) -> None:
+        for each in messages:
+            where = (each.topic, each.partition)
+            self._done[where] = min(each.offset, self._done.get(where, each.offset))
 
     def stop(self) -> None:
         super().stop()

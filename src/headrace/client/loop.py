@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import closing
 
 from headrace.client.errors import ClientError, HandlerFailed, TransactionFailed, Unreachable
 from headrace.client.lanes import Lane
@@ -70,6 +70,12 @@ class HandlerLoop:
         """Finish the messages in hand, commit, leave the group. May be called from anywhere, also a signal handler."""
         self._stopping.set()
         self._sink.hurry()
+
+    def discard(self) -> None:
+        """Let go of everything without running, or after it."""
+        self._lanes.clear()
+        with closing(self._sink):
+            self._poller.close()
 
     def run(self) -> None:
         try:
@@ -325,16 +331,15 @@ class HandlerLoop:
 
     def _shut_down(self) -> None:
         self.stop()
-        with ExitStack() as stack:
-            stack.callback(self._sink.close)
-            stack.callback(self._poller.close)
-            stack.callback(self._lanes.clear)
+        try:
             self._quiesce(set(self._lanes), drain=self._sink.must_drain and self._failure is None)
             self._pool.shutdown()
             # After a failure too: what is done is done. A transaction that failed has nothing to commit. Closing the
             # consumer waits for a commit that is on its way.
             if not isinstance(self._failure, TransactionFailed):
                 self._commit(wait=False)
+        finally:
+            self.discard()
 
 
 def _collect(returned: object) -> list[Outgoing]:

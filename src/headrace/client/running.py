@@ -18,6 +18,7 @@ def start(loops: Sequence[HandlerLoop]) -> "list[Future[None]]":
     futures: list[Future[None]] = []
     for loop in loops:
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
         threading.Thread(target=_run, args=(loop, future, loops), name="headrace-handler", daemon=True).start()
         futures.append(future)
     return futures

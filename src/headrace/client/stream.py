@@ -3,7 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
@@ -23,19 +23,26 @@ class Stream(ABC, Iterator[Message]):
     Use it in a `with` block, or call `close`. It belongs to one thread: others may call only `stop` and `ack`.
     """
 
+    ends_by_itself = False
+    """Whether it is closed when there is no more to hand over."""
+
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._buffer: deque[Message] = deque()
         self._stopping = threading.Event()
         self._is_closed = False
+        self.when_closed: Callable[[], None] = lambda: None
 
     def __next__(self) -> Message:
-        while True:
+        while not (self.ends_by_itself and self._is_closed):
             found = self.take(1, _SLICE_S)
             if found:
                 return found[0]
             if self.is_over:
-                raise StopIteration
+                if self.ends_by_itself:
+                    self.close()
+                break
+        raise StopIteration
 
     def take(self, maximum: int, timeout_s: float) -> list[Message]:
         """Up to `maximum` messages, as soon as there are any; none after `timeout_s`."""
@@ -45,6 +52,9 @@ class Stream(ABC, Iterator[Message]):
         if not self._buffer and not self.is_over:
             self._fill(timeout_s)
         return [self._hand_over(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
+
+    def hand_back(self, messages: Iterable[Message]) -> None:
+        """These were taken and nobody has seen them. They count as read, but not as done."""
 
     @property
     def is_over(self) -> bool:
@@ -76,6 +86,7 @@ class Stream(ABC, Iterator[Message]):
             try:
                 self._finish(is_success)
             finally:
+                self.when_closed()
                 self._poller.close()
 
     def __enter__(self: S) -> S:

@@ -27,6 +27,7 @@ class Subscription(Stream):
         self, poller: Poller, topic: str, start: Start, until: datetime | None = None, *, bounded: bool
     ) -> None:
         super().__init__(poller)
+        self.ends_by_itself = bounded
         self._topic = topic
         self._looked_at_s = time.monotonic()
         self._ends: dict[Where, int] | None = None

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
+_IDLE_S = 10.0
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class DaemonThreads(Executor):
-    """Up to `maximum` threads, started when they are needed.
+    """Up to `maximum` threads, started when they are needed, and ended when they are not.
 
     The interpreter waits at its end for the threads of a `ThreadPoolExecutor`, and so for whatever hangs in one. For
     these it does not.
@@ -43,9 +45,10 @@ class DaemonThreads(Executor):
         while True:
             with self._lock:
                 self._idle += 1
-                self._lock.wait_for(lambda: self._queue or self._is_shut)
+                self._lock.wait_for(lambda: self._queue or self._is_shut, _IDLE_S)
                 self._idle -= 1
                 if not self._queue:
+                    self._threads.remove(threading.current_thread())
                     return
                 future, call = self._queue.popleft()
             if future.set_running_or_notify_cancel():
@@ -63,8 +66,9 @@ class DaemonThreads(Executor):
                 for future, _ in self._queue:
                     future.cancel()
             self._lock.notify_all()
+            threads = list(self._threads)
         if wait:
-            for thread in self._threads:
+            for thread in threads:
                 thread.join()
 
 

@@ -62,8 +62,9 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy, "What happens to old segments: delete, compact, or both.",
             choices=("delete", "compact"), broker_name="log.cleanup.policy"),
     Setting("compression.type", Kind.STRING, _D.compression_type,
-            "The codec batches are stored in. producer keeps what the producer chose: no batch is ever recoded.",
-            choices=("producer",), broker_name="compression.type"),
+            "The codec batches are stored in. producer keeps what the producer chose, which costs nothing; "
+            "with another one the broker recompresses batches that come in a different codec.",
+            choices=("producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"), broker_name="compression.type"),
     Setting("delete.retention.ms", Kind.LONG, _D.delete_retention_ms,
             "How long a tombstone stays in a compacted topic after it became clean.", 0,
             broker_name="log.cleaner.delete.retention.ms"),

@@ -10,6 +10,7 @@ from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
+from headrace.kafka.recoding import Recoder
 from headrace.model.ids import BrokerId
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
@@ -42,6 +43,7 @@ class Services:
     """Timeouts of answers that wait for a commit."""
     workers: Executor
     """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
+    recoder: Recoder
     groups: GroupService
     transactions: TransactionService
     coordinators: Mapping[int, Locator] = field(default_factory=dict)

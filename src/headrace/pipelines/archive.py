@@ -10,7 +10,6 @@ on where its last commit ends. Each file holds records of one partition and of o
 the order of their offsets. `archiver.py` writes it, `topic_table.py` reads it together with the topic.
 """
 
-import re
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -132,17 +131,12 @@ def open_archive(
     if iceberg:
         if (root / HIDDEN / "commits").is_dir():
             raise TableError(f"{root} is an archive without Iceberg: leave --iceberg out, or use another directory")
-        from headrace.pipelines.iceberg_store import IcebergStore
+        from headrace.pipelines.iceberg_store import IcebergStore, table_name
 
-        return IcebergStore(root, iceberg_name(topic), disk=disk, clock=clock, keep_removed_ms=keep_removed_ms)
+        return IcebergStore(root, table_name(topic), disk=disk, clock=clock, keep_removed_ms=keep_removed_ms)
     if (root / "catalog.db").exists():
         raise TableError(f"{root} is an archive in Iceberg: add --iceberg, or use another directory")
     return ManifestStore(root, disk=disk, clock=clock, keep_removed_ms=keep_removed_ms)
-
-
-def iceberg_name(topic: str) -> str:
-    """A topic's name as that of a table, without the characters that engines take for something else."""
-    return re.sub(r"\W", "_", topic, flags=re.ASCII)
 
 
 def file_name(partition: int, first_offset: int, unique: str) -> str:

@@ -17,6 +17,7 @@ would take away.
 
 import itertools
 import os
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -266,6 +267,11 @@ def _properties(table: Table, snapshot: Snapshot) -> dict[str, str]:
             return ours
         at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
     return {}
+
+
+def table_name(text: str) -> str:
+    """The name of a topic or directory as that of a table, without characters that engines take for something else."""
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
 
 
 def _location(path: Path) -> str:

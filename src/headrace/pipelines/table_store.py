@@ -21,6 +21,7 @@ those who go by a manifest and have not finished reading.
 
 import fcntl
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,7 @@ HIDDEN = "_headrace"
 KEEP_REMOVED_MS = 60 * 60_000
 _KEEP_COMMITS = 8
 _READ_ATTEMPTS = 20
+_LOCK_POLL_S = 0.05
 
 
 class TableError(HeadraceError):
@@ -100,17 +102,22 @@ class TableStore(Protocol):
 
 
 @contextmanager
-def locked(root: Path, who: str) -> Iterator[None]:
+def locked(root: Path, who: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Be the only one who writes to a table; a process that ends, however it ends, lets go of the lock."""
     folder = root / HIDDEN
     folder.mkdir(parents=True, exist_ok=True)
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    deadline = time.monotonic() + wait_s
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
-            raise TableError(f"{root} is being written to by {holder or 'another process'}; stop it first") from None
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    holder = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+                    raise TableError(f"{root} is being written to by {holder}; stop it first") from None
+                time.sleep(_LOCK_POLL_S)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{who}, process {os.getpid()}".encode(), 0)
         yield

@@ -49,6 +49,8 @@ from headrace.runtime.disk import Disk, OsDisk
 
 _BATCHES, _SCHEMA, _PARTITIONS = "batches", "schema", "partition_by"
 _KEEP_QUERIES = 32
+# Another query may write to the same table: its batch is waited for.
+_LOCK_WAIT_S = 120.0
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -80,7 +82,7 @@ class TableSink:
         """Add a batch to the table; False if it had been already. `query_id` tells apart the batches of queries with
         checkpoints of their own; without it Spark is asked for the running query's."""
         query = running_query_id(df) if query_id is None else query_id
-        with locked(self._root, "a table sink"), self._open_store() as store:
+        with locked(self._root, "a table sink", wait_s=_LOCK_WAIT_S), self._open_store() as store:
             state = store.state()
             batches: dict[str, int] = json.loads(state.properties.get(_BATCHES, "{}"))
             if batches.get(query, -1) >= batch_id:
@@ -208,9 +210,9 @@ def open_store(options: TableOptions, disk: Disk) -> TableStore:
         return ManifestStore(root, disk=disk)
     if (root / HIDDEN / "commits").exists():
         raise TableError(f'{root} is a table of plain Parquet files: say so with format = "parquet"')
-    from headrace.pipelines.iceberg_store import IcebergStore
+    from headrace.pipelines.iceberg_store import IcebergStore, table_name
 
-    return IcebergStore(root, options.name or root.name, disk=disk)
+    return IcebergStore(root, table_name(options.name or root.name), disk=disk)
 
 
 def _parquet_files(folder: Path) -> list[Path]:

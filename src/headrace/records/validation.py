@@ -55,7 +55,8 @@ def validate_for_topic(
     codec = header.codec
     if codec > _HIGHEST_CODEC:
         raise UnsupportedCodec(f"compression codec {codec} is unknown: use none, gzip, snappy, lz4 or zstd")
-    if codec == _ZSTD and request_version < ZSTD_FROM_VERSION:
+    # Where the topic is of zstd it may be us who compressed the batch.
+    if codec == _ZSTD and request_version < ZSTD_FROM_VERSION and settings.compression_type != "zstd":
         raise UnsupportedCodec(f"zstd needs Produce version {ZSTD_FROM_VERSION}, the request has {request_version}")
     if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:

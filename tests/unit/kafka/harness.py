@@ -21,6 +21,7 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
 from headrace.kafka.dispatch import APIS, Context, Peer
+from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, read_request, write_response
@@ -130,6 +131,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             fetch_sessions=not_used,
             expiries=not_used,
             workers=workers,
+            recoder=Recoder(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},

@@ -31,7 +31,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Broker(settings={"num.partitions": 1}) as broker, Cluster(broker.bootstrap) as cluster:
+    # The records are years old, and retention would take them.
+    with Broker(settings={"log.retention.ms": -1}) as broker, Cluster(broker.bootstrap) as cluster:
         yield cluster
 
 

@@ -21,7 +21,8 @@ START_MS = 1_700_000_000_000 // DAY_MS * DAY_MS
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Broker(settings={"num.partitions": 1}) as broker, Cluster(broker.bootstrap) as cluster:
+    # The records are years old, and retention would take them.
+    with Broker(settings={"log.retention.ms": -1}) as broker, Cluster(broker.bootstrap) as cluster:
         yield cluster
 
 

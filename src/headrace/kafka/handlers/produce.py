@@ -1,10 +1,11 @@
-"""Produce (0), versions 0-13: batches go to the log as they came.
+"""Produce (0), versions 0-13: batches go to the log as they came, or in the codec of their topic.
 
 - Versions 0-2 are advertised, since older librdkafka turns compression off without them, and refused with
   UNSUPPORTED_VERSION: they carry message formats that Headrace does not store.
 - Two phases: the call appends, in the order of arrival; the answer comes when the records are committed (acks=all), or
   at once (acks=1). acks=0 gets no answer, and a failure closes the connection, which is how such a client is told.
 - Exactly one batch of version 2 per partition. Only its header is read; on compacted topics the keys, too.
+- Where `compression.type` of the topic is not `producer`, a batch in another codec is put into that one first.
 - Internal topics take nothing from clients: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
@@ -21,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.recoding import Refused
 from headrace.kafka.transactional import code_for_writing
 from headrace.model.errors import (
     CoordinatorError,
@@ -65,6 +67,9 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
 
 @handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
 def produce(ctx: Context, request: ProduceRequest) -> Result:
+    recoder = ctx.services.recoder
+    if recoder.is_needed and recoder.concerns(request):
+        return _produce_recoded(ctx, request)
     if request.transactional_id is not None and ctx.header.api_version >= _ADDS_PARTITIONS_FROM:
         missing = _missing(ctx, request)
         if missing:
@@ -90,8 +95,15 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Place
     return missing
 
 
+async def _produce_recoded(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
+    request, refused = await ctx.services.recoder.recode(request)
+    if request.transactional_id is not None and ctx.header.api_version >= _ADDS_PARTITIONS_FROM:
+        return await _produce_when_added(ctx, request, _missing(ctx, request), refused)
+    return _produce(ctx, request, refused=refused)
+
+
 async def _produce_when_added(
-    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Place]]
+    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Place]], refused: Refused | None = None
 ) -> Answer | Deferred[Answer]:
     assert request.transactional_id is not None
     problem: HeadraceError | None = None
@@ -100,10 +112,12 @@ async def _produce_when_added(
             await ctx.services.transactions.add(request.transactional_id, producer, places)
     except HeadraceError as error:
         problem = error
-    return _produce(ctx, request, problem)
+    return _produce(ctx, request, problem, refused)
 
 
-def _produce(ctx: Context, request: ProduceRequest, problem: HeadraceError | None = None) -> Answer | Deferred[Answer]:
+def _produce(
+    ctx: Context, request: ProduceRequest, problem: HeadraceError | None = None, refused: Refused | None = None
+) -> Answer | Deferred[Answer]:
     acks = request.acks
     waiting = _Waiting(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
@@ -116,6 +130,8 @@ def _produce(ctx: Context, request: ProduceRequest, problem: HeadraceError | Non
             try:
                 if problem is not None:
                     raise problem
+                if refused and (topic, index) in refused:
+                    raise refused[topic, index]
                 partition = _partition(ctx, topic, index)
                 result = _append(ctx, request, partition, records, now_ms)
             except TransactionError as error:

@@ -1,0 +1,112 @@
+"""Batches on their way into topics that have a codec of their own (`compression.type` other than `producer`).
+
+Only Produce for such topics comes here. A batch in another codec is taken out of it and put into the topic's, in a
+worker thread unless it is small; everything else about it, producer and sequence included, stays, and the checksum is
+made anew. What may be written is decided as always, when it is appended: with the size that the batch then has.
+Requests of one connection stay in order, since the next one is not begun before this one's batches are in the log.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from concurrent.futures import Executor
+
+from headrace.cluster.metadata import Metadata
+from headrace.config.topic import TopicSettings
+from headrace.model.errors import HeadraceError
+from headrace.model.image import ClusterImage
+from headrace.protocol.fast import TopicKey
+from headrace.protocol.produce_request import PartitionData, ProduceRequest
+from headrace.records.batch import CODEC_MASK, HEADER_SIZE, Buffer, check_batch, read_header
+from headrace.records.builder import seal
+from headrace.records.compression import Codec, compress
+from headrace.records.reader import decompressed
+from headrace.replication.partitions import PartitionTable
+
+_NAME, _PRODUCER = "compression.type", "producer"
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_AT_ONCE_BYTES = 4 * 1024
+"""Uncompressed batches up to this size are compressed where they are; nobody knows how large a compressed one is."""
+
+Refused = dict[tuple[TopicKey, int], HeadraceError]
+"""Partitions whose batch cannot be taken out of its codec."""
+
+
+class Recoder:
+    def __init__(self, metadata: Metadata, partitions: PartitionTable, workers: Executor) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._workers = workers
+        self._image: ClusterImage | None = None
+        self._is_needed = False
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is any topic with a codec of its own. Looked up once for each image."""
+        image = self._metadata.image
+        if image is not self._image:
+            self._image = image
+            self._is_needed = self._metadata.settings.topic_defaults.compression_type != _PRODUCER or any(
+                topic.settings.get(_NAME, _PRODUCER) != _PRODUCER for topic in image.topics.values()
+            )
+        return self._is_needed
+
+    def concerns(self, request: ProduceRequest) -> bool:
+        """Whether a batch of this request is for a topic with another codec than its own."""
+        return any(
+            self._codec_for(topic, index, records) is not None
+            for topic, partitions in request.topics
+            for index, records in partitions
+        )
+
+    async def recode(self, request: ProduceRequest) -> tuple[ProduceRequest, Refused]:
+        """The request with each batch in the codec of its topic."""
+        topics: list[tuple[TopicKey, list[PartitionData]]] = []
+        refused: Refused = {}
+        for topic, partitions in request.topics:
+            recoded: list[PartitionData] = []
+            for index, records in partitions:
+                codec = self._codec_for(topic, index, records)
+                if codec is not None and records is not None:
+                    try:
+                        records = memoryview(await self._recoded(records, codec))
+                    except HeadraceError as error:
+                        refused[topic, index] = error
+                recoded.append(PartitionData(index, records))
+            topics.append((topic, recoded))
+        return request._replace(topics=topics), refused
+
+    def _codec_for(self, topic: TopicKey, index: int, records: memoryview | None) -> int | None:
+        """The codec to put a batch into; None if it stays as it is, or will be refused."""
+        table = self._partitions
+        try:
+            partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+        except HeadraceError:
+            return None
+        codec = _CODECS.get(partition.settings.compression_type)
+        if codec is None or records is None or not _is_sane(records, partition.settings):
+            return None
+        return None if read_header(records).codec == codec else codec
+
+    async def _recoded(self, records: memoryview, codec: int) -> Buffer:
+        if read_header(records).codec == Codec.NONE and len(records) <= _AT_ONCE_BYTES:
+            return recoded(records, codec)
+        done: Awaitable[bytes] = asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, codec)
+        return await done
+
+
+def recoded(batch: Buffer, codec: int) -> bytes:
+    """A batch in another codec; `CorruptBatch` if it is damaged."""
+    header = check_batch(batch)
+    body = decompressed(batch, header)
+    return seal(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), compress(codec, body))
+
+
+def _is_sane(records: memoryview, settings: TopicSettings) -> bool:
+    """Whether it is one batch of a size that is allowed; what is wrong otherwise is told when it is to be appended."""
+    return HEADER_SIZE <= len(records) <= settings.max_message_bytes and read_header(records).size == len(records)
