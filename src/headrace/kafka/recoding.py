@@ -7,7 +7,6 @@ Requests of one connection stay in order, since the next one is not begun before
 """
 
 import asyncio
-from collections.abc import Awaitable
 from concurrent.futures import Executor
 
 from headrace.cluster.metadata import Metadata
@@ -32,6 +31,8 @@ _CODECS = {
 }
 _AT_ONCE_BYTES = 4 * 1024
 """Uncompressed batches up to this size are compressed where they are; nobody knows how large a compressed one is."""
+_MAX_AT_A_TIME = 2
+"""Batches in work: a small one may turn out to be large, and flushes want worker threads, too."""
 
 Refused = dict[tuple[TopicKey, int], HeadraceError]
 """Partitions whose batch cannot be taken out of its codec."""
@@ -42,6 +43,7 @@ class Recoder:
         self._metadata = metadata
         self._partitions = partitions
         self._workers = workers
+        self._room = asyncio.Semaphore(_MAX_AT_A_TIME)
         self._image: ClusterImage | None = None
         self._is_needed = False
 
@@ -96,8 +98,8 @@ class Recoder:
     async def _recoded(self, records: memoryview, codec: int) -> Buffer:
         if read_header(records).codec == Codec.NONE and len(records) <= _AT_ONCE_BYTES:
             return recoded(records, codec)
-        done: Awaitable[bytes] = asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, codec)
-        return await done
+        async with self._room:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, codec)
 
 
 def recoded(batch: Buffer, codec: int) -> bytes:

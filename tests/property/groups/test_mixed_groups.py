@@ -559,3 +559,51 @@ def test_a_classic_member_that_does_not_do_what_it_is_told_is_removed() -> None:
     assert not silent.owned
     one.settle()
     assert [len(client.owned) for client in one.clients] == [2, 2]
+
+
+def test_what_members_still_read_in_the_middle_of_a_rebalance_is_not_given_to_others() -> None:
+    one = world(cooperates=True)
+    one.start_client("classic", None)
+    one.settle()
+    first = one.clients[0]
+    # Two more join, the second of them before the first generation of the two is assigned.
+    for _ in range(2):
+        one.start_client("classic", None)
+        one.clients[-1].step(one)
+        first.step(one)
+        first.step(one)
+    assert isinstance(one.group, ClassicGroup)
+    assert one.group.state_name != "Stable"
+    assert len(first.owned) == 4
+    one.start_client("consumer", None)
+    for _ in range(3):
+        one.clients[-1].step(one)
+        one.nobody_who_is_heard_reads_what_another_reads()
+    assert isinstance(one.group, ConsumerGroup)
+    assert not one.clients[-1].owned
+    one.settle()
+    assert [len(client.owned) for client in one.clients] == [1, 1, 1, 1]
+
+
+def test_the_last_claim_to_a_partition_that_nobody_was_assigned_holds() -> None:
+    """The answer to the sync that took partitions from a member was lost, and nobody else has them yet."""
+    one = world(cooperates=True)
+    one.start_client("classic", None)
+    one.settle()
+    first = one.clients[0]
+    one.start_client("classic", None)
+    second = one.clients[1]
+    second.step(one)
+    first.step(one)
+    first.step(one)
+    one.hears = False
+    first.step(one)
+    one.hears = True
+    second.step(one)
+    assert one.group is not None
+    assert (one.group.state_name, len(first.owned), len(second.owned)) == ("Stable", 4, 0)
+    one.start_client("consumer", None)
+    for _ in range(3):
+        one.clients[-1].step(one)
+        one.nobody_who_is_heard_reads_what_another_reads()
+    assert not one.clients[-1].owned
