@@ -17,6 +17,7 @@ from headrace.groups.group import Convert, Effects, Group, GroupLimits, Listed, 
 from headrace.groups.offsets import OffsetStore, Place
 from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
 from headrace.groups.roster import rebalancing
+from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
     GroupNotEmpty,
     GroupNotFound,
@@ -134,6 +135,11 @@ class GroupMachine:
         empty classic one; if that has members, they go on in the consumer group that it becomes."""
         check_request(beat, self._limits.consumer.assignors)
         group = self.groups.get(group_id)
+        is_classic = isinstance(group, ClassicGroup) and group.protocol_type == CONSUMER
+        if beat.epoch != JOIN and is_classic and self._limits.consumer.can_upgrade:
+            # It was removed, and then the group changed its protocol. To join again brings both back; that there is no
+            # such group would be the end for clients.
+            raise UnknownMember(f"the group {group_id} has no member {beat.member_id} of the consumer protocol")
         if beat.epoch != JOIN or isinstance(group, ConsumerGroup):
             return self.consumer(group_id).heartbeat(beat, image, waiter, now)
         made = ConsumerGroup(group_id, self._limits)

@@ -33,7 +33,7 @@ from headrace.groups.subscription import (
     read_subscription,
     write_assignment,
 )
-from headrace.model.errors import GroupError, IllegalGeneration, MemberIdRequired, RebalanceInProgress
+from headrace.model.errors import GroupError, IllegalGeneration, MemberIdRequired, RebalanceInProgress, UnknownMember
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
 from headrace.runtime.deferred import Deferred
@@ -607,3 +607,20 @@ def test_the_last_claim_to_a_partition_that_nobody_was_assigned_holds() -> None:
         one.clients[-1].step(one)
         one.nobody_who_is_heard_reads_what_another_reads()
     assert not one.clients[-1].owned
+
+
+def test_a_member_that_was_away_while_its_group_became_classic_brings_it_back() -> None:
+    one = world()
+    one.start_client("classic", None)
+    one.start_client("consumer", None)
+    one.settle()
+    away = one.clients.pop()
+    one.settle()
+    assert isinstance(one.group, ClassicGroup)
+    beat = Heartbeat(away.member_id, away.epoch, owned=one.places(away.owned))
+    with pytest.raises(UnknownMember):
+        one.heartbeat(beat, Deferred())
+    one.clients.append(away)
+    one.settle()
+    assert isinstance(one.group, ConsumerGroup)
+    assert [len(client.owned) for client in one.clients] == [2, 2]
