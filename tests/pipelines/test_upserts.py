@@ -1,17 +1,30 @@
 """Upserts from a real Spark: rows reach the database with their types, deletes and order."""
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
+from tests.unit.pipelines import postgres
 
 from headrace.pipelines.upserts import UpsertError, UpsertOptions, UpsertSink
 
 # The first query of a session takes long on a busy machine.
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def postgres_url(tmp_path: Path) -> Iterator[str]:
+    if postgres.binaries() is None:
+        pytest.skip("there is no PostgreSQL in /usr/lib/postgresql; on Debian: apt-get install postgresql")
+    with postgres.server(tmp_path) as url:
+        yield url
 
 
 def stored(path: Path, query: str) -> list[tuple[Any, ...]]:
@@ -54,3 +67,20 @@ def test_what_does_not_fit_is_said(spark: SparkSession, tmp_path: Path) -> None:
         sink(key=["id"], delete="name").write(rows, 0)
     with pytest.raises(UpsertError, match="no value in its key"):
         sink(key=["id"]).write(rows, 0)
+
+
+def test_rows_of_every_type_reach_postgres(spark: SparkSession, postgres_url: str) -> None:
+    sink = UpsertSink(UpsertOptions(database=postgres_url, table="public.Orders", key=["id", "shop"], create=True))
+    at = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=UTC)
+    schema = (
+        "id BIGINT, shop STRING, at TIMESTAMP, day DATE, price DECIMAL(10,2), rate DOUBLE, ok BOOLEAN, raw BINARY, "
+        "lines ARRAY<STRUCT<sku: STRING, n: INT>>, attributes MAP<STRING, STRING>"
+    )
+    row = (1, "a\tb\\N", at, date(2026, 1, 31), Decimal("9.90"), 0.5, True, b"\x00\\", [("x", 2)], {"k": "v"})
+    assert sink.write(spark.createDataFrame([row], schema), 0, "q")
+    assert sink.write(spark.createDataFrame([(*row[:4], Decimal("1.00"), *[None] * 5)], schema), 1, "q")
+    assert sink.write(spark.createDataFrame([(2, *row[1:])], schema), 2, "q")
+    with psycopg.connect(postgres_url) as server:
+        first, second = server.execute('SELECT * FROM public."Orders" ORDER BY id').fetchall()
+    assert first == (*row[:4], Decimal("1.00"), None, None, None, None, None)
+    assert second == (2, *row[1:8], [{"sku": "x", "n": 2}], {"k": "v"})

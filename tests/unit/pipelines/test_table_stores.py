@@ -10,6 +10,7 @@ from headrace.pipelines.iceberg_store import IcebergStore
 from headrace.pipelines.table_store import ManifestStore, TableError, TableFile, TableState, TableStore, locked
 from headrace.runtime.clock import ManualClock, SystemClock
 from headrace.runtime.disk import OsDisk
+from headrace.testing.disks import FaultyDisk
 
 from .table_days import SCHEMA, WANTED, Open, a_day, committed_ids, crash_at_steps, new_file, opener, without_syncs
 
@@ -41,6 +42,18 @@ def test_a_crash_at_any_step_loses_nothing_and_doubles_nothing(
     """pyiceberg takes half a second for a day, so only some steps are tried; all of them under `make faults`."""
     plain = "manifest" in request.node.name
     crash_at_steps(open_store, tmp_path, itertools.count(1, 1 if plain else 37), plain=plain)
+
+
+def test_files_are_on_the_device_before_a_commit_names_them(tmp_path: Path) -> None:
+    steps: list[tuple[str, str]] = []
+    disk = FaultyDisk(OsDisk(), lambda step, path: steps.append((step, path.name)))
+    store = ManifestStore(tmp_path / "table", disk=disk)
+    a_day(disk, store)
+    for number in (1, 2, 3, 4):
+        commit = steps.index(("write", f"{number:020d}.json"))
+        written = max(at for at, step in enumerate(steps[:commit]) if step == ("write", f"hr-{number}.parquet"))
+        synced = steps.index(("sync", f"hr-{number}.parquet"), written)
+        assert synced < steps.index(("sync-dir", "files"), synced) < commit
 
 
 @pytest.mark.parametrize("kind", ["manifest", "iceberg"])
