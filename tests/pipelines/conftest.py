@@ -111,7 +111,8 @@ def new_topic(cluster: Cluster, request: pytest.FixtureRequest) -> Callable[...,
 
     def make(partitions: int = 1, prefix: str = "topic", **settings: str) -> str:
         name = f"{prefix}-{next(_numbers)}"
-        cluster.create_topic(name, partitions=partitions, settings=settings)
+        # The records of tests are old: a slow run would outlast the broker's patience with them.
+        cluster.create_topic(name, partitions=partitions, settings={"retention.ms": "-1", **settings})
         return name
 
     return make

@@ -1,8 +1,8 @@
 """The work of `headrace pipeline init`, `validate`, `explain` and `run`."""
 
 import logging
+import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -176,8 +176,9 @@ def _stop_on_signals(runner: "Runner") -> None:
 
 
 def _stop_with_parent(runner: "Runner") -> None:
-    """Standard input ends when the supervisor does."""
-    sys.stdin.buffer.read()
+    """Standard input ends when the supervisor does. Python's own buffer has a lock that its exit waits for."""
+    while os.read(0, 1024):
+        pass
     runner.stop()
 
 

@@ -3,6 +3,7 @@
 import sys
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 
 class ConsoleSink:
@@ -13,7 +14,8 @@ class ConsoleSink:
         self._rows = rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        lines = batch.toJSON().take(self._rows + 1)
+        rows = batch.select(F.to_json(F.struct("*"))).take(self._rows + 1)
+        lines = [row[0] for row in rows]
         if lines:
             sys.stdout.write("".join(f"{line}\n" for line in lines[: self._rows]))
             if len(lines) > self._rows:

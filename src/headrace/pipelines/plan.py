@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipelines import deadletters, values
+from headrace.pipelines.avro_types import SchemaError
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.functions import call_function
 from headrace.pipelines.modes import choose_mode
 from headrace.pipelines.output import sink_rows
+from headrace.pipelines.schemas import RegistryUnavailable
 from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.spec import METADATA_COLUMNS, Deduplicate, OutputMode, Sink, Source
 from headrace.pipelines.speccheck import split_watermark
@@ -82,7 +84,7 @@ class _Planner:
             rows = self._read(name, source, headers=wants_headers)
         else:
             with self._blaming((*path, "schema")):
-                made = values.decoded(self._read(name, source, headers=wants_headers), source)
+                made = values.decoded(self._read(name, source, headers=wants_headers), source, self._spec.folder)
                 rows = values.rows(values.counted(made, f"source:{name}"), source, self._spec.errors.on_error)
         time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
         return self._timed(rows, path, source.watermark, source.deduplicate, time)
@@ -142,7 +144,7 @@ class _Planner:
             return
         for name, source in self._spec.streams.items():
             if source.can_be_bad:
-                made = values.decoded(self._read(name, source, headers=True), source)
+                made = values.decoded(self._read(name, source, headers=True), source, self._spec.folder)
                 letters = deadletters.dead_letters(made, self._spec.errors, self._spec.group)
                 counted = letters.observe(f"dead:{name}", F.count(F.lit(1)).alias("rows"))
                 yield Query(f"dead-letters-{name}", counted, "append", dict(letters.dtypes), source=name)
@@ -154,7 +156,7 @@ class _Planner:
             yield
         except (AnalysisException, ParseException) as error:
             raise self._located(error, path) from error
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, SchemaError, RegistryUnavailable) as error:
             raise self._file.error_at(path, sentence(error)) from error
 
     def _located(self, error: PySparkException, path: KeyPath) -> SpecError:

@@ -28,6 +28,9 @@ from headrace.pipelines.writing import start_query
 
 _POLL_S = 0.2
 _STOP_GRACE_S = 60.0
+_START_WAIT_S = 60.0
+_START_ATTEMPTS = 6
+_INITIALIZING = "Initializing"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 
@@ -97,10 +100,24 @@ class Runner:
     def _start(self, query: Query) -> None:
         if uses_transform_with_state(query.rows):
             self._spark.conf.set(_STATE_STORE, _ROCKSDB)
-        try:
-            self._queries[query.name] = start_query(query, self._file.spec, self._folder, ends=self._ends)
-        except PySparkException as error:
-            raise PipelineFailed(f"{query.name}: {sentence(error)}") from error
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                running = start_query(query, self._file.spec, self._folder, ends=self._ends)
+            except PySparkException as error:
+                raise PipelineFailed(f"{query.name}: {sentence(error)}") from error
+            self._queries[query.name] = running
+            if self._is_up(running) or attempt == _START_ATTEMPTS or not _was_slow(running):
+                return
+            _log.warning("the query %s did not find its Python worker in time and is started again", query.name)
+
+    def _is_up(self, query: StreamingQuery) -> bool:
+        """Wait until a query has its source, a Python process of its own, for which Spark waits ten seconds and not
+        more: on a busy machine several at once would all come too late."""
+        deadline = time.monotonic() + _START_WAIT_S
+        while query.isActive and query.status["message"].startswith(_INITIALIZING) and time.monotonic() < deadline:
+            if self._stopping.wait(0.05):
+                break
+        return query.exception() is None
 
     def _heed(self, files: ProgressFiles, mirror: Mirror) -> None:
         """Take in what the queries have reported since the last time."""
@@ -144,6 +161,10 @@ class Runner:
                     _stop(query)
                     del waiting[name]
             time.sleep(0.02)
+
+
+def _was_slow(query: StreamingQuery) -> bool:
+    return "Python worker failed to connect back" in str(query.exception())
 
 
 def _batch(query: StreamingQuery) -> int:

@@ -51,6 +51,8 @@ class Source(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     format: str | None = None
     schema: str | None = None
     schemas: dict[str, str] = {}
+    registry: str | None = None
+    subject: str | None = None
     starting: str = "earliest"
     tombstones: Literal["bad", "keep", "drop"] = "bad"
     watermark: str | None = None

@@ -95,8 +95,11 @@ def _of_stream(path: KeyPath, source: Source) -> Iterator[Problem]:
     kind = source.decoded_format
     if kind in ("json", "csv") and not source.schema:
         yield path, f'{kind} needs a schema, such as schema = "id STRING, amount DOUBLE"'
-    if kind == "avro" and not (source.schema or source.schemas):
-        yield path, "avro needs schemas: the file of each by its id, such as schemas = { 1 = 'order.avsc' }"
+    if kind == "avro" and not (source.schema or source.schemas or source.registry):
+        yield path, "avro needs a schema: schema = a file, schemas = { 1 = 'order.avsc' }, or a registry with a subject"
+    for key in ("schemas", "registry", "subject"):
+        if getattr(source, key) and kind != "avro":
+            yield (*path, key), f"{key} is for avro, and this source is {kind}"
     if kind in ("text", "raw") and source.schema:
         yield (*path, "schema"), f"{kind} has no schema: its columns are always the same"
     if source.pattern is not None:

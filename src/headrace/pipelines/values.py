@@ -4,10 +4,13 @@
 why the value does not fit, null where it does. `rows` then keeps what fits; `deadletters.py` takes the rest.
 """
 
+from pathlib import Path
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headrace.pipelines.schemas import avro_values
 from headrace.pipelines.spec import OnError, Source
 
 RECORD_SCHEMA = (
@@ -18,14 +21,17 @@ HEADERS_SCHEMA = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 REASON = "_reason"
 _VALUE = "_v"
 _CORRUPT = "_headrace_corrupt_record"
+_TOMBSTONE = "there is no value (a tombstone)"
 _ABSENT = "_headrace_absent"
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
-def decoded(records: DataFrame, source: Source) -> DataFrame:
-    """The records with `_v` and `_reason`."""
+def decoded(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
+    """The records with `_v` and `_reason`. Files that the source names are in `folder`."""
     if source.tombstones == "drop":
         records = records.where(F.col("value").isNotNull())
+    if source.decoded_format == "avro":
+        return _from_avro(records, source, folder)
     if source.decoded_format == "text":
         made = records.withColumn(_VALUE, F.struct(F.col("value").cast("string").alias("value")))
         return made.withColumn(REASON, _first(_shape_problems(source, may_be_empty=True)))
@@ -36,7 +42,23 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
         (F.col("value").isNotNull() & F.col(_VALUE).isNull(), F.lit("the value is blank")),
         (F.col(_VALUE)[_CORRUPT].isNotNull(), _misfit(source, schema)),
     ]
+    if source.decoded_format == "json":
+        # Spark's parser stops at the end of the first object and looks no further.
+        trimmed = F.expr(r"trim(TRAILING ' \t\r\n' FROM CAST(value AS STRING))")
+        problems.append((~F.endswith(trimmed, F.lit("}")), F.lit("something follows the JSON object")))
     return made.withColumn(REASON, _first(problems))
+
+
+def _from_avro(records: DataFrame, source: Source, folder: Path = Path()) -> DataFrame:
+    """Decoded in blocks, by Python workers."""
+    values = avro_values(
+        schema=source.schema, schemas=source.schemas, registry=source.registry, subject=source.subject, folder=folder
+    )
+    columns = f"{_ddl(records.schema)}, {_VALUE} {values.spark_type}, {REASON} STRING"
+    made = records.mapInArrow(values.appended, columns)
+    if source.tombstones == "keep":
+        return made
+    return made.withColumn(REASON, F.when(F.col("value").isNull(), F.lit(_TOMBSTONE)).otherwise(F.col(REASON)))
 
 
 def _schema(ddl: str) -> StructType:
@@ -112,7 +134,7 @@ def _shape_problems(source: Source, *, may_be_empty: bool) -> Problems:
     if source.tombstones == "keep":
         problems.append((F.col("value").isNull(), F.lit(None).cast("string")))
     else:
-        problems.append((F.col("value").isNull(), F.lit("there is no value (a tombstone)")))
+        problems.append((F.col("value").isNull(), F.lit(_TOMBSTONE)))
     if not may_be_empty:
         problems.append((F.length("value") == 0, F.lit("the value is empty")))
     problems.append((~F.is_valid_utf8(F.col("value").cast("string")), F.lit("the value is not UTF-8")))
