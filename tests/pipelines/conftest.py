@@ -85,15 +85,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="session")
 def spark_broker() -> Iterator[Broker]:
-    """One broker for all tests, which use topics of their own."""
+    """One broker for all tests, which use topics of their own. It compacts soon."""
     # Records of tests have times of years ago: without this, retention takes them when it looks, after five minutes.
-    with Broker(settings={"num.partitions": 1, "log.retention.ms": -1}) as broker:
+    with Broker(settings={"num.partitions": 1, "log.cleaner.backoff.ms": 50, "log.retention.ms": -1}) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def bootstrap(spark_broker: Broker) -> str:
-    return spark_broker.bootstrap
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The broker's address, or `HEADRACE_TEST_BOOTSTRAP`: to learn what is the same with Apache Kafka."""
+    external = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
+    return external or str(request.getfixturevalue("spark_broker").bootstrap)
 
 
 @pytest.fixture(scope="session")
