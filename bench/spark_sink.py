@@ -49,7 +49,7 @@ def fill(cluster: Cluster, records: int, size: int) -> None:
         count = min(100_000, records - start)
         keys = [b"%d" % key for key in random.integers(0, KEYS, count)]
         rows = pa.RecordBatch.from_pydict({"key": keys, "value": [random.bytes(size)] * count})
-        for batch in encode(rows, timestamp_ms=1_700_000_000_000):
+        for batch in encode(rows, timestamp_ms=round(time.time() * 1000)):
             cluster.produce({(SOURCE, start // 100_000 % PARTITIONS): batch})
 
 

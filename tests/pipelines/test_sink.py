@@ -43,7 +43,7 @@ def test_a_batch(
     delivery: str,
     compression: str,
 ) -> None:
-    topic = new_topic(3)
+    topic = new_topic(3, **{"retention.ms": "-1"})
     df = spark.range(0, 2000, numPartitions=3).selectExpr(
         "cast(id as string) as key",
         "if(id % 10 = 0, null, concat('value ', id)) as value",

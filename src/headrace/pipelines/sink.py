@@ -88,11 +88,14 @@ class Sink:
             for _ in blocks:
                 pass  # What comes before this in the query may keep state, and is done when it is read to the end.
             return Staged(self.held, query, batch, None)
-        with self.connect() as cluster:
-            return Staged(self.held, query, batch, self._send(cluster, context, blocks))
+        # Topics are looked up while records are on their way, so that is done over connections of its own.
+        with self.connect() as cluster, self.connect() as lookup:
+            router = Router(self.options.topic, lambda topic: _partition_count(lookup, topic), context.partitionId())
+            return Staged(self.held, query, batch, self._send(cluster, router, context, blocks))
 
-    def _send(self, cluster: Cluster, context: TaskContext, blocks: Iterator[pa.RecordBatch]) -> Transaction | None:
-        router = Router(self.options.topic, lambda topic: _partition_count(cluster, topic), context.partitionId())
+    def _send(
+        self, cluster: Cluster, router: Router, context: TaskContext, blocks: Iterator[pa.RecordBatch]
+    ) -> Transaction | None:
         transaction: Transaction | None = None
         sender: Sender | None = None
         try:
