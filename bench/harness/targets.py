@@ -137,6 +137,25 @@ TARGETS: list[Target] = [
     ),
     Target("spark-floor", "over_rate", "headrace os", at_most=2.0),
     Target("spark-memory", "growth", "headrace os", at_most=1.2),
+    *(
+        target
+        for workload in ("decode-100b", "decode-1k")
+        for target in (
+            Target(workload, "messages_cpu_s", "columns", "aiokafka", at_least=2.0),
+            Target(workload, "messages_s", "columns", "confluent", at_least=5.0),
+            Target(workload, "messages_s", "fetch + columns", "confluent"),
+        )
+    ),
+    *(
+        target
+        for workload in ("encode-100b", "encode-1k")
+        for target in (
+            Target(workload, "messages_cpu_s", "columns", "aiokafka"),
+            Target(workload, "messages_s", "columns", "confluent"),
+        )
+    ),
+    Target("avro", "messages_cpu_s", "blocks", "fastavro", at_least=8.0),
+    Target("avro", "messages_cpu_s", "blocks", "fastavro to Arrow"),
 ]
 
 

@@ -1,10 +1,12 @@
-"""Every workload: throughput and latency here, groups in `groups.py`, what a broker takes in `footprint.py`."""
+"""Every workload: throughput and latency here, groups in `groups.py`, what a broker takes in `footprint.py`,
+records as columns in `codec.py`."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness import wire
+from harness.codec import Avro, Codec
 from harness.footprint import IdleConnections, MemoryFlat, OpenPartitions, RandomFetch, Ready
 from harness.groups import ManyGroups, Rebalance, Transform
 from harness.lab import (
@@ -282,4 +284,9 @@ def all_workloads(lab: Lab) -> list[Workload]:
         SparkRead(1024),
         SparkFloor(),
         SparkMemory(sizes.memory_bytes / 1e9),
+        Codec("decode", 100),
+        Codec("decode", 1024),
+        Codec("encode", 100),
+        Codec("encode", 1024),
+        Avro(),
     ]

@@ -33,16 +33,19 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 
 from headrace.model.errors import CorruptBatch, InvalidRecord, RecordError
 from headrace.records.batch import (
+    CODEC_MASK,
     CONTROL,
+    CRC_COVERS_FROM,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
     Buffer,
-    check_batch,
     iter_headers,
     read_header,
 )
@@ -72,6 +75,14 @@ class AbortedTransaction(Protocol):
 
     @property
     def first_offset(self) -> int: ...
+
+
+class Batch(NamedTuple):
+    """A batch, from `start` to `end` of the buffer."""
+
+    start: int
+    end: int
+    header: BatchHeader
 
 
 class Chunk(NamedTuple):
@@ -122,37 +133,34 @@ def decode(
 
 def _wanted(
     view: memoryview, first_offset: int, below: int, aborted: Sequence[AbortedTransaction] | None
-) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the whole batches with records for the reader, each checked."""
+) -> Iterator[Batch]:
+    """The whole batches with records for the reader, each with its checksum verified."""
     ongoing: set[int] = set()
     to_come = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
-    position = 0
-    while (header := _header(view, position)) is not None:
-        batch = position
-        position += header.size
-        while to_come and to_come[-1].first_offset <= header.last_offset:
+    end = 0
+    while (header := _header(view, end)) is not None:
+        start, end = end, end + header.length + LOG_OVERHEAD
+        last_offset = header.base_offset + header.last_offset_delta
+        while to_come and to_come[-1].first_offset <= last_offset:
             ongoing.add(to_come.pop().producer_id)
         if header.base_offset >= below:
             return
+        is_aborted = header.is_transactional and header.producer_id in ongoing if ongoing else False
         if header.attributes & CONTROL:
-            if aborted and header.producer_id in ongoing:
-                _check(view, batch, header)
-                marker = read_marker(view[batch:position], header)
+            if is_aborted:
+                _check(view, start, end, header)
+                marker = read_marker(view[start:end], header)
                 if marker is not None and not marker.committed:
                     ongoing.discard(header.producer_id)
-            continue
-        if header.last_offset < first_offset or (header.is_transactional and header.producer_id in ongoing):
-            continue
-        _check(view, batch, header)
-        if header.record_count != 0:
-            yield batch, header
+        elif last_offset >= first_offset and not is_aborted:
+            _check(view, start, end, header)
+            if header.record_count:
+                yield Batch(start, end, header)
 
 
-def _check(view: memoryview, position: int, header: BatchHeader) -> None:
-    try:
-        check_batch(view, position, end=position + header.size)
-    except RecordError as error:
-        raise _named(error, header) from None
+def _check(view: memoryview, start: int, end: int, header: BatchHeader) -> None:
+    if crc32c(view[start + CRC_COVERS_FROM : end]) != header.crc:
+        raise _named(CorruptBatch("it has a wrong checksum"), header)
 
 
 def _header(view: memoryview, position: int) -> BatchHeader | None:
@@ -166,45 +174,45 @@ def _header(view: memoryview, position: int) -> BatchHeader | None:
     if left < HEADER_SIZE:
         return None
     header = read_header(view, position)
+    size = header.length + LOG_OVERHEAD
     if header.magic != MAGIC:
         raise CorruptBatch(f"the record batch at byte {position} claims to be of version {header.magic}, 2 is known")
-    if header.size < HEADER_SIZE:
-        raise CorruptBatch(f"the record batch at byte {position} claims to have {header.size} bytes in all")
-    if header.size > left:
+    if size < HEADER_SIZE:
+        raise CorruptBatch(f"the record batch at byte {position} claims to have {size} bytes in all")
+    if size > left:
         return None
-    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > _INT64_MAX - 1:
+    if not 0 <= header.last_offset_delta <= _INT64_MAX - 1 - header.base_offset < _INT64_MAX:
         raise CorruptBatch(
             f"the record batch at byte {position} claims the offsets {header.base_offset} to {header.last_offset}"
         )
     return header
 
 
-def _chunks(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+def _chunks(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
     """Neighbours together, so that there is much to do at once: plain batches where they are, others decompressed."""
-    for codec_used, run in groupby(batches, lambda found: found[1].codec != Codec.NONE):
+    for codec_used, run in groupby(batches, lambda batch: batch.header.attributes & CODEC_MASK != Codec.NONE):
         yield from (_unpacked if codec_used else _in_place)(buffer, run, chunk_bytes)
 
 
-def _in_place(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+def _in_place(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
     sections: list[Section] = []
-    for position, header in batches:
-        end = position + header.size
+    for start, end, header in batches:
         if sections and end - sections[0].start > chunk_bytes:
             yield Chunk(buffer, sections)
             sections = []
-        sections.append(Section(position + HEADER_SIZE, end, header))
+        sections.append(Section(start + HEADER_SIZE, end, header))
     if sections:
         yield Chunk(buffer, sections)
 
 
-def _unpacked(buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], chunk_bytes: int) -> Iterator[Chunk]:
+def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
     view = memoryview(buffer)
     parts: list[bytes] = []
     sections: list[Section] = []
     size = 0
-    for position, header in batches:
+    for start, end, header in batches:
         try:
-            part = decompressed(view[position : position + header.size], header)
+            part = decompressed(view[start:end], header)
         except RecordError as error:
             raise _named(error, header) from None
         parts.append(part)

@@ -34,6 +34,8 @@ TARGET_BYTES = 1_000_000
 """Below the largest message that brokers take by default, also if the codec makes it somewhat larger."""
 
 _SLAB_BYTES = 32 * 1024 * 1024
+_LAYOUT_BYTES = 2 * 1024 * 1024
+"""Few enough bytes for the processor's cache."""
 _MAX_RECORD_BYTES = 1 << 30
 _FRONT_BYTES_MAX = 5 + 1 + 10 + 5
 """Length, attributes, time and offset of a record at their longest."""
@@ -71,19 +73,16 @@ def encode(
     batches = []
     for slab in _slabs(columns):
         rows = _rows(slab, timestamp_ms)
-        starts = _batch_starts(rows.sizes_at_most(), target_bytes - HEADER_SIZE)
-        places, body = _laid_out(rows, starts)
-        for start, end in pairwise([*starts.tolist(), len(rows.times)]):
-            times = rows.times[start:end]
+        for times, records in _batches(rows, target_bytes - HEADER_SIZE):
             header = header._replace(
-                last_offset_delta=end - start - 1,
+                last_offset_delta=len(times) - 1,
                 base_timestamp=int(times[0]),
                 max_timestamp=int(times.max()),
-                record_count=end - start,
+                record_count=len(times),
             )
-            batches.append(seal(header, compress(codec, body[places[start] : places[end]])))
+            batches.append(seal(header, records if codec == Codec.NONE else compress(codec, records)))
             if base_sequence != NO_SEQUENCE:
-                header = header._replace(base_sequence=(header.base_sequence + end - start) & _SEQUENCE_MASK)
+                header = header._replace(base_sequence=(header.base_sequence + len(times)) & _SEQUENCE_MASK)
     return batches
 
 
@@ -119,6 +118,9 @@ class Rows(NamedTuple):
         if largest[0] >= 1 << 62:
             return sizes + _FRONT_BYTES_MAX
         return sizes + 1 + int(varint_sizes(zigzag(np.array([-number for number in largest]))).sum())
+
+    def slice(self, first: int, end: int) -> "Rows":
+        return Rows._make(None if column is None else column[first:end] for column in self)
 
 
 def _rows(columns: pa.RecordBatch | pa.Table, timestamp_ms: int) -> Rows:
@@ -156,16 +158,22 @@ def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
-def _batch_starts(sizes: Integers, room_bytes: int) -> Integers:
-    """The first row of each batch, when a batch has room for so many bytes but takes one row in any case."""
-    ends = np.cumsum(sizes)
-    starts = [0]
-    while True:
-        taken = int(ends[starts[-1] - 1]) if starts[-1] else 0
-        start = max(int(np.searchsorted(ends, taken + room_bytes, side="right")), starts[-1] + 1)
-        if start >= len(ends):
-            return np.array(starts, np.int64)
-        starts.append(start)
+def _batches(rows: Rows, room_bytes: int) -> Iterator[tuple[Integers, memoryview]]:
+    """The times and the records of each batch, when a batch has room for so many bytes but takes a row in any case."""
+    ends = np.cumsum(rows.sizes_at_most())
+    row = 0
+    while row < len(ends):
+        first, begin = row, int(ends[row - 1]) if row else 0
+        starts: list[int] = []
+        taken = begin
+        while row < len(ends) and (not starts or taken - begin < _LAYOUT_BYTES):
+            starts.append(row - first)
+            row = max(int(np.searchsorted(ends, taken + room_bytes, side="right")), row + 1)
+            taken = int(ends[row - 1])
+        part = rows.slice(first, row)
+        places, body = _laid_out(part, np.array(starts))
+        for start, end in pairwise([*starts, row - first]):
+            yield part.times[start:end], body[places[start] : places[end]]
 
 
 def _laid_out(rows: Rows, starts: Integers) -> tuple[npt.NDArray[np.int32], memoryview]:

@@ -6,7 +6,8 @@ The walk checks nothing. It is the passes after it that prove the chain: each re
 last one ends with its batch, and every field lies inside its record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,11 @@ import numpy.typing as npt
 
 from headrace.model.errors import InvalidRecord
 from headrace.records.batch import LOG_APPEND_TIME, BatchHeader, Buffer
-from headrace.records.varints import INT64_BYTES, Bytes, Integers, read_varints
+from headrace.records.varints import INT32_BYTES, INT64_BYTES, Bytes, Integers, read_varints
 
 _MIN_RECORD_BYTES = 7
+_SKIPS = [1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1) for byte in range(256)]
+"""By the first byte of a length: how far it is to the next record, as far as that byte tells."""
 _STEP_WORTH_RECORDS = 160
 """One step through many batches at once takes as long as a walk over this many records."""
 _MOST_HEADERS = 1000
@@ -151,7 +154,8 @@ def _starts(buffer: Buffer, data: Bytes, section_starts: Integers, counts: Integ
     if int(counts.max()) * _STEP_WORTH_RECORDS < int(counts.sum()):
         return _starts_side_by_side(data, section_starts, counts)
     try:
-        return _starts_one_by_one(buffer, section_starts.tolist(), counts.tolist())
+        walk = _one_by_one(buffer, section_starts.tolist(), counts.tolist())
+        return np.fromiter(walk, np.int64, int(counts.sum()))
     except IndexError:
         raise InvalidRecord("a record ends behind its batch") from None
 
@@ -171,25 +175,29 @@ def _starts_side_by_side(data: Bytes, section_starts: Integers, counts: Integers
     return starts
 
 
-def _starts_one_by_one(buffer: Buffer, section_starts: list[int], counts: list[int]) -> Integers:
-    starts: list[int] = []
-    note = starts.append
+def _one_by_one(buffer: Buffer, section_starts: list[int], counts: list[int]) -> Iterator[int]:
+    """Python's own pace, so the common lengths, of one and two bytes, cost as little as they can."""
+    skips = _SKIPS
     for at, count in zip(section_starts, counts, strict=True):
-        for _ in range(count):
-            note(at)
+        for _ in repeat(None, count):
+            yield at
             byte = buffer[at]
             if byte < 0x80:
-                at += 1 + (byte >> 1)
+                at += skips[byte]
                 continue
             second = buffer[at + 1]
             if second < 0x80:
-                at += 2 + ((second << 6) | ((byte & 0x7F) >> 1))
-                continue
-            third = buffer[at + 2]
-            if third < 0x80:
-                at += 3 + ((third << 13) | ((second & 0x7F) << 6) | ((byte & 0x7F) >> 1))
-                continue
-            fourth = buffer[at + 3]
-            length = ((fourth & 0x7F) << 20) | ((third & 0x7F) << 13) | ((second & 0x7F) << 6) | ((byte & 0x7F) >> 1)
-            at += 4 + length if fourth < 0x80 else 5 + length + (buffer[at + 4] << 27)
-    return np.array(starts, np.int64)
+                at += skips[byte] + (second << 6)
+            else:
+                at = _behind_long(buffer, at)
+
+
+def _behind_long(buffer: Buffer, at: int) -> int:
+    """The place behind a record whose length takes more than two bytes."""
+    coded = 0
+    for index in range(INT32_BYTES):
+        byte = buffer[at + index]
+        coded |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            break
+    return at + index + 1 + (coded >> 1)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.pipelines.avro import AvroValues
@@ -17,6 +17,8 @@ from headrace.pipelines.avro_types import columns_of, parse_schema
 
 pytestmark = pytest.mark.timeout(900)
 """The long profile has many examples, and each makes a schema."""
+
+fewer = settings(max_examples=settings.default.max_examples // 2)
 
 
 class Kind(NamedTuple):
@@ -136,6 +138,7 @@ def alone(schema: Any, data: bytes) -> Any:
     return pa.array([made], type_.arrow).to_pylist()[0]
 
 
+@fewer
 @given(columns())
 def test_values_are_what_fastavro_reads(made: tuple[Any, list[Any], list[bytes]]) -> None:
     schema, _, encoded = made
@@ -149,6 +152,7 @@ def test_values_are_what_fastavro_reads(made: tuple[Any, list[Any], list[bytes]]
     assert [alone(schema, each) for each in encoded] == expected
 
 
+@fewer
 @given(columns(), st.data())
 def test_damage_is_noticed_where_it_is_and_nowhere_else(
     made: tuple[Any, list[Any], list[bytes]], data: st.DataObject

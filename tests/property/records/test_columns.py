@@ -8,7 +8,7 @@ import pytest
 from aiokafka.record import MemoryRecords
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -26,6 +26,8 @@ NOW = 1_700_000_000_000
 
 pytestmark = pytest.mark.timeout(900)
 """The long profile has many examples, and each is read several times."""
+
+fewer = settings(max_examples=settings.default.max_examples // 2)
 
 payloads = st.none() | st.binary(max_size=40) | st.sampled_from([63, 64, 8_191, 8_192, 20_000]).map(bytes)
 timestamps = st.integers(NOW - 10**7, NOW + 10**6) | st.integers(0, 2**52) | st.just(NOW)
@@ -105,6 +107,7 @@ def plain(record: Record) -> Record:
     return record._replace(headers=())
 
 
+@fewer
 @given(logs(), chunk_sizes)
 def test_columns_are_what_aiokafka_reads(buffer: bytes, chunk_bytes: int) -> None:
     expected = by_aiokafka(buffer)
@@ -112,6 +115,7 @@ def test_columns_are_what_aiokafka_reads(buffer: bytes, chunk_bytes: int) -> Non
     assert rows(decode(buffer, topic="t", partition=0, chunk_bytes=chunk_bytes)) == [plain(one) for one in expected]
 
 
+@fewer
 @given(record_lists.filter(bool))
 def test_columns_are_what_kio_reads(made: list[Record]) -> None:
     """kio knows neither compression nor log-append time, and drops what is below a second."""
@@ -120,6 +124,7 @@ def test_columns_are_what_kio_reads(made: list[Record]) -> None:
     assert rows(decode(buffer, topic="t", partition=0, headers=True)) == by_kio(buffer)
 
 
+@fewer
 @given(record_lists.filter(bool), codecs, st.sampled_from([DefaultRecordBatchBuilder, KafkaPythonBuilder]))
 def test_what_other_clients_write_is_read(made: list[Record], codec: Codec, builder_type: type) -> None:
     builder = builder_type(
@@ -132,6 +137,7 @@ def test_what_other_clients_write_is_read(made: list[Record], codec: Codec, buil
     assert found == [one._replace(offset=delta) for delta, one in enumerate(made)]
 
 
+@fewer
 @given(logs(), st.data())
 def test_offsets_cut_where_they_say(buffer: bytes, data: st.DataObject) -> None:
     expected = by_aiokafka(buffer)
@@ -148,6 +154,7 @@ def resealed(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
+@fewer
 @given(logs(), st.data())
 def test_damage_is_an_error_or_cut_off(buffer: bytes, data: st.DataObject) -> None:
     """A flipped bit is noticed by the checksum, unless it is in the fields before it; a cut leaves whole batches."""
@@ -162,6 +169,7 @@ def test_damage_is_an_error_or_cut_off(buffer: bytes, data: st.DataObject) -> No
         assert [one._replace(offset=0) for one in found] == [one._replace(offset=0) for one in expected[: len(found)]]
 
 
+@fewer
 @given(record_lists.filter(bool), st.data())
 def test_odd_records_are_read_as_the_slow_reader_reads_them(made: list[Record], data: st.DataObject) -> None:
     """The checksum being right, what a malicious producer can send."""
@@ -218,6 +226,7 @@ def test_many_records_are_what_aiokafka_reads(codec: Codec) -> None:
     assert rows(decode(buffer, topic="t", partition=0)) == by_aiokafka(buffer)
 
 
+@fewer
 @given(record_lists.filter(bool), codecs, st.sampled_from([300, 20_000, 1_000_000]))
 def test_what_is_encoded_is_read_by_others(made: list[Record], codec: Codec, target_bytes: int) -> None:
     columns = pa.RecordBatch.from_pydict(
