@@ -21,8 +21,8 @@ that hold nothing any more give nothing. Where the next fetch begins after all t
 
 Whatever the bytes, the answer is right or a `RecordError` is raised: checksums are verified, every length is checked
 against its record before it is used, and whatever the fast way finds odd goes to the one that reads record by record,
-which gives the exact reason. Each Arrow batch holds about `chunk_bytes` of records, so that a buffer of any size is
-decoded in bounded memory; a single record batch is never split.
+which gives the exact reason. Each Arrow batch holds some ten thousand records, or about `chunk_bytes` of them, so
+that a buffer of any size is decoded in bounded memory; a single record batch is never split.
 
 The way back is `encode`, see `encoding`.
 """
@@ -59,8 +59,9 @@ from headrace.records.varints import Integers
 
 __all__ = ["CHUNK_BYTES", "AbortedTransaction", "decode", "encode", "next_offset", "schema"]
 
-CHUNK_BYTES = 4 * 1024 * 1024
-"""Few enough bytes for the processor's cache, enough records for numpy to pay."""
+CHUNK_BYTES = 16 * 1024 * 1024
+CHUNK_RECORDS = 32 * 1024
+"""Enough records at once for numpy to pay, few enough for the processor's cache; see `bench/`."""
 
 _MAGIC_AT = 16
 _INT64_MAX = 2**63 - 1
@@ -196,11 +197,13 @@ def _chunks(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Itera
 
 def _in_place(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
     sections: list[Section] = []
+    records = 0
     for start, end, header in batches:
-        if sections and end - sections[0].start > chunk_bytes:
+        if sections and (end - sections[0].start > chunk_bytes or records >= CHUNK_RECORDS):
             yield Chunk(buffer, sections)
-            sections = []
+            sections, records = [], 0
         sections.append(Section(start + HEADER_SIZE, end, header))
+        records += header.record_count
     if sections:
         yield Chunk(buffer, sections)
 
@@ -209,7 +212,7 @@ def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Ite
     view = memoryview(buffer)
     parts: list[bytes] = []
     sections: list[Section] = []
-    size = 0
+    size = records = 0
     for start, end, header in batches:
         try:
             part = decompressed(view[start:end], header)
@@ -218,9 +221,10 @@ def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Ite
         parts.append(part)
         sections.append(Section(size, size + len(part), header))
         size += len(part)
-        if size >= chunk_bytes:
+        records += header.record_count
+        if size >= chunk_bytes or records >= CHUNK_RECORDS:
             yield Chunk(b"".join(parts), sections)
-            parts, sections, size = [], [], 0
+            parts, sections, size, records = [], [], 0, 0
     if sections:
         yield Chunk(b"".join(parts), sections)
 
