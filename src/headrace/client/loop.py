@@ -10,18 +10,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import closing
 
-from headrace.client.errors import ClientError, HandlerFailed, TransactionFailed, Unreachable
+from headrace.client.errors import ClientError, DeliveryFailed, HandlerFailed, TransactionFailed, Unreachable
 from headrace.client.lanes import Lane
 from headrace.client.librdkafka import log
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.polling import Poller, Where
-from headrace.client.retry import GiveUp, Hold, Policy, describe, judge
+from headrace.client.publisher import Published
+from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, describe, give_up, judge
 from headrace.client.sinks import Sent, Sink
 from headrace.client.threads import DaemonThreads
 from headrace.client.transactor import Aborted
+
+OnTheWay = deque[tuple[Message, list[Outgoing], Sent]]
+"""Messages that were handled, their results, and what is to be known of each."""
 
 _AT_ONCE = 500
 _FULL = 500
@@ -135,7 +140,7 @@ class HandlerLoop:
 
     def _work(self, lane: Lane) -> None:
         """Handle messages of one lane. Results of several may be on their way at once; they are awaited in order."""
-        sent: deque[tuple[Message, Sent]] = deque()
+        sent: OnTheWay = deque()
         try:
             for _ in range(_RUN):
                 with self._lock:
@@ -157,7 +162,7 @@ class HandlerLoop:
                     self._start_due_lanes()
                 self._lock.notify_all()
 
-    def _handle(self, lane: Lane, message: Message, sent: "deque[tuple[Message, Sent]]") -> None:
+    def _handle(self, lane: Lane, message: Message, sent: OnTheWay) -> None:
         try:
             results = _collect(self._call(message))
             on_their_way = self._sink.send(results)
@@ -170,32 +175,52 @@ class HandlerLoop:
             return
         with self._lock:
             lane.advance()
-        sent.append((message, on_their_way))
+        sent.append((message, results, on_their_way))
         if not self._sink.can_run_ahead or lane.one_by_one or lane.failures:
             lane.one_by_one = max(0, lane.one_by_one - 1)
             self._await_results(lane, sent)
 
-    def _await_results(self, lane: Lane, sent: "deque[tuple[Message, Sent]]") -> bool:
-        """Settle what was handled, in order. False if some results were not published: then everything from there on
-        is handled again."""
+    def _await_results(self, lane: Lane, sent: OnTheWay) -> bool:
+        """Settle what was handled, in order. False if some results were not published and everything from there on is
+        handled again."""
         while sent:
-            message, results = sent.popleft()
+            message, results, on_their_way = sent.popleft()
             try:
-                for each in results:
+                for each in on_their_way:
                     each.result()
             except ClientError as error:
-                sent.clear()
-                with self._lock:
-                    taken_back = lane.take_back()
-                if taken_back > 1:
-                    # A batch is refused whole: which of its messages is to blame shows when each is alone.
-                    lane.one_by_one = taken_back
-                else:
-                    self._fail(lane, message, error)
-                return False
+                if self._sink.can_repeat:
+                    sent.clear()
+                    self._repeat(lane, message, error)
+                    return False
+                self._save(lane, message, zip(results, on_their_way, strict=True))
             with self._lock:
                 lane.settle()
         return True
+
+    def _repeat(self, lane: Lane, message: Message, error: ClientError) -> None:
+        """The results of a message were not published: handle it, and what was handled ahead of that, again."""
+        with self._lock:
+            taken_back = lane.take_back()
+        if taken_back > 1:
+            # A batch is refused whole: which of its messages is to blame shows when each is alone.
+            lane.one_by_one = taken_back
+        else:
+            self._fail(lane, message, error)
+
+    def _save(self, lane: Lane, message: Message, results: Iterable[tuple[Outgoing, Future[Published]]]) -> None:
+        """Some results of a message were not published, and it must not be handled again."""
+        try:
+            for outgoing, future in results:
+                if isinstance(future.exception(), DeliveryFailed):
+                    # A batch is refused whole, and nothing of it is stored: which message is to blame shows alone.
+                    future = self._sink.send([outgoing])[0]
+                future.result()
+        except DeliveryFailed as error:
+            self._move(message, error, give_up(self._policy, message, error, lane.failures))
+        except Unreachable as error:
+            # They may be stored: so this is at most once.
+            log.warning("the results of %s may be lost: %s", _name(message), error)
 
     def _fail(self, lane: Lane, message: Message, error: Exception) -> None:
         """The first message of a lane failed: hold it, move it elsewhere, or give up."""
@@ -208,17 +233,22 @@ class HandlerLoop:
             log.info("%s failed and is tried again in %d ms: %s", _name(message), verdict.delay_ms, describe(error))
             self._hold(lane, verdict.delay_ms, is_failure=True)
             return
+        try:
+            copy = self._move(message, error, verdict)
+        except Unreachable:
+            self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
+            return
+        self._finish(lane, [copy])
+
+    def _move(self, message: Message, error: Exception, verdict: GiveUp | MoveTo) -> Outgoing:
+        """Put a message elsewhere. Returns the copy, which a transaction has yet to publish."""
         if isinstance(verdict, GiveUp):
             raise HandlerFailed(f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped") from error
         what = "is dead-lettered" if verdict.is_dead else "is set aside"
         log.warning("%s %s to %s: %s", _name(message), what, verdict.copy.topic, describe(error))
-        try:
-            for each in self._sink.send([verdict.copy]):
-                each.result()
-        except Unreachable:
-            self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
-            return
-        self._finish(lane, [verdict.copy])
+        for each in self._sink.send([verdict.copy]):
+            each.result()
+        return verdict.copy
 
     def _hold(self, lane: Lane, delay_ms: int, *, is_failure: bool) -> None:
         with self._lock:

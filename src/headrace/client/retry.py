@@ -81,6 +81,12 @@ def judge(
             return Hold(delay_ms)
         marks = [(NOT_BEFORE, str(now_ms + delay_ms))]
         return MoveTo(_copy(policy, message, policy.retry_topic, error, failures, marks), is_dead=False)
+    return give_up(policy, message, error, failures_before)
+
+
+def give_up(policy: Policy, message: Message, error: BaseException, failures_before: int) -> MoveTo | GiveUp:
+    """The verdict on a failure when there is no use in trying again, or it is not allowed."""
+    failures = message.failed_attempts + failures_before + 1
     if policy.dead_letter is None:
         topic, partition, offset = message.origin
         return GiveUp(f"{topic}/{partition}/{offset} failed {failures} times, the last time with {describe(error)}")

@@ -22,8 +22,10 @@ class Sink(Protocol):
     can_undo: bool
     """Whether `undo` takes back what was done since the last commit."""
     can_run_ahead: bool
-    """Whether the next message may be handled before the results of this one are safe. Then a failure to publish them
-    lets both be handled again."""
+    """Whether the next message may be handled before the results of this one are safe."""
+    can_repeat: bool
+    """Whether a message whose results were not published is handled again, with those that were handled ahead of
+    that. If not, the results are published again where they were refused, and lost where nobody answered."""
 
     def accept(self, messages: list[Message]) -> bool:
         """Whether these may be handled; if not, they are read again."""
@@ -79,7 +81,8 @@ class AtMostOnceSink(_Plain):
 
     must_drain = True
     can_undo = False
-    can_run_ahead = False
+    can_run_ahead = True
+    can_repeat = False
 
     def accept(self, messages: list[Message]) -> bool:
         return self._poller.commit({(each.topic, each.partition): each.offset + 1 for each in messages}, wait=True)
@@ -94,6 +97,7 @@ class AtLeastOnceSink(_Plain):
     must_drain = False
     can_undo = False
     can_run_ahead = True
+    can_repeat = True
 
     def accept(self, messages: list[Message]) -> bool:
         return True
@@ -108,6 +112,7 @@ class ExactlyOnceSink:
     must_drain = False
     can_undo = True
     can_run_ahead = False
+    can_repeat = True
 
     def __init__(self, poller: Poller, transactor: Transactor) -> None:
         self._poller = poller
