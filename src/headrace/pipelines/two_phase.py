@@ -8,6 +8,7 @@ A batch of a query is written by tasks, each in a transaction that it leaves ope
     decide      write the entry that names them: the commit point
     end         commit each of them
     settle      write that it is done
+    sweep       abort what attempts at tasks left open that were not taken
 
 Stopped before the commit point, the next take-over finds open transactions that the ledger does not name, and aborts
 them; the batch is redone. Stopped after it, the take-over commits each of those that the ledger names (asking again for
@@ -130,7 +131,7 @@ def commit(broker: Broker, held: Held, query: str, batch: int, staged: Iterable[
     prepared = tuple(broker.prepare(transactions))
     entry = decide(held.entry, query, batch, prepared)
     claim = broker.write(held.claim, entry)
-    _finish(broker, claim, entry)
+    _sweep(broker, _finish(broker, claim, entry).claim)
 
 
 def abandon(broker: Broker, claim: Claim) -> None:
@@ -139,6 +140,13 @@ def abandon(broker: Broker, claim: Claim) -> None:
         take_over(broker, held=claim)
     except Superseded:
         return  # Whoever has the sink now has done it.
+
+
+def _sweep(broker: Broker, claim: Claim) -> None:
+    """Abort what is open, unless somebody newer may have opened it: who claims the ledger after this look did not."""
+    left_open = broker.open_transactions()
+    if left_open and broker.holds(claim):
+        broker.abort(left_open)
 
 
 def _finish(broker: Broker, claim: Claim, entry: Entry) -> Held:

@@ -19,6 +19,8 @@ QUERY = "q"
 BATCHES, PARTITIONS = 2, 2
 EXPECTED = sorted(itertools.product(range(BATCHES), range(PARTITIONS)))
 KINDS = list(itertools.product([True, False], [True, False]))
+TWO_KINDS = [(True, True), (False, False)]
+"""For what takes long: a broker of ours, and an old one of others."""
 
 
 class Driver:
@@ -98,7 +100,7 @@ def test_a_driver_that_is_killed_at_any_step(bumps: bool, two_phase: bool) -> No
         finish(cluster, done)
 
 
-@pytest.mark.parametrize(("bumps", "two_phase"), KINDS)
+@pytest.mark.parametrize(("bumps", "two_phase"), TWO_KINDS)
 def test_drivers_that_are_killed_at_any_two_steps(bumps: bool, two_phase: bool) -> None:
     total = count_steps(Cluster(bumps_epoch=bumps, has_two_phase=two_phase))
     for first, second in itertools.product(places(total), places(total)):
@@ -111,7 +113,7 @@ def test_drivers_that_are_killed_at_any_two_steps(bumps: bool, two_phase: bool) 
         finish(cluster, done)
 
 
-@pytest.mark.parametrize(("bumps", "two_phase"), KINDS)
+@pytest.mark.parametrize(("bumps", "two_phase"), TWO_KINDS)
 def test_a_driver_that_sleeps_at_any_step_while_another_runs_and_is_killed_at_any_step(
     bumps: bool, two_phase: bool
 ) -> None:
@@ -147,7 +149,7 @@ def test_a_second_attempt_at_a_task_whose_first_never_ends(bumps: bool, two_phas
     second.stage(held.claim, 0, 0)
     commit(process, held, QUERY, 0, staged)
     assert sorted(cluster.visible) == [(0, 0), (0, 1)]
-    assert len(cluster.open_ids()) == 1
+    assert cluster.open_ids() == []
     finish(cluster, {0})
 
 
