@@ -21,6 +21,7 @@ help: ## Show this list
 install: $(VENV)/.installed ## Make .venv with the command .venv/bin/headrace (quick when nothing changed)
 
 run: install ## Run a broker on localhost:9092 with its data in ./headrace-data
+	@echo "For a tour in another terminal, with a queue of its own and a pipeline on Spark: $(BIN)/headrace demo"
 	$(BIN)/headrace serve $(ARGS)
 
 test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones

@@ -14,6 +14,7 @@ import typer
 from headrace.cli.archive import archive, replay
 from headrace.cli.bench import bench
 from headrace.cli.consume import consume
+from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
 from headrace.cli.errors import CommandFailed
 from headrace.cli.groups import group_app
@@ -44,6 +45,7 @@ app.add_typer(log_app, name="log")
 app.add_typer(pipeline_app, name="pipeline")
 pipeline_app.command()(archive)
 pipeline_app.command()(replay)
+app.command()(demo)
 app.command()(bench)
 app.command()(doctor)
 

@@ -17,6 +17,8 @@ from headrace.pipelines.state import StateFolder
 from headrace.pipelines.tables import TableOptions, TableSink
 from headrace.pipelines.upserts import UpsertOptions, UpsertSink, running_query_id
 
+_SQLITE = "sqlite:///"
+
 ForEachBatch = Callable[[DataFrame, int], None]
 
 
@@ -82,7 +84,7 @@ def _batch_writer(sink: Sink, spec: Spec, query: str) -> ForEachBatch:
     if sink.kind == "console":
         return ConsoleSink(query, sink.rows).write
     if sink.kind == "database":
-        database = UpsertSink(upsert_options(sink, f"{spec.name}.{query}"))
+        database = UpsertSink(upsert_options(sink, spec.folder, f"{spec.name}.{query}"))
         return _heedless(database.write)
     table = TableSink(table_options(sink, spec.folder))
     return _heedless(table.write)
@@ -97,9 +99,13 @@ def _heedless(write: Callable[[DataFrame, int], bool]) -> ForEachBatch:
     return written
 
 
-def upsert_options(sink: Sink, name: str) -> UpsertOptions:
+def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
+    """Like every path in a pipeline's file, that of a SQLite database starts at the file's folder."""
+    database = sink.database or ""
+    if database.startswith(_SQLITE):
+        database = _SQLITE + str((folder / database.removeprefix(_SQLITE)).resolve())
     return UpsertOptions(
-        database=sink.database or "",
+        database=database,
         table=sink.table or "",
         key=sink.keys,
         order=sink.order,
