@@ -18,6 +18,7 @@ from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import StateFolder
 from headrace.pipelines.supervisor import log_handler
+from headrace.pipelines.topics import prepare_topics
 from headrace.wire import WireError
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def run_file(
     with failing(), folder.run_lock.take(f"the pipeline {read.spec.name}"):
         log_to(None if supervised else folder.log)
         check_ready()
+        # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
+        prepare_topics(read.spec)
         say(f"Starting Spark on {master or read.spec.spark.master} …")
         spark = start_session(read.spec, master, folder.root)
         try:

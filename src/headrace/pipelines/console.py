@@ -14,8 +14,13 @@ class ConsoleSink:
         self._rows = rows
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        rows = batch.select(F.to_json(F.struct("*"))).take(self._rows + 1)
-        lines = [row[0] for row in rows]
+        # All of the batch has to be computed, whatever is shown of it: steps before this one may keep state.
+        rows = batch.select(F.to_json(F.struct("*"))).persist()
+        try:
+            rows.count()
+            lines = [row[0] for row in rows.take(self._rows + 1)]
+        finally:
+            rows.unpersist()
         if lines:
             sys.stdout.write("".join(f"{line}\n" for line in lines[: self._rows]))
             if len(lines) > self._rows:
