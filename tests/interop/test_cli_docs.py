@@ -96,7 +96,10 @@ def test_the_sdk_of_the_quickstart(broker):
     (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["With the SDK"], flags=re.DOTALL)
     command = [sys.executable, "-u", "-c", code.replace("localhost:9092", broker.bootstrap)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == """b'dave' {"item":"water"}\n"""
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == """b'dave' {"item":"water"}\n"""
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()

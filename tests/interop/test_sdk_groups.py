@@ -357,9 +357,12 @@ print("closed", flush=True)
     script = tmp_path / "worker.py"
     script.write_text(program)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=os.environ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"start 0\n"
-        process.send_signal(number)
-        assert process.stdout.read() == b"end 0\nclosed\n"
-        assert process.wait(20) == 0
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"start 0\n"
+            process.send_signal(number)
+            assert process.stdout.read() == b"end 0\nclosed\n"
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
     assert take(client, topic, "signals", 1) == ["1"]
