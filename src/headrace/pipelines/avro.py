@@ -23,6 +23,7 @@ to be read to its last byte.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -51,7 +52,7 @@ class WriterSchema(NamedTuple):
 
 
 class SchemaSource(Protocol):
-    """Where the schemas of ids come from. It is pickled with the values."""
+    """Where the schemas of ids come from. It is pickled with the values, and hashable."""
 
     def by_id(self, schema_id: int) -> WriterSchema | None:
         """None if there is none of this id."""
@@ -210,7 +211,9 @@ class AvroValues:
         return pa.concat_arrays([found, pa.array(made, self.arrow)]).take(pa.array(index))
 
 
+@lru_cache(maxsize=32)
 def _made(schema: str, references: tuple[str, ...], writers: SchemaSource | None) -> AvroValues:
+    """The same one for every task of a worker that has the same schemas, so that they are parsed once."""
     return AvroValues(schema, references=references, writers=writers)
 
 

@@ -1,7 +1,7 @@
 """Where Avro schemas come from: a registry, files, or one file for all.
 
     Registry("http://registry:8081")            # anything that speaks Confluent's REST protocol
-    Files({7: Path("order-v2.avsc")})           # without a registry: the file of each schema id
+    Files.read({7: Path("order-v2.avsc")})      # without a registry: the file of each schema id
 
     avro_values(schema="order.avsc")                                     # plain Avro, one schema, no ids
     avro_values(schemas={"7": "order-v2.avsc"}, schema="order.avsc")     # ids from files, read as order.avsc
@@ -19,6 +19,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from functools import lru_cache
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -133,18 +134,32 @@ class Registry:
         raise RegistryUnavailable(f"the schema registry at {self._base} cannot be asked for {path}: {reason}")
 
 
+@lru_cache(maxsize=32)
 def _registry(url: str, timeout_s: float) -> Registry:
+    """The same one for every task of a worker, so that what it knows is not asked for again."""
     return Registry(url, timeout_s=timeout_s)
 
 
 class Files:
     """Schemas in files, by their ids. They are read at once, so that workers need not have the files."""
 
-    def __init__(self, paths: Mapping[int, Path]) -> None:
-        self._schemas = {schema_id: WriterSchema(read_schema(path)) for schema_id, path in paths.items()}
+    def __init__(self, schemas: Mapping[int, WriterSchema]) -> None:
+        self._schemas = dict(schemas)
+
+    @classmethod
+    def read(cls, paths: Mapping[int, Path]) -> "Files":
+        return cls({schema_id: WriterSchema(read_schema(path)) for schema_id, path in paths.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _files, (tuple(self._schemas.items()),)
 
     def by_id(self, schema_id: int) -> WriterSchema | None:
         return self._schemas.get(schema_id)
+
+
+@lru_cache(maxsize=32)
+def _files(schemas: tuple[tuple[int, WriterSchema], ...]) -> Files:
+    return Files(dict(schemas))
 
 
 def read_schema(path: Path) -> str:
@@ -179,7 +194,7 @@ def avro_values(
     if schemas:
         if wrong := [key for key in schemas if not key.isdecimal()]:
             raise SchemaError(f"{wrong[0]!r} is not the id of a schema: ids are numbers")
-        files = Files({int(key): folder / path for key, path in schemas.items()})
+        files = Files.read({int(key): folder / path for key, path in schemas.items()})
         wanted = wanted or files.by_id(max(map(int, schemas)))
         assert wanted is not None
         return AvroValues(wanted.text, writers=files)

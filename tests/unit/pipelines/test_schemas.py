@@ -111,11 +111,15 @@ def test_values_are_read_by_the_registrys_ids_also_in_another_process(registry: 
         "/schemas/ids/7": {"schema": TEXT},
         "/schemas/ids/9": {"schema": "message M {}", "schemaType": "PROTOBUF"},
     }
-    values = pickle.loads(pickle.dumps(avro_values(registry=registry.url, subject="orders-value")))
+    sent = pickle.dumps(avro_values(registry=registry.url, subject="orders-value"))
+    values = pickle.loads(sent)
     found = values.decode(pa.array([framed(7), framed(8), framed(9)]))
     assert found.columns.to_pylist() == [{"id": "a"}, None, None]
     assert found.reasons.to_pylist()[:2] == [None, "there is no schema of id 8"]
     assert "PROTOBUF" in found.reasons.to_pylist()[2]
+    asked = list(registry.asked)
+    assert pickle.loads(sent).decode(pa.array([framed(7)])).columns.to_pylist() == [{"id": "a"}]
+    assert registry.asked == asked, "another task of the same worker asks again"
 
 
 def test_a_failure_that_passes_is_waited_for(registry: FakeRegistry) -> None:
@@ -161,7 +165,9 @@ def test_name_and_password_are_sent_and_not_shown(registry: FakeRegistry) -> Non
 
 def test_files_by_id(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(TEXT)
-    values = pickle.loads(pickle.dumps(avro_values(schemas={"7": "order.avsc"}, folder=tmp_path)))
+    sent = pickle.dumps(avro_values(schemas={"7": "order.avsc"}, folder=tmp_path))
+    values = pickle.loads(sent)
+    assert pickle.loads(sent) is values
     found = values.decode(pa.array([framed(7), framed(8)]))
     assert found.columns.to_pylist() == [{"id": "a"}, None]
     assert found.reasons.to_pylist() == [None, "there is no schema of id 8"]
