@@ -13,6 +13,9 @@ import pytest
 
 from headrace.testing.process import BrokerProcess
 
+# Many programs are started, one after the other: on a busy machine each takes seconds.
+pytestmark = pytest.mark.timeout(400)
+
 ROOT = Path(__file__).parents[2]
 SHELL = f'headrace() {{ "{sys.executable}" -m headrace "$@"; }}\n'
 
@@ -30,7 +33,7 @@ def shell(command: str, broker: BrokerProcess) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=120,
         env={**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap},
         check=False,
     )
@@ -76,10 +79,10 @@ def test_the_python_of_the_quickstart(broker):
     (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["From Python"], flags=re.DOTALL)
     result = subprocess.run(
         # It waits for the last of ten messages, on a slow machine too.
-        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap).replace("timeout=10", "timeout=80")],
+        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap).replace("timeout=10", "timeout=100")],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace import Client, DeliveryFailed, RoundRobin, Sticky, Unreachable, by_key
+from headrace import Client, ClientError, DeliveryFailed, RoundRobin, Sticky, Unreachable, by_key
 
 from . import subject, wire
 from .subject import Subject
@@ -126,3 +126,14 @@ def test_replay_and_seek_by_time(client: Client, topic: str) -> None:
 def test_importing_headrace_loads_no_client_library() -> None:
     check = "import sys, headrace, headrace.cli.main; assert 'confluent_kafka' not in sys.modules; headrace.Client"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
+
+
+def test_settings_that_make_no_sense_are_said(broker: Subject) -> None:
+    with Client(broker.bootstrap, settings={"no.such.setting": 1}) as client:
+        for call in (
+            lambda: client.publish("t", "x"),
+            lambda: client.subscribe("t"),
+            lambda: client.consume("t", "g", "exactly-once"),
+        ):
+            with pytest.raises(ClientError, match=r"no\.such\.setting"):
+                call()

@@ -1,15 +1,17 @@
 """The one place that knows how librdkafka is configured and how its errors read in words."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 from headrace.client.errors import ClientError, ConsumeFailed, Unreachable
 
 log = logging.getLogger("headrace.client")
+
+T = TypeVar("T")
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka by their own names (`security.protocol`, `compression.type`); they win over ours."""
@@ -26,11 +28,20 @@ PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
     KafkaError._MAX_POLL_EXCEEDED,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REBALANCE_IN_PROGRESS,
 }
 """Errors after which a consumer goes on by itself: it reconnects, rejoins, or waits for the topic to be made."""
 
@@ -96,6 +107,14 @@ def shared(settings: Settings) -> Settings:
 def _without(settings: Settings, prefixes: tuple[str, ...]) -> dict[str, Any]:
     """One set of settings serves producers and consumers: librdkafka warns of those that are not for it."""
     return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
+
+
+def made(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
+    """A client of librdkafka."""
+    try:
+        return kind(config)
+    except KafkaException as failure:
+        raise ClientError(f"librdkafka does not take these settings: {failure.args[0].str()}") from None
 
 
 def explain(error: KafkaError, bootstrap: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.client.errors import ConsumeFailed
-from headrace.client.librdkafka import PASSING, UNREACHABLE, explain, log, translate
+from headrace.client.librdkafka import PASSING, UNREACHABLE, explain, log, made, translate
 from headrace.client.message import Message
 from headrace.client.threads import within
 
@@ -49,7 +49,7 @@ class Poller:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.bootstrap: str = config["bootstrap.servers"]
-        self.consumer = Consumer({"on_commit": self._on_commit, **config})
+        self.consumer = made(Consumer, {"on_commit": self._on_commit, **config})
         self._warned: set[int] = set()
         self._taken: list[Message] = []
         self._paused: set[Where] = set()
@@ -189,10 +189,10 @@ class Poller:
     def assignment(self) -> set[Where]:
         return {(each.topic, each.partition) for each in self.consumer.assignment()}
 
-    def partitions(self, topic: str) -> list[Where]:
+    def partitions(self, topic: str, timeout_s: float = _LOOKUP_TIMEOUT_S) -> list[Where]:
         """The partitions of a topic; none if there is no such topic."""
         try:
-            found = self.consumer.list_topics(topic, _LOOKUP_TIMEOUT_S).topics[topic]
+            found = self.consumer.list_topics(topic, timeout_s).topics[topic]
         except KafkaException as failure:
             raise translate(failure, self.bootstrap, f"finding the partitions of {topic} failed") from None
         return [(topic, index) for index in sorted(found.partitions)]

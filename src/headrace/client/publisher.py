@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.librdkafka import UNREACHABLE, explain, log
+from headrace.client.librdkafka import UNREACHABLE, explain, log, made
 from headrace.client.outgoing import Outgoing, Record, encode
 from headrace.client.partitioners import Partitioner, by_key
 
@@ -45,7 +45,7 @@ class Publisher:
 
     def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
         self._bootstrap: str = config["bootstrap.servers"]
-        self.producer = Producer(config)
+        self.producer: Producer = made(Producer, config)
         self._partitioner = None if partitioner is by_key else partitioner
         self._counts: dict[str, tuple[int, float]] = {}
         self._source = source

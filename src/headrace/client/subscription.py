@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
+from headrace.client.errors import Unreachable
 from headrace.client.message import Message
 from headrace.client.polling import Poller, Where
 from headrace.client.stream import Stream
@@ -11,6 +12,7 @@ from headrace.client.stream import Stream
 _AT_ONCE = 500
 _LOOK_EVERY_S = 30.0
 _LOOK_FOR_TOPIC_EVERY_S = 0.5
+_LOOK_TIMEOUT_S = 2.0
 
 Start = str | datetime
 """`"latest"`, `"earliest"`, or a time."""
@@ -94,6 +96,10 @@ class Subscription(Stream):
         now_s = time.monotonic()
         if now_s - self._looked_at_s >= (_LOOK_EVERY_S if known else _LOOK_FOR_TOPIC_EVERY_S):
             self._looked_at_s = now_s
-            found = {each: 0 for each in self._poller.partitions(self._topic) if each not in known}
+            try:
+                there = self._poller.partitions(self._topic, _LOOK_TIMEOUT_S)
+            except Unreachable:
+                return
+            found = {each: 0 for each in there if each not in known}
             if found:
                 self._poller.assign(found)
