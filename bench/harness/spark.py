@@ -42,6 +42,39 @@ class SparkRead(Workload):
         return lab.run("spark_source.py", "read", port=lab.system(variant.system).port, topic=topic)
 
 
+class SparkTable(Workload):
+    """A topic and its archive read as one table, beside the same records all in Parquet (`spark_table.py`)."""
+
+    metric = Metric("table_rows_s", "rows/s")
+    shown = (
+        Metric("parquet_rows_s", "rows/s, all from Parquet"),
+        Metric("over_parquet", "x Parquet"),
+        Metric("cpu_over_parquet", "x Parquet, rows per CPU time"),
+        Metric("archived_rows_s", "rows/s, the archiver"),
+        Metric("archiver_large_mb", "MB, the archiver", False),
+        Metric("archiver_growth", "x its memory, ten times the backlog", False),
+    )
+    variants = (HEADRACE_OS,)
+    rounds = 1
+
+    def __init__(self, message_bytes: int) -> None:
+        self._message_bytes = message_bytes
+        self.name = f"spark-table-{'1k' if message_bytes == 1024 else f'{message_bytes}b'}"
+        self.title = f"Spark reads a topic and its archive, {size_text(message_bytes)} messages, 5% not archived yet"
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        port = lab.system(variant.system).port
+        with lab.topic(variant, 2) as topic:
+            return lab.run(
+                "spark_table.py",
+                "read",
+                port=port,
+                topic=topic,
+                message_bytes=self._message_bytes,
+                max_bytes=lab.sizes.preload_bytes,
+            )
+
+
 class SparkFloor(Workload):
     """A micro-batch of ten rows beside one of Spark's own rate source."""
 

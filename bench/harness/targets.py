@@ -135,6 +135,7 @@ TARGETS: list[Target] = [
             Target(workload, "over_tuples", "headrace os", at_least=4.0),
         )
     ),
+    *(Target(f"spark-table-{size}", "over_parquet", "headrace os", at_least=0.6) for size in ("100b", "1k")),
     Target("spark-floor", "over_rate", "headrace os", at_most=2.0),
     Target("spark-memory", "growth", "headrace os", at_most=1.2),
     *(

@@ -21,7 +21,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
-from harness.spark import SparkFloor, SparkMemory, SparkRead
+from harness.spark import SparkFloor, SparkMemory, SparkRead, SparkTable
 from harness.systems import Bare
 from harness.workload import (
     BATCH_BYTES,
@@ -282,6 +282,8 @@ def all_workloads(lab: Lab) -> list[Workload]:
         MemoryFlat(sizes.memory_bytes / 1e9),
         SparkRead(100),
         SparkRead(1024),
+        SparkTable(100),
+        SparkTable(1024),
         SparkFloor(),
         SparkMemory(sizes.memory_bytes / 1e9),
         Codec("decode", 100),

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.model.errors import RecordError
 from headrace.pipelines.archive import SCHEMA, file_name, folder_of
 from headrace.pipelines.parquet_file import ParquetWriter
-from headrace.pipelines.table_store import TableFile, TableStore
+from headrace.pipelines.table_store import TableError, TableFile, TableStore
 from headrace.records.columns import decode, next_offset
 from headrace.runtime.disk import Disk
 from headrace.wire import READ_COMMITTED, Cluster, OffsetOutOfRange
@@ -112,6 +113,10 @@ def _fill(
             offset = end
     except OffsetOutOfRange:
         lost = True
+    except RecordError as error:
+        raise TableError(
+            f"the records of {topic}-{partition} from offset {offset} on cannot be read: {error}"
+        ) from error
     finally:
         pieces.close()
     return offset, lost

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 import pyarrow.parquet as pq
@@ -178,9 +179,7 @@ class TableSink:
             rows = pq.read_metadata(path).num_rows
             if not rows:
                 continue
-            folder = str(path.parent.relative_to(staging)) if path.parent != staging else ""
-            for number, column in enumerate(self._options.partition_by):
-                folder = folder.replace(f"hr_part_{number}=", f"{column}=")
+            folder = self._folder(path.parent.relative_to(staging))
             name = f"{OURS}{version:010d}-{index:05d}-{uuid.uuid4().hex[:8]}.parquet"
             file = self._disk.open(path)
             file.sync_data()
@@ -189,6 +188,14 @@ class TableSink:
             self._disk.rename(path, store.path_for_new(name, folder), sync=False)
             added.append(TableFile(name, folder, rows, size_bytes))
         return added
+
+    def _folder(self, staged: Path) -> str:
+        """The folder for what Spark has put into this one: copies of columns go by the columns' names."""
+        if self._options.format == "parquet":
+            return "" if staged == Path() else str(staged)
+        names = [quote(column, safe=" ") for column in self._options.partition_by]
+        values = [part.partition("=")[2] for part in staged.parts]
+        return "/".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
     def _compact(self, store: TableStore, state: TableState) -> None:
         if self._options.compact_after:
