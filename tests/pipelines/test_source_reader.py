@@ -19,6 +19,7 @@ from headrace.pipelines.source import DataLoss, StreamReader
 from headrace.records.builder import build_batch
 from headrace.records.columns import decode
 from headrace.records.reader import Record
+from headrace.testing import Broker
 from headrace.wire import EARLIEST, Cluster, Unreachable
 
 Write = Callable[..., int]
@@ -365,6 +366,17 @@ def test_a_batch_is_planned_again_after_a_restart(reading: Reading, new_topic: N
     rows = [value for task in tasks for batch in reader.read(task) for value in batch.column("value").to_pylist()]
     assert rows == [b"b", b"c"]
     assert reader.partitions({topic: {"0": 1}}, {topic: {"0": 1}}) == []
+
+
+def test_a_restart_of_the_broker_is_waited_out() -> None:
+    with Broker() as broker, Cluster(broker.bootstrap) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.produce({("t", 0): build_batch([Record(0, T0_MS, None, b"a")])})
+        stream = Reading(broker.bootstrap).stream(subscribe="t", startingOffsets="earliest")
+        assert stream.next() == ["a"]
+        broker.restart()
+        cluster.produce({("t", 0): build_batch([Record(0, T0_MS, None, b"b")])})
+        assert stream.next() == ["b"]
 
 
 def test_a_group_shows_how_far_the_stream_is(
