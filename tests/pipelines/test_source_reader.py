@@ -368,6 +368,25 @@ def test_a_batch_is_planned_again_after_a_restart(reading: Reading, new_topic: N
     assert reader.partitions({topic: {"0": 1}}, {topic: {"0": 1}}) == []
 
 
+def test_the_first_batch_is_the_same_after_a_restart(reading: Reading, new_topic: NewTopic, write: Write) -> None:
+    """Spark asks where a stream starts as often as it likes, and after a restart again, when "latest" is elsewhere."""
+    topic = new_topic()
+    write(topic, b"before")
+    reader = reading.stream(subscribe=topic, startingOffsets="latest").reader
+    start = reader.initialOffset()
+    write(topic, b"a", b"b")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    write(topic, b"c")
+    assert reader.initialOffset() == start
+    again = reading.stream(subscribe=topic, startingOffsets="latest").reader
+    tasks = again.partitions(again.initialOffset(), end)
+    rows = [value for task in tasks for batch in again.read(task) for value in batch.column("value").to_pylist()]
+    assert rows == [b"a", b"b"]
+    assert Stream(again, at=end).next() == ["c"]
+    at_end = {topic: {"0": 4}}
+    assert again.latestOffset(at_end, ReadAllAvailable()) == at_end
+
+
 def test_a_restart_of_the_broker_is_waited_out() -> None:
     with Broker() as broker, Cluster(broker.bootstrap) as cluster:
         cluster.create_topic("t", partitions=1)

@@ -15,6 +15,8 @@ Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
 
 LATEST, EARLIEST = -1, -2
+BEGAN = "began at"
+"""Beside the topics in the end of a stream's first micro-batch: where that began. No topic has a space in its name."""
 MAX_OFFSET = 2**63 - 1
 
 
@@ -65,8 +67,19 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
     return found
 
 
-def from_json(data: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
-    return {(topic, int(partition)): offset for topic, parts in data.items() for partition, offset in parts.items()}
+def from_json(data: Mapping[str, Any]) -> dict[Partition, int]:
+    """The offsets of a stream. Where its first micro-batch began is another matter: see `began`."""
+    return {
+        (topic, int(partition)): offset
+        for topic, parts in data.items()
+        if topic != BEGAN
+        for partition, offset in parts.items()
+    }
+
+
+def began(end: Mapping[str, Any]) -> dict[Partition, int] | None:
+    """Where the first micro-batch of a stream began, if `end` is its end."""
+    return from_json(end[BEGAN]) if BEGAN in end else None
 
 
 def parse_offsets(text: str, *, lowest: int = EARLIEST) -> dict[Partition, int]:

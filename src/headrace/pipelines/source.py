@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from headrace.model.errors import RecordError
 from headrace.pipelines.admission import Admission
 from headrace.pipelines.explaining import plainly
-from headrace.pipelines.offsets import Loss, Offsets, Partition, Range, from_json, ranges, split, to_json
+from headrace.pipelines.offsets import BEGAN, Loss, Offsets, Partition, Range, began, from_json, ranges, split, to_json
 from headrace.pipelines.options import SourceOptions, parse_source_options
 from headrace.pipelines.positions import Positions, SourceError, isolation_of
 from headrace.records.columns import decode, next_offset
@@ -232,8 +232,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with plainly():
-            end = self._stream.admit(from_json(start), everything=isinstance(limit, ReadAllAvailable))
-        return start if end is None else to_json(end)
+            at = from_json(start)
+            end = self._stream.admit(at, everything=isinstance(limit, ReadAllAvailable))
+            if end is None or end == at:
+                return start
+            if at == self._stream.began_at:
+                # Spark remembers where a micro-batch ends, and asks anew where the stream starts: "latest" would be
+                # another place by then, and after a restart the first micro-batch would lose its records.
+                return {**to_json(end), BEGAN: to_json(at)}
+            return to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         latest = self._state.latest if self._state is not None else None
@@ -245,7 +252,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with plainly():
-            return self._stream.tasks(from_json(start), from_json(end))
+            first = began(end)
+            return self._stream.tasks(from_json(start) if first is None else first, from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -269,13 +277,18 @@ class _StreamState:
         self.cluster = cluster
         self.latest: dict[Partition, int] | None = None
         """What there was to read when it was last looked at."""
+        self.began_at: dict[Partition, int] | None = None
+        """Where the stream starts, once Spark has asked: of one with a checkpoint it does not."""
         self._positions = Positions(cluster, options)
         self._admission = Admission(options, SystemClock())
         self._target: dict[Partition, int] | None = None
         self._committed: dict[Partition, int] = {}
 
     def initial(self) -> dict[Partition, int]:
-        return self._positions.starting(self._positions.partitions(must_exist=True))
+        """Where a stream without a checkpoint starts: looked up once, since Spark asks more than once."""
+        if self.began_at is None:
+            self.began_at = self._positions.starting(self._positions.partitions(must_exist=True))
+        return self.began_at
 
     def stop_at_latest(self) -> None:
         """Read what is there now, and nothing that comes later."""
