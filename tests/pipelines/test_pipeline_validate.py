@@ -7,6 +7,9 @@ import pytest
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.specfile import SpecFile
 
+# The first plan of a session takes long where many share few cores.
+pytestmark = pytest.mark.timeout(600)
+
 GOOD = '''\
 [source]
 topic = "orders"
@@ -101,6 +104,25 @@ def test_a_mistake_is_told_with_its_line(spark, tmp_path, before, after, line, p
     assert problem in str(caught.value)
     assert caught.value.line == line
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        (
+            'table = "lake.revenue"\npartition_by = "day"',
+            "there is no column day; the columns are minute, user, revenue",
+        ),
+        ('table = "lake.revenue"\noptions = { compact_aftr = 3 }', "compact_aftr"),
+        ('database = "mysql://x"\ntable = "t"\nkey = "user"', "is to begin with postgresql://, sqlite:/// or env:"),
+        ('database = "sqlite:///x.db"\ntable = "t"\nkey = "usr"', "names usr as its key"),
+    ],
+)
+def test_a_table_that_would_refuse_its_first_batch_is_told_before(spark, tmp_path, sink, problem):
+    with pytest.raises(SpecError) as caught:
+        check(spark, tmp_path, GOOD.replace('topic = "revenue"\nkey = "user"', sink))
+    assert problem in str(caught.value)
+    assert caught.value.line == 12
 
 
 def test_a_step_in_python(spark, tmp_path):

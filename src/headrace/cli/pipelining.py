@@ -7,12 +7,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import count, print_json, say
+from headrace.model.errors import HeadraceError
 from headrace.pipelines.errors import PipelineError, SpecError
 from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
@@ -138,11 +139,36 @@ def run_file(
         # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
         prepare_topics(read.spec)
         say(f"Starting Spark on {master or read.spec.spark.master} …")
-        spark = start_session(read.spec, master, folder.root)
-        try:
+        with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
             _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
-        finally:
+
+
+@contextmanager
+def session(read: SpecFile, master: str | None, folder: StateFolder) -> "Iterator[SparkSession]":
+    spark = start_session(read.spec, master, folder.root)
+    try:
+        yield spark
+    finally:
+        # A JVM that has died cannot be stopped, and that is not what is to be told.
+        with suppress(Exception):
             spark.stop()
+
+
+@contextmanager
+def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
+    """The whole trace of a failure goes to the log; the person at the terminal gets a sentence."""
+    logger = logging.getLogger("headrace.pipelines")
+    try:
+        yield
+    except HeadraceError as error:
+        logger.error("%s stopped", name, exc_info=error)
+        raise
+    except Exception as error:
+        from headrace.pipelines.spark_errors import sentence
+
+        logger.error("%s stopped", name, exc_info=error)
+        told = f"{type(error).__name__}: {sentence(error)}"
+        raise CommandFailed(f"{name} stopped by a failure of Spark: {told} (see {folder.log})") from error
 
 
 def _run(
@@ -193,7 +219,6 @@ def failing() -> Iterator[None]:
     except SpecError:
         raise
     except (PipelineError, WireError) as error:
-        logging.getLogger("headrace.pipelines").debug("failed", exc_info=error)
         raise CommandFailed(str(error)) from error
 
 

@@ -1,11 +1,18 @@
 """What of a row is written: columns for tables, key and value for topics."""
 
+from pathlib import Path
+
+import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StringType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from headrace.pipelines.spec import METADATA_COLUMNS, Sink
+from headrace.pipelines.table_store import TableError
+from headrace.pipelines.tables import TableOptions
+from headrace.pipelines.upserts import UpsertOptions, connect_to, plan_for
 
+_SQLITE = "sqlite:///"
 _RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"}
 
 
@@ -14,6 +21,43 @@ def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
     if sink.kind == "topic":
         return _records(rows, sink)
     return rows.drop(*METADATA_COLUMNS)
+
+
+def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
+    """What a table or a database would refuse at its first batch, told before anything runs."""
+    if sink.kind == "database":
+        connect_to(sink.database or "")
+        plan_for(upsert_options(sink, folder, ""), columns)
+    elif sink.kind == "table":
+        for column in table_options(sink, folder).partition_by:
+            if column not in columns.fieldNames():
+                raise TableError(f"there is no column {column}; the columns are {', '.join(columns.fieldNames())}")
+
+
+def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
+    """Like every path in a pipeline's file, that of a SQLite database starts at the file's folder."""
+    database = sink.database or ""
+    if database.startswith(_SQLITE):
+        database = _SQLITE + str((folder / database.removeprefix(_SQLITE)).resolve())
+    return UpsertOptions(
+        database=database,
+        table=sink.table or "",
+        key=sink.keys,
+        order=sink.order,
+        delete=sink.delete,
+        delete_nulls=sink.delete_nulls,
+        create=sink.create,
+        name=name,
+    )
+
+
+def table_options(sink: Sink, folder: Path) -> TableOptions:
+    """A table without a path is a folder beside the pipeline's file: `lake.revenue` is `lake/revenue`."""
+    path = sink.path or (sink.table or "").replace(".", "/")
+    given = {"path": str((folder / path).resolve()), "partition_by": sink.partition_columns, "name": sink.table or ""}
+    if sink.format is not None:
+        given["format"] = sink.format
+    return msgspec.convert({**given, **sink.options}, TableOptions)
 
 
 def _records(rows: DataFrame, sink: Sink) -> DataFrame:

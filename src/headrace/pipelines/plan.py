@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.model.errors import HeadraceError
 from headrace.pipelines import deadletters, values
-from headrace.pipelines.avro_types import SchemaError
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.functions import call_function
 from headrace.pipelines.modes import choose_mode
-from headrace.pipelines.output import sink_rows
-from headrace.pipelines.schemas import RegistryUnavailable
+from headrace.pipelines.output import check_sink, sink_rows
 from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.spec import METADATA_COLUMNS, Deduplicate, OutputMode, Sink, Source
 from headrace.pipelines.speccheck import split_watermark
@@ -136,6 +136,8 @@ class _Planner:
             mode = choose_mode(self._spark, rows, sink.mode)
         with self._blaming((*path, "key")):
             made = sink_rows(rows, sink)
+        with self._blaming(path):
+            check_sink(made.schema, sink, self._spec.folder)
         columns = {name: kind for name, kind in rows.dtypes if name not in METADATA_COLUMNS}
         return Query(name, made.observe(f"sink:{name}", F.count(F.lit(1)).alias("rows")), mode, columns, sink)
 
@@ -156,7 +158,9 @@ class _Planner:
             yield
         except (AnalysisException, ParseException) as error:
             raise self._located(error, path) from error
-        except (PySparkException, Py4JError, SchemaError, RegistryUnavailable) as error:
+        except SpecError:
+            raise
+        except (PySparkException, Py4JError, HeadraceError, msgspec.ValidationError) as error:
             raise self._file.error_at(path, sentence(error)) from error
 
     def _located(self, error: PySparkException, path: KeyPath) -> SpecError:

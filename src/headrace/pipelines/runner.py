@@ -175,5 +175,6 @@ def _batch(query: StreamingQuery) -> int:
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except PySparkException as error:
-        _log.warning("a query did not stop in time: %s", sentence(error))
+    except Exception as error:
+        # Its JVM may have died. What stopped the pipeline is already on its way to be told.
+        _log.warning("a query did not stop: %s", sentence(error))

@@ -1,23 +1,20 @@
 """Starting the queries of a pipeline: each writes to its sink, with a checkpoint of its own."""
 
 from collections.abc import Callable
-from pathlib import Path
 
-import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.pipelines.console import ConsoleSink
+from headrace.pipelines.output import table_options, upsert_options
 from headrace.pipelines.plan import Query
 from headrace.pipelines.reading import FORMAT
 from headrace.pipelines.sink import write_batch
 from headrace.pipelines.spec import Delivery, Sink, Spec
 from headrace.pipelines.state import StateFolder
-from headrace.pipelines.tables import TableOptions, TableSink
-from headrace.pipelines.upserts import UpsertOptions, UpsertSink, running_query_id
-
-_SQLITE = "sqlite:///"
+from headrace.pipelines.tables import TableSink
+from headrace.pipelines.upserts import UpsertSink, running_query_id
 
 ForEachBatch = Callable[[DataFrame, int], None]
 
@@ -97,29 +94,3 @@ def _heedless(write: Callable[[DataFrame, int], bool]) -> ForEachBatch:
         write(batch, batch_id)
 
     return written
-
-
-def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
-    """Like every path in a pipeline's file, that of a SQLite database starts at the file's folder."""
-    database = sink.database or ""
-    if database.startswith(_SQLITE):
-        database = _SQLITE + str((folder / database.removeprefix(_SQLITE)).resolve())
-    return UpsertOptions(
-        database=database,
-        table=sink.table or "",
-        key=sink.keys,
-        order=sink.order,
-        delete=sink.delete,
-        delete_nulls=sink.delete_nulls,
-        create=sink.create,
-        name=name,
-    )
-
-
-def table_options(sink: Sink, folder: Path) -> TableOptions:
-    """A table without a path is a folder beside the pipeline's file: `lake.revenue` is `lake/revenue`."""
-    path = sink.path or (sink.table or "").replace(".", "/")
-    given = {"path": str((folder / path).resolve()), "partition_by": sink.partition_columns, "name": sink.table or ""}
-    if sink.format is not None:
-        given["format"] = sink.format
-    return msgspec.convert({**given, **sink.options}, TableOptions)
