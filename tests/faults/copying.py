@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def patience_s(self) -> float:
-        return 120 + 12 * self.count / self.per_second
+        return 120 + 20 * self.count / self.per_second
 
 
 @dataclass
