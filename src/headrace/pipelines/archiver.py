@@ -48,7 +48,7 @@ from headrace.pipelines.table_store import (
 )
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
-from headrace.wire import EARLIEST, LATEST, PASSING, READ_COMMITTED, Cluster, UnknownTopic
+from headrace.wire import EARLIEST, LATEST, PASSING, READ_COMMITTED, Cluster, Topic, UnknownTopic
 
 _CLOSED_DAY_FAN_IN = 4
 _CLOSED_AFTER = timedelta(days=2)
@@ -106,6 +106,8 @@ class Archiver:
         self.progress = Progress()
 
     def __enter__(self) -> "Archiver":
+        # Before anything is made: a name that is mistyped leaves no directory behind.
+        self._topic()
         with ExitStack() as stack:
             stack.enter_context(locked(self._root, f"the archiver of {self._options.topic}"))
             self._store = open_archive(
@@ -177,12 +179,16 @@ class Archiver:
         if self._position.topic not in ("", self._options.topic):
             raise TableError(f"{self._root} is the archive of {self._position.topic}, not of {self._options.topic}")
 
-    def _look(self) -> dict[int, int]:
-        """Up to which offset to archive each partition; positions are moved past what is gone."""
+    def _topic(self) -> Topic:
         name = self._options.topic
         topic = self._cluster.metadata([name]).get(name)
         if topic is None:
             raise UnknownTopic(f"there is no topic {name}; `headrace topic list` shows those there are")
+        return topic
+
+    def _look(self) -> dict[int, int]:
+        """Up to which offset to archive each partition; positions are moved past what is gone."""
+        name, topic = self._options.topic, self._topic()
         topic_id = str(topic.topic_id or "")
         if self._position.topic_id and topic_id and topic_id != self._position.topic_id:
             raise TableError(

@@ -149,7 +149,11 @@ def test_another_topic_is_refused(cluster: Cluster, topic: str, options: Archive
     with pytest.raises(TableError, match="made anew"):
         archive(cluster, options)
     before = rows(read_archive(Path(options.path)))
-    other = ArchiveOptions(topic="other", path=options.path, iceberg=options.iceberg)
+    other = ArchiveOptions(topic=f"{topic}-other", path=options.path, iceberg=options.iceberg)
+    with pytest.raises(UnknownTopic, match="there is no topic"):
+        archive(cluster, ArchiveOptions(topic=other.topic, path=str(tmp_path / "new"), iceberg=options.iceberg))
+    assert not (tmp_path / "new").exists()
+    cluster.create_topic(other.topic)
     with pytest.raises(TableError, match=f"is the archive of {topic}|has the Iceberg table"):
         archive(cluster, other)
     wrong = ArchiveOptions(topic=topic, path=options.path, iceberg=not options.iceberg)
