@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.letters import read_letters
+from headrace.pipelines.state import StateFolder
 
 from .running import Write, as_json
 
@@ -97,8 +99,11 @@ def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):
         assert status()["state"] == "running"
         assert "running" in cli("status")
         until(lambda: "totals: 0 records to read" in cli("lag", "p.toml"), log.read_text)
-    finally:
         cli("stop", "totals")
+    finally:
+        # Whatever went wrong, nothing of this test goes on behind it: the pipeline ends with its supervisor.
+        if pid := StateFolder.of(cli.folder / "headrace-pipelines", "totals").supervisor_lock.holder():
+            os.kill(pid, signal.SIGKILL)
     assert status()["state"] == "stopped"
     assert "totals is not running" in cli("stop", "totals")
     assert sorted(each.payload for each in read_letters(cluster, f"{topic}-out")) == [
