@@ -138,7 +138,7 @@ def test_exactly_once_where_librdkafka_does_not_return(
 ) -> None:
     """With this setting `send_offsets_to_transaction` may hang after a restart (librdkafka's issue 5511)."""
     settings = {"metadata.recovery.strategy": "rebootstrap"}
-    found, sent = copy_while_the_broker_dies(own_broker, tmp_path, kind, "exactly-once", kills=20, settings=settings)
+    found, sent = copy_while_the_broker_dies(own_broker, tmp_path, kind, "exactly-once", kills=10, settings=settings)
     assert found == list(range(sent))
 
 
