@@ -1,9 +1,9 @@
-"""Workloads about Spark reading topics. What is compared is measured by one session, in turns (`spark_source.py`)."""
+"""Workloads about Spark and topics. What is compared is measured by one session, in turns (`spark_source.py`)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.lab import HEADRACE_OS, Lab, Variant
+from harness.lab import HEADRACE_ACK, HEADRACE_OS, Lab, Variant
 from harness.workload import Metric, Result, Workload, size_text
 
 
@@ -73,6 +73,29 @@ class SparkTable(Workload):
                 message_bytes=self._message_bytes,
                 max_bytes=lab.sizes.preload_bytes,
             )
+
+
+class SparkSink(Workload):
+    """Topic to topic through Spark, exactly once beside at least once (`spark_sink.py`)."""
+
+    metric = Metric("exactly_once_rows_s", "rows/s")
+    shown = (
+        Metric("at_least_once_rows_s", "rows/s, at least once"),
+        Metric("over_at_least_once", "x at least once"),
+        Metric("cpu_over_at_least_once", "x at least once, rows per CPU time"),
+    )
+    variants = (HEADRACE_ACK,)
+    rounds = 1
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.name = f"spark-exactly-once-{what}"
+        self.title = f"Spark, topic to topic ({what}), exactly once, 100 B messages, 2 partitions"
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        port, total = lab.system(variant.system).port, lab.sizes.preload_bytes
+        with lab.topic(variant, 2) as topic:
+            return lab.run("spark_sink.py", self._what, port=port, topic=topic, max_bytes=total)
 
 
 class SparkFloor(Workload):

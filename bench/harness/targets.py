@@ -136,6 +136,10 @@ TARGETS: list[Target] = [
         )
     ),
     *(Target(f"spark-table-{size}", "over_parquet", "headrace os", at_least=0.6) for size in ("100b", "1k")),
+    *(
+        Target(f"spark-exactly-once-{what}", "over_at_least_once", "headrace ack", at_least=0.7)
+        for what in ("copy", "count")
+    ),
     Target("spark-floor", "over_rate", "headrace os", at_most=2.0),
     Target("spark-memory", "growth", "headrace os", at_most=1.2),
     *(

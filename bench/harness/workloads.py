@@ -21,7 +21,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
-from harness.spark import SparkFloor, SparkMemory, SparkRead, SparkTable
+from harness.spark import SparkFloor, SparkMemory, SparkRead, SparkSink, SparkTable
 from harness.systems import Bare
 from harness.workload import (
     BATCH_BYTES,
@@ -284,6 +284,8 @@ def all_workloads(lab: Lab) -> list[Workload]:
         SparkRead(1024),
         SparkTable(100),
         SparkTable(1024),
+        SparkSink("copy"),
+        SparkSink("count"),
         SparkFloor(),
         SparkMemory(sizes.memory_bytes / 1e9),
         Codec("decode", 100),
