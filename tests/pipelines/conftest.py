@@ -3,13 +3,13 @@
 import itertools
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.pipelines.session import worker_python
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.testing import Broker
@@ -56,9 +56,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     home = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = worker_python(home)
     builder = SparkSession.builder.master("local[2]").appName("headrace-tests")
     builder = builder.config("spark.sql.warehouse.dir", str(home / "warehouse"))
     builder = builder.config("spark.local.dir", str(home / "local"))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,20 @@ appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 4
+"""
+
+
+_WORKER_PYTHON = """\
+#!/bin/sh
+kept=
+IFS=:
+for each in $PYTHONPATH; do
+    case $each in
+        */python/lib/pyspark.zip|*/python/lib/py4j-*-src.zip) ;;
+        *) kept=$kept${{kept:+:}}$each ;;
+    esac
+done
+PYTHONPATH=$kept exec {python} "$@"
 """
 
 
@@ -107,13 +122,13 @@ def start_session(spec: Spec, master: str | None, log_dir: Path, *, is_brief: bo
     from headrace.pipelines.spark_errors import quiet, sentence
 
     quiet()
-    # Spark would take the first python3 on the path, which is not the one that has our packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     log_dir.mkdir(parents=True, exist_ok=True)
     log4j = log_dir / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log_dir / "spark.log"))
     where = master or spec.spark.master
     settings = settings_for(spec, where)
+    # Spark would take the first python3 on the path, which is not the one that has our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python(log_dir) if where.startswith("local") else sys.executable)
     java = f"-Dlog4j2.configurationFile=file:{log4j} -Djdk.lang.Process.launchMechanism=VFORK"
     if is_brief:
         java += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -129,6 +144,18 @@ def start_session(spec: Spec, master: str | None, log_dir: Path, *, is_brief: bo
     for each in spec.spark.py_files:
         spark.sparkContext.addPyFile(str((spec.folder / each).resolve()))
     return spark
+
+
+def worker_python(folder: Path) -> str:
+    """This Python, for Spark's workers: a script that takes PySpark from where it is installed.
+
+    Spark puts an archive of it first on the path, out of which every process that starts compiles it anew: that takes
+    three times as long, and a worker that is not there within ten seconds is taken for dead.
+    """
+    script = folder / "worker-python"
+    script.write_text(_WORKER_PYTHON.format(python=shlex.quote(sys.executable)))
+    script.chmod(0o755)
+    return str(script.absolute())
 
 
 @contextmanager
