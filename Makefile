@@ -49,6 +49,7 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/kafka_python_suite.py
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
+	$(BIN)/python interop/spark_kafka/run.py
 
 # One test at a time, for some watch the broker's memory and speed. The last line: slow tests from elsewhere; 5 is none.
 faults: install packages ## Kill, tear and fill the disk at every step, with many more examples than in make test (half an hour)

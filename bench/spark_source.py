@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,10 +69,11 @@ class TupleReader(DataSourceReader):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def session(home: str) -> SparkSession:
+def session(home: str, more: Mapping[str, str] | None = None) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench")
-    for name, value in {**SETTINGS, "spark.local.dir": home, "spark.sql.warehouse.dir": f"{home}/warehouse"}.items():
+    settings = {**SETTINGS, "spark.local.dir": home, "spark.sql.warehouse.dir": f"{home}/warehouse", **(more or {})}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

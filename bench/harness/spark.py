@@ -137,3 +137,26 @@ class SparkMemory(Workload):
             "small_mb": sizes_mb["small"],
             "large_mb": sizes_mb["large"],
         }
+
+
+class SparkKafka(Workload):
+    """Topic → Spark → topic, by our connector and by Spark's own for Kafka (`spark_kafka.py`)."""
+
+    metric = Metric("source_rows_s", "rows/s")
+    shown = (
+        Metric("jvm_rows_s", "rows/s, Spark's Kafka connector"),
+        Metric("over_jvm", "x Spark's Kafka connector"),
+        Metric("cpu_over_jvm", "x it, rows per CPU time of Spark"),
+    )
+    variants = (HEADRACE_OS,)
+    rounds = 1
+
+    def __init__(self, job: str, title: str) -> None:
+        self._job = job
+        self.name = f"spark-kafka-{job}"
+        self.title = f"Topic to Spark to topic, {title}, 100 B messages, 2 partitions"
+
+    def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
+        port, total = lab.system(variant.system).port, lab.sizes.preload_bytes // 2
+        with lab.topic(variant, 2) as topic:
+            return lab.run("spark_kafka.py", self._job, port=port, topic=topic, max_bytes=total)

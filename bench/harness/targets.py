@@ -142,6 +142,8 @@ TARGETS: list[Target] = [
     ),
     Target("spark-floor", "over_rate", "headrace os", at_most=2.0),
     Target("spark-memory", "growth", "headrace os", at_most=1.2),
+    Target("spark-kafka-copy", "over_jvm", "headrace os", at_least=0.8),
+    Target("spark-kafka-count", "over_jvm", "headrace os", at_least=0.9),
     *(
         target
         for workload in ("decode-100b", "decode-1k")

@@ -21,7 +21,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
-from harness.spark import SparkFloor, SparkMemory, SparkRead, SparkSink, SparkTable
+from harness.spark import SparkFloor, SparkKafka, SparkMemory, SparkRead, SparkSink, SparkTable
 from harness.systems import Bare
 from harness.workload import (
     BATCH_BYTES,
@@ -288,6 +288,8 @@ def all_workloads(lab: Lab) -> list[Workload]:
         SparkSink("count"),
         SparkFloor(),
         SparkMemory(sizes.memory_bytes / 1e9),
+        SparkKafka("copy", "copied"),
+        SparkKafka("count", "counted by key"),
         Codec("decode", 100),
         Codec("decode", 1024),
         Codec("encode", 100),

@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-# For the wire-level client of the tests.
-sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+# For the report, and for the wire-level client of the tests.
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(2, str(Path(__file__).resolve().parents[2]))
 
 from apache import Unavailable, java
 from clients import check_clients, check_restarts
