@@ -3,7 +3,7 @@
 spark_kafka.py copy     a streaming query copies a topic (key and value)
 spark_kafka.py count    a streaming query counts a topic by key and writes each count that changes (update mode)
 
-In micro-batches of a quarter of the topic until it has caught up, at least once, which is what Spark's sink offers. Each
+In micro-batches of a quarter of the topic until it has caught up, at least once, as Spark's sink has it. Each
 round does it both ways, in changing order, with fresh checkpoints and topics; a ratio is taken within a round. Spark is
 of the version of its connector (`interop/spark_kafka`). Prints one line of JSON.
 """
@@ -25,6 +25,7 @@ from headrace.wire import LATEST, Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
     from spark_sink import Cost
 
 OURS, JVM = FORMS = ("headrace", "kafka")
