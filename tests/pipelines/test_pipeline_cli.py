@@ -47,10 +47,9 @@ class Cli:
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self.folder = folder
         self.environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"},
             "HEADRACE_BOOTSTRAP": bootstrap,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
         }
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
