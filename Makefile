@@ -28,7 +28,7 @@ test: install packages lint unit ## Check everything: lint, types, layers, then 
 
 # Two processes, since most tests wait more than they work. It ends by itself even where a process does not.
 unit: install
-	timeout --kill-after=30 1500 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup $(ARGS)
+	timeout --kill-after=30 3600 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup $(ARGS)
 
 lint: install ## Check style, types and layers without changing a file
 	$(BIN)/ruff check .
