@@ -188,6 +188,7 @@ class Nemesis:
             else:
                 self.kills["driver at random"] += self.driver.kill()
         if not self.broker.is_running:
+            self.broker.kill()  # It is dead; this lets go of what belonged to it.
             self.broker.start(60)
 
     def _batches_done(self, *queries: str) -> int:
