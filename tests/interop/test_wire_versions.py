@@ -16,7 +16,7 @@ Error = wire.Error
 EXPECTED = {
     wire.PRODUCE: (0, 13), wire.FETCH: (4, 18), wire.LIST_OFFSETS: (1, 11), wire.METADATA: (0, 13),
     wire.FIND_COORDINATOR: (0, 6), wire.API_VERSIONS: (0, 4), wire.CREATE_TOPICS: (2, 7), wire.DELETE_TOPICS: (1, 6),
-    wire.DELETE_RECORDS: (0, 2), wire.INIT_PRODUCER_ID: (0, 5), wire.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    wire.DELETE_RECORDS: (0, 2), wire.INIT_PRODUCER_ID: (0, 6), wire.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     wire.DESCRIBE_CONFIGS: (1, 4), wire.ALTER_CONFIGS: (0, 2), wire.DESCRIBE_LOG_DIRS: (1, 5),
     wire.CREATE_PARTITIONS: (0, 3), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_CLUSTER: (0, 2),
     wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
@@ -30,7 +30,10 @@ EXPECTED = {
     wire.DESCRIBE_GROUPS: (0, 6), wire.LIST_GROUPS: (0, 5), wire.DELETE_GROUPS: (0, 2),
     wire.CONSUMER_GROUP_HEARTBEAT: (0, 1), wire.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }  # fmt: skip
-"""What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these."""
+"""What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these.
+
+InitProducerId 6 (two-phase commit, KIP-939) is there in Kafka 4.x, but advertised only where it is asked for.
+"""
 
 MEMBERS_ONLY = {
     wire.JOIN_GROUP,
