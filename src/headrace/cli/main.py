@@ -72,6 +72,9 @@ def _options(
 
 def main() -> int:
     """Run the command line; every error that is not a defect of Headrace becomes one sentence on stderr."""
+    # kio loads hypothesis where it is installed, to offer strategies for tests: that takes a quarter of a second, and
+    # leaves a folder of its own behind.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     try:
         app(prog_name="headrace")
     except CommandFailed as error:

@@ -47,7 +47,6 @@ def serve(
     * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
     """
     import os
-    import sys
 
     from headrace.config.load import load_settings
 
@@ -57,8 +56,6 @@ def serve(
             flags[name] = str(value)
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
 
-    # kio loads hypothesis where it is installed, to offer strategies for tests: a quarter of a second of every start.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
 
