@@ -98,7 +98,9 @@ def _broker(data: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "headrace", "serve", "--data-dir", str(data), "--kafka-listen", "127.0.0.1:0"]
     data.parent.mkdir(parents=True, exist_ok=True)
     with (data.parent / "broker.log").open("w+") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=data.parent, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
         try:
             assert process.stdout is not None
             heard, _, _ = select.select([process.stdout], [], [], _READY_S)
@@ -145,9 +147,10 @@ def _publish(bootstrap: str, orders: int) -> tuple[dict[str, tuple[int, int]], i
 
 
 def _run(file: Path, bootstrap: str, state: Path) -> None:
-    """Run the pipeline as a user would, in a process of its own."""
+    """Run the pipeline as a user would, in a process of its own. What it leaves is left in the tour's folder."""
     command = [sys.executable, "-m", "headrace", "pipeline", "run", str(file), "--once"]
-    done = subprocess.run([*command, "--bootstrap", bootstrap, "--state-dir", str(state)], check=False)
+    command += ["--bootstrap", bootstrap, "--state-dir", str(state)]
+    done = subprocess.run(command, cwd=file.parent, check=False)
     if done.returncode != 0:
         raise CommandFailed("the pipeline failed; what it says is above")
 
