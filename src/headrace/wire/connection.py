@@ -129,8 +129,7 @@ class Connection:
         deadline_s = time.monotonic() + self._timeouts.request_s + wait_s
         try:
             self._socket.settimeout(self._timeouts.request_s)
-            self._socket.sendall(_LENGTH.pack(len(body)))
-            self._socket.sendall(body)
+            self._socket.sendall(_LENGTH.pack(len(body)) + body)
         except TimeoutError:
             raise self._too_slow(key) from None
         except OSError as error:

@@ -46,10 +46,13 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def answering(data: bytes) -> Callable[[socket.socket], None]:
+    """Answers the first request with `data`, and listens until the client has hung up: it is never the first to go."""
+
     def behave(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(data)
-        connection.recv(1000)
+        while connection.recv(1000):
+            pass
 
     return behave
 
