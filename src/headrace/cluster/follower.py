@@ -38,8 +38,12 @@ for a change of its own: that would come after the one it is being shown."""
 
 
 class Follower:
-    def __init__(self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo) -> None:
+    def __init__(
+        self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo, *, is_alone: bool = True
+    ) -> None:
+        """`is_alone`: there is no other broker, and no lease says whether this one is alive."""
         self.broker = broker
+        self.is_alone = is_alone
         self.boot_settings = boot_settings
         self.settings = boot_settings
         self._store = store
@@ -64,7 +68,8 @@ class Follower:
 
     def announce(self, endpoint: Endpoint) -> None:
         self.broker = replace(self.broker, endpoint=endpoint)
-        self._image = replace(self.image, brokers={**self.image.brokers, self.broker.broker_id: self.broker})
+        if self.is_alone:
+            self._image = replace(self.image, brokers={**self.image.brokers, self.broker.broker_id: self.broker})
 
     async def open(self, new_cluster_id: str) -> None:
         """Load the image; an empty store becomes a cluster with the given id."""
@@ -113,15 +118,17 @@ class Follower:
 
     async def _join(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()
+        if layout.CLUSTER not in snapshot.items:
+            founded = Put(layout.CLUSTER, layout.encode(layout.ClusterRecord(new_cluster_id)))
+            await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
+        if not self.is_alone:
+            return
         own_id = self.broker.broker_id
         if others := layout.broker_ids(snapshot.items) - {own_id}:
             raise StartupError(
                 f"this data belongs to broker {min(others)}, not to broker {own_id}: "
                 f"start with broker.id={min(others)}, or with another data.dir"
             )
-        if layout.CLUSTER not in snapshot.items:
-            founded = Put(layout.CLUSTER, layout.encode(layout.ClusterRecord(new_cluster_id)))
-            await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
         key = layout.broker_key(own_id)
         record = layout.encode(layout.BrokerRecord(self.broker.rack))
         have = snapshot.items.get(key)
@@ -131,7 +138,7 @@ class Follower:
     def _image_from(self, snapshot: Snapshot) -> ClusterImage:
         self._key_revisions = {key: item.mod_revision for key, item in snapshot.items.items()}
         cluster_id = layout.decode_cluster_id(snapshot.items[layout.CLUSTER].value)
-        return layout.image_from(snapshot, cluster_id, self.broker)
+        return layout.image_from(snapshot, cluster_id, self.broker if self.is_alone else None)
 
     async def _follow(self, after: Revision) -> None:
         try:

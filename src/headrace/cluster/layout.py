@@ -1,8 +1,12 @@
 """What is in the metadata store: the keys, their values as JSON, and how they make up a `ClusterImage`.
 
     /cluster                     the cluster's id, written once
-    /brokers/<id>                a broker that belongs to the cluster
-    /topics/<name>               a topic: id, settings that were set on it, state of each partition
+    /brokers/<id>                a broker that belongs to the cluster: where it is, how far it has come
+    /alive/<id>                  its lease holds; the key's mod revision is the broker's epoch
+    /controller                  the broker that controls, under its lease; the key's mod revision fences its changes
+    /topics/<name>               a topic: id, settings that were set on it, state of each partition when it was made
+    /partitions/<topic id>/<index>   the state of a partition since it first changed. The one with the larger partition
+                                 epoch counts, so that making a topic is one transaction however many partitions it has
     /deleted/<topic id>          a deleted topic whose folders may still be there. Written in the transaction that
                                  deletes /topics/<name>, removed when the folders are gone
     /settings/brokers            broker settings changed on the running cluster, for all brokers
@@ -13,7 +17,7 @@
 Keys that this version does not know are left alone, so that an older broker can read what a newer one wrote.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
@@ -22,14 +26,25 @@ import msgspec
 
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
-from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
-from headrace.model.image import BrokerInfo, ClusterImage, DeletedTopic, PartitionState, TopicImage
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.image import (
+    BrokerInfo,
+    BrokerState,
+    ClusterImage,
+    DeletedTopic,
+    Endpoint,
+    PartitionState,
+    TopicImage,
+)
 
 _T = TypeVar("_T")
 
 CLUSTER = "/cluster"
 BROKERS = "/brokers/"
+ALIVE = "/alive/"
+CONTROLLER = "/controller"
 TOPICS = "/topics/"
+PARTITIONS = "/partitions/"
 DELETED = "/deleted/"
 ALL_BROKERS_SETTINGS = "/settings/brokers"
 BROKER_SETTINGS = "/settings/brokers/"
@@ -41,16 +56,35 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     cluster_id: str
 
 
-class BrokerRecord(msgspec.Struct, frozen=True):
+class BrokerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     rack: str | None = None
+    host: str = ""
+    """Empty where there is only one broker: it knows its own address."""
+    port: int = 0
+    state: str = BrokerState.ACTIVE.value
+    draining: bool = False
 
 
-class PartitionRecord(msgspec.Struct, frozen=True):
+class AliveRecord(msgspec.Struct, frozen=True):
+    incarnation: str
+    """Made anew at each start."""
+    data_dir: str
+    """The id of its data directory: whoever holds the lock on that may take the lease over at once."""
+    lease: int
+
+
+class ControllerRecord(msgspec.Struct, frozen=True):
+    broker_id: int
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     partition_epoch: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
@@ -59,9 +93,10 @@ class TopicRecord(msgspec.Struct, frozen=True):
     settings: dict[str, str]
 
 
-class DeletedRecord(msgspec.Struct, frozen=True):
+class DeletedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     partition_count: int
+    brokers: tuple[int, ...] = ()
 
 
 class ProducerIdsRecord(msgspec.Struct, frozen=True):
@@ -70,7 +105,10 @@ class ProducerIdsRecord(msgspec.Struct, frozen=True):
 
 encode = msgspec.json.Encoder(order="deterministic").encode
 _cluster = msgspec.json.Decoder(ClusterRecord)
+_broker = msgspec.json.Decoder(BrokerRecord)
+_controller = msgspec.json.Decoder(ControllerRecord)
 _topic = msgspec.json.Decoder(TopicRecord)
+_partition = msgspec.json.Decoder(PartitionRecord)
 _deleted = msgspec.json.Decoder(DeletedRecord)
 _settings = msgspec.json.Decoder(dict[str, str])
 _producer_ids = msgspec.json.Decoder(ProducerIdsRecord)
@@ -88,6 +126,14 @@ def broker_key(broker_id: int) -> str:
     return f"{BROKERS}{broker_id}"
 
 
+def alive_key(broker_id: int) -> str:
+    return f"{ALIVE}{broker_id}"
+
+
+def partition_key(topic_id: UUID, index: int) -> str:
+    return f"{PARTITIONS}{topic_id}/{index}"
+
+
 def broker_settings_key(broker_id: int | None) -> str:
     return ALL_BROKERS_SETTINGS if broker_id is None else f"{BROKER_SETTINGS}{broker_id}"
 
@@ -97,15 +143,20 @@ def group_settings_key(group_id: str) -> str:
 
 
 def encode_topic(topic: TopicImage) -> bytes:
-    partitions = tuple(
-        PartitionRecord(state.leader, state.leader_epoch, state.isr, state.replicas, state.partition_epoch)
-        for state in topic.partitions
-    )
-    return encode(TopicRecord(topic.topic_id, partitions, dict(topic.settings)))
+    return encode(TopicRecord(topic.topic_id, tuple(map(_partition_record, topic.partitions)), dict(topic.settings)))
 
 
-def encode_deleted(topic: TopicImage) -> bytes:
-    return encode(DeletedRecord(topic.name, len(topic.partitions)))
+def encode_partition(state: PartitionState) -> bytes:
+    return encode(_partition_record(state))
+
+
+def encode_broker(broker: BrokerInfo) -> bytes:
+    endpoint = broker.endpoint
+    return encode(BrokerRecord(broker.rack, endpoint.host, endpoint.port, broker.state.value, broker.is_draining))
+
+
+def encode_deleted(topic: DeletedTopic) -> bytes:
+    return encode(DeletedRecord(topic.name, topic.partition_count, topic.brokers))
 
 
 def decode_cluster_id(value: bytes) -> str:
@@ -121,32 +172,58 @@ def broker_ids(keys: Iterable[str]) -> set[int]:
     return {int(key[len(BROKERS) :]) for key in keys if key.startswith(BROKERS)}
 
 
-def image_from(snapshot: Snapshot, cluster_id: str, broker: BrokerInfo) -> ClusterImage:
-    """The image of a whole snapshot, as seen by `broker`."""
-    empty = ClusterImage(cluster_id, broker.broker_id, {broker.broker_id: broker}, {}, {}, {}, snapshot.revision)
-    return apply(empty, snapshot.revision, ((key, item.value) for key, item in snapshot.items.items()))
+def image_from(snapshot: Snapshot, cluster_id: str, only: BrokerInfo | None) -> ClusterImage:
+    """The image of a whole snapshot. `only` is the broker where there is just one, of which the store says nothing."""
+    if only is None:
+        empty = ClusterImage(cluster_id, NO_LEADER, {}, {}, {}, {}, snapshot.revision)
+    else:
+        brokers = {only.broker_id: only}
+        empty = ClusterImage(cluster_id, only.broker_id, brokers, {}, {}, {}, snapshot.revision)
+    return apply(empty, snapshot.revision, _all_of(snapshot))
+
+
+def _all_of(snapshot: Snapshot) -> Iterator[Change]:
+    for key, item in snapshot.items.items():
+        yield Change(key, item.value, item.mod_revision)
 
 
 def apply_changes(image: ClusterImage, changes: Iterable[Change]) -> ClusterImage:
     """The image after one transaction."""
     changes = tuple(changes)
-    return apply(image, changes[-1].revision, ((change.key, change.value) for change in changes))
+    return apply(image, changes[-1].revision, changes)
 
 
-def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes | None]]) -> ClusterImage:
+def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> ClusterImage:
     """The image with these keys set, or deleted where the value is None. What did not change is shared."""
+    controller_id = image.controller_id
+    brokers = dict(image.brokers)
+    alive: list[Change] = []
     topics = dict(image.topics)
+    partitions: list[Change] = []
     deleted = dict(image.deleted)
     for_all: Mapping[str, str] = image.broker_settings
     by_broker = dict(image.settings_by_broker)
     by_group = dict(image.settings_by_group)
-    for key, value in values:
+    for change in changes:
+        key, value = change.key, change.value
         if key.startswith(TOPICS):
             name = TopicName(key[len(TOPICS) :])
             if value is None:
                 topics.pop(name, None)
             else:
-                topics[name] = _decode_topic(name, value)
+                topics[name] = _newest_states(_decode_topic(name, value), topics.get(name))
+        elif key.startswith(PARTITIONS):
+            partitions.append(change)
+        elif key.startswith(BROKERS):
+            broker_id = BrokerId(int(key[len(BROKERS) :]))
+            if value is None:
+                brokers.pop(broker_id, None)
+            else:
+                _put_broker(brokers, broker_id, _read(key, _broker, value))
+        elif key.startswith(ALIVE):
+            alive.append(change)
+        elif key == CONTROLLER:
+            controller_id = NO_LEADER if value is None else BrokerId(_read(key, _controller, value).broker_id)
         elif key.startswith(DELETED):
             topic_id = TopicId(UUID(key[len(DELETED) :]))
             if value is None:
@@ -167,10 +244,20 @@ def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes 
                 by_group.pop(group_id, None)
             else:
                 by_group[group_id] = _decode_settings(key, value)
+    for change in alive:
+        broker_id = BrokerId(int(change.key[len(ALIVE) :]))
+        if (broker := brokers.get(broker_id)) is not None:
+            lives = change.value is not None
+            brokers[broker_id] = replace(broker, is_alive=lives, epoch=change.revision if lives else broker.epoch)
+    topic_names: dict[UUID, TopicName] = {topic.topic_id: name for name, topic in topics.items()}
+    for change in partitions:
+        _put_partition(topics, topic_names, change)
     return replace(
         image,
+        controller_id=controller_id,
+        brokers=brokers,
         topics=topics,
-        topic_names={topic.topic_id: name for name, topic in topics.items()},
+        topic_names=topic_names,
         deleted=deleted,
         broker_settings=for_all,
         settings_by_broker=by_broker,
@@ -179,24 +266,78 @@ def apply(image: ClusterImage, revision: int, values: Iterable[tuple[str, bytes 
     )
 
 
+def _put_broker(brokers: dict[BrokerId, BrokerInfo], broker_id: BrokerId, record: BrokerRecord) -> None:
+    if not record.host:
+        return  # the only broker there is
+    before = brokers.get(broker_id)
+    brokers[broker_id] = BrokerInfo(
+        broker_id,
+        Endpoint(record.host, record.port),
+        record.rack,
+        is_alive=before is not None and before.is_alive,
+        epoch=0 if before is None else before.epoch,
+        state=BrokerState(record.state),
+        is_draining=record.draining,
+    )
+
+
+def _newest_states(topic: TopicImage, before: TopicImage | None) -> TopicImage:
+    """The topic with the state of each partition that was known before, where that is newer than the topic's record."""
+    if before is None or before.topic_id != topic.topic_id:
+        return topic
+    known = before.partitions[: len(topic.partitions)]
+    newest = tuple(
+        old if old.partition_epoch > new.partition_epoch else new
+        for old, new in zip(known, topic.partitions, strict=False)
+    )
+    return replace(topic, partitions=newest + topic.partitions[len(known) :])
+
+
+def _put_partition(topics: dict[TopicName, TopicImage], topic_names: Mapping[UUID, TopicName], change: Change) -> None:
+    """A partition's own record. That of a topic which is gone, or that is older than the topic's, says nothing."""
+    topic_id, _, index_text = change.key[len(PARTITIONS) :].partition("/")
+    name = topic_names.get(UUID(topic_id))
+    if name is None or change.value is None:
+        return
+    topic, index = topics[name], int(index_text)
+    state = _state(_read(change.key, _partition, change.value))
+    if index < len(topic.partitions) and state.partition_epoch > topic.partitions[index].partition_epoch:
+        partitions = (*topic.partitions[:index], state, *topic.partitions[index + 1 :])
+        topics[name] = replace(topic, partitions=partitions)
+
+
+def _partition_record(state: PartitionState) -> PartitionRecord:
+    return PartitionRecord(
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        state.replicas,
+        state.partition_epoch,
+        state.adding,
+        state.removing,
+    )
+
+
+def _state(record: PartitionRecord) -> PartitionState:
+    return PartitionState(
+        BrokerId(record.leader),
+        LeaderEpoch(record.leader_epoch),
+        tuple(map(BrokerId, record.isr)),
+        tuple(map(BrokerId, record.replicas)),
+        record.partition_epoch,
+        tuple(map(BrokerId, record.adding)),
+        tuple(map(BrokerId, record.removing)),
+    )
+
+
 def _decode_topic(name: TopicName, value: bytes) -> TopicImage:
     record = _read(topic_key(name), _topic, value)
-    partitions = tuple(
-        PartitionState(
-            BrokerId(state.leader),
-            LeaderEpoch(state.leader_epoch),
-            tuple(map(BrokerId, state.isr)),
-            tuple(map(BrokerId, state.replicas)),
-            state.partition_epoch,
-        )
-        for state in record.partitions
-    )
-    return TopicImage(name, TopicId(record.topic_id), partitions, record.settings)
+    return TopicImage(name, TopicId(record.topic_id), tuple(map(_state, record.partitions)), record.settings)
 
 
 def _decode_deleted(key: str, topic_id: TopicId, value: bytes) -> DeletedTopic:
     record = _read(key, _deleted, value)
-    return DeletedTopic(TopicName(record.name), topic_id, record.partition_count)
+    return DeletedTopic(TopicName(record.name), topic_id, record.partition_count, tuple(map(BrokerId, record.brokers)))
 
 
 def _decode_settings(key: str, value: bytes) -> dict[str, str]:

@@ -28,7 +28,7 @@ from headrace.model.errors import (
     UnknownTopic,
 )
 from headrace.model.ids import BrokerId, TopicId, TopicName
-from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, TopicImage
+from headrace.model.image import BrokerInfo, ClusterImage, DeletedTopic, Endpoint, TopicImage
 
 SettingsEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the settings that are set to those that shall be set. Must be pure."""
@@ -46,10 +46,12 @@ class Metadata:
         settings: BrokerSettings,
         endpoint: Endpoint,
         *,
+        is_alone: bool = True,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
+        """`is_alone`: the store is this broker's own, and there is no other."""
         broker = BrokerInfo(BrokerId(settings.broker_id), endpoint, settings.broker_rack or None)
-        self._follower = Follower(store, settings, broker)
+        self._follower = Follower(store, settings, broker, is_alone=is_alone)
         self._new_uuid = new_uuid
         self._changing = asyncio.Lock()
 
@@ -130,16 +132,29 @@ class Metadata:
         """Remove a topic. Its record stays in `image.deleted` until `forget_deleted`."""
         async with self._changing:
             topic = self._topic(name)
-            tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(topic))
+            holders = {broker for state in topic.partitions for broker in state.replicas}
+            left = () if self._follower.is_alone else tuple(sorted(holders))
+            record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
+            tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
             await self._follower.commit([self._follower.unchanged(key)], [Delete(key), tombstone])
 
     async def forget_deleted(self, topic_id: UUID) -> None:
-        """The folders of this deleted topic are gone. Calling it again is fine."""
+        """The folders of this deleted topic are gone here. The last broker that says so removes all trace of it.
+
+        Calling it again is fine.
+        """
         async with self._changing:
-            if topic_id in self.image.deleted:
-                key = layout.deleted_key(topic_id)
-                await self._follower.commit([self._follower.unchanged(key)], [Delete(key)])
+            gone = self.image.deleted.get(topic_id)
+            if gone is None:
+                return
+            key = layout.deleted_key(topic_id)
+            left = tuple(broker for broker in gone.brokers if broker != self.broker_id)
+            if left:
+                last: Write = Put(key, layout.encode_deleted(replace(gone, brokers=left)))
+            else:
+                last = Delete(key)
+            await self._follower.commit([self._follower.unchanged(key)], [last])
 
     async def add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False

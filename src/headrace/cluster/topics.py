@@ -52,7 +52,7 @@ def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
 
 def place(image: ClusterImage, count: int, replication_factor: int, *, first: int = 0) -> Assignment:
     """Replicas for `count` partitions from the index `first` on: brokers in turn, so that leaders spread."""
-    brokers = sorted(image.brokers)
+    brokers = [broker.broker_id for broker in image.alive_brokers()]
     if not 0 < replication_factor <= len(brokers):
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} is not possible: the cluster has {len(brokers)} "

@@ -26,6 +26,27 @@ class BrokerSettings:
     data_dir: str = "headrace-data"
     kafka_listen: str = ":9092"
     advertise: str = ""
+    # The cluster
+    auto_leader_rebalance_enable: bool = True
+    broker_session_timeout_ms: int = 6_000
+    controlled_shutdown_timeout_ms: int = 15_000
+    etcd_ca_file: str = ""
+    etcd_cert_file: str = ""
+    etcd_endpoints: tuple[str, ...] = ()
+    etcd_key_file: str = ""
+    etcd_password: str = ""
+    etcd_prefix: str = "/headrace"
+    etcd_user: str = ""
+    follower_replication_throttled_rate: int = 2**63 - 1
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_replication_throttled_rate: int = 2**63 - 1
+    offsets_topic_replication_factor: int = 3
+    replica_fetch_max_bytes: int = _MIB
+    replica_fetch_response_max_bytes: int = 10 * _MIB
+    replica_fetch_wait_max_ms: int = 500
+    replica_lag_time_max_ms: int = 10_000
+    transaction_state_log_min_isr: int = 2
+    transaction_state_log_replication_factor: int = 3
     # Topics
     auto_create_topics_enable: bool = True
     default_replication_factor: int = 1
@@ -126,6 +147,39 @@ _OWN_ROWS = (
     _row("advertise", Kind.STRING,
          "HOST[:PORT] that clients are told to connect to. Empty: the address through which each client came, which is "
          "right on loopback and on a LAN; set it behind NAT, a proxy or a container's port mapping."),
+    _row("auto.leader.rebalance.enable", Kind.BOOLEAN,
+         "Whether leadership goes back by itself to the first replica of a partition once that is in sync again.",
+         dynamic=True),
+    _row("broker.session.timeout.ms", Kind.INT,
+         "How long the cluster waits for a sign of life before it gives what this broker leads to others.", 2_000),
+    _row("controlled.shutdown.timeout.ms", Kind.INT,
+         "On SIGTERM, how long a broker of a cluster waits for others to take over what it leads.", 0),
+    _row("etcd.ca.file", Kind.STRING, "The authority behind the certificate of etcd. With it, TLS is used."),
+    _row("etcd.cert.file", Kind.STRING, "This broker's own certificate for etcd, if that asks for one."),
+    _row("etcd.endpoints", Kind.LIST,
+         "HOST:PORT of each etcd member. With it this broker is one of a cluster; without it, it is alone."),
+    _row("etcd.key.file", Kind.STRING, "The key of etcd.cert.file."),
+    _row("etcd.password", Kind.PASSWORD, "The password of etcd.user."),
+    _row("etcd.prefix", Kind.STRING, "What all keys of this cluster begin with, so that one etcd can serve several."),
+    _row("etcd.user", Kind.STRING, "The user that etcd knows this broker as."),
+    _row("follower.replication.throttled.rate", Kind.LONG,
+         "Bytes per second that this broker fetches for replicas that a reassignment has given it.", 1, dynamic=True),
+    _row("leader.imbalance.check.interval.seconds", Kind.LONG,
+         "How often leaders that are not the first replica of their partition are looked for.", 1),
+    _row("leader.replication.throttled.rate", Kind.LONG,
+         "Bytes per second that this broker sends to replicas that a reassignment brings in.", 1, dynamic=True),
+    _row("offsets.topic.replication.factor", Kind.INT,
+         "Replicas of __consumer_offsets when it is made; fewer if the cluster has fewer brokers.", 1),
+    _row("replica.fetch.max.bytes", Kind.INT, "The most a replica asks for from one partition at a time.", 1024),
+    _row("replica.fetch.response.max.bytes", Kind.INT,
+         "The most a replica asks for from one leader at a time, unless a single batch is larger.", 1024),
+    _row("replica.fetch.wait.max.ms", Kind.INT, "How long a leader lets a replica wait when there is nothing new.", 1),
+    _row("replica.lag.time.max.ms", Kind.LONG,
+         "A replica that has not been level with its leader for this long is out of sync.", 1),
+    _row("transaction.state.log.min.isr", Kind.INT,
+         "min.insync.replicas of __transaction_state when it is made; fewer if the cluster has fewer brokers.", 1),
+    _row("transaction.state.log.replication.factor", Kind.INT,
+         "Replicas of __transaction_state when it is made; fewer if the cluster has fewer brokers.", 1),
     _row("auto.create.topics.enable", Kind.BOOLEAN, "Create a topic when a client first asks for it.", dynamic=True),
     _row("default.replication.factor", Kind.INT, "Replicas of a topic whose creator does not say.", 1, 2**15 - 1,
          dynamic=True),

@@ -17,16 +17,15 @@ from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionSt
 
 
 def brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
-    """The brokers, each with the endpoint to tell this client."""
+    """The brokers that are alive, each with the endpoint to tell this client."""
     own_id = ctx.services.metadata.broker_id
-    for broker_id, broker in sorted(image.brokers.items()):
-        yield broker, ctx.peer.local_endpoint if broker_id == own_id else broker.endpoint
+    for broker in image.alive_brokers():
+        yield broker, ctx.peer.local_endpoint if broker.broker_id == own_id else broker.endpoint
 
 
 def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> dict[str, Any]:
     """What is told of one partition, by field name."""
-    alive = image.brokers
-    has_leader = state.leader in alive
+    has_leader = image.is_alive(state.leader)
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
         "partition_index": index,
@@ -34,7 +33,7 @@ def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> 
         "leader_epoch": state.leader_epoch,
         "replica_nodes": state.replicas,
         "isr_nodes": state.isr,
-        "offline_replicas": tuple(replica for replica in state.replicas if replica not in alive),
+        "offline_replicas": tuple(replica for replica in state.replicas if not image.is_alive(replica)),
     }
 
 

@@ -5,6 +5,7 @@ Who builds it: `cluster/` from the metadata store. Who reads it: every handler, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from uuid import UUID
 
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
@@ -21,11 +22,34 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class BrokerState(Enum):
+    """How far a broker has come. Whether it is alive is another matter: its lease says so."""
+
+    STARTING = "starting"
+    """Registered; it may neither lead nor follow before the controller has looked at every partition it has."""
+    ACTIVE = "active"
+    STOPPING = "stopping"
+    """It wants to stop and leads nothing more as soon as somebody else can."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
+    """A broker that belongs to the cluster. On one node only the first three say anything."""
+
     broker_id: BrokerId
     endpoint: Endpoint
     rack: str | None = None
+    is_alive: bool = True
+    """Whether its lease holds."""
+    epoch: int = 0
+    """The revision at which its lease was taken: a new one each time it starts."""
+    state: BrokerState = BrokerState.ACTIVE
+    is_draining: bool = False
+    """It is to lose all of its replicas, and gets no new ones."""
+
+    @property
+    def can_lead(self) -> bool:
+        return self.is_alive and self.state is BrokerState.ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +60,16 @@ class PartitionState:
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
+    """Preferred leader first. While a reassignment is under way: the new replicas, then those that are to go."""
     partition_epoch: int = 0
+    adding: tuple[BrokerId, ...] = ()
+    """Those of `replicas` that a reassignment brings in."""
+    removing: tuple[BrokerId, ...] = ()
+    """Those of `replicas` that go when all of the others are in sync."""
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +98,17 @@ class DeletedTopic:
     name: TopicName
     topic_id: TopicId
     partition_count: int
+    brokers: tuple[BrokerId, ...] = ()
+    """Those that may still have folders of it; empty where there is only one broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     cluster_id: str
     controller_id: BrokerId
+    """`NO_LEADER` while nobody is controller."""
     brokers: Mapping[BrokerId, BrokerInfo]
+    """Every broker that belongs to the cluster, alive or not."""
     topics: Mapping[TopicName, TopicImage]
     topic_names: Mapping[UUID, TopicName]
     """Topic id to name, for the APIs that speak of ids."""
@@ -84,6 +121,18 @@ class ClusterImage:
     """Settings of single groups; a group need not exist to have some."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
+
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.is_alive
+
+    def can_lead(self, broker_id: BrokerId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.can_lead
+
+    def alive_brokers(self) -> tuple[BrokerInfo, ...]:
+        """In the order of their ids."""
+        return tuple(broker for _, broker in sorted(self.brokers.items()) if broker.is_alive)
 
     def has_partition(self, topic: str, index: int) -> bool:
         found = self.topics.get(TopicName(topic))
