@@ -62,6 +62,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
     errors.CoordinatorNotAvailable: ErrorCode.coordinator_not_available,
     errors.NotCoordinator: ErrorCode.not_coordinator,
+    errors.PeerUnavailable: ErrorCode.network_exception,
     # Groups
     errors.InvalidGroupId: ErrorCode.invalid_group_id,
     errors.GroupNotFound: ErrorCode.group_id_not_found,

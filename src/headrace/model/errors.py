@@ -70,6 +70,7 @@ HeadraceError
 │   ├── SubscribedToTopic     a member of the group reads this topic
 │   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
 │   └── UnstableOffset        an open transaction may still change this offset
+├── PeerUnavailable           another broker cannot be reached, or did not answer: try again
 └── StoreConflict             a compare-and-set lost against another writer
 """
 
@@ -293,6 +294,9 @@ class OffsetMetadataTooLarge(GroupError): ...
 
 
 class UnstableOffset(GroupError): ...
+
+
+class PeerUnavailable(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...

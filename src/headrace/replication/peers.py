@@ -1,0 +1,399 @@
+"""Connections to the other brokers: one for each broker and lane, made when first needed and again when lost.
+
+Answers leave a broker in the order of the requests on a connection, so what waits long must not share one with what is
+in a hurry: each kind of work has its lane. Within a lane requests are pipelined.
+
+`Transport` is the only door to the network: TCP here, a modelled network in the simulation. TLS and SASL belong into
+`TcpTransport.connect` and nowhere else.
+"""
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections import deque
+from contextlib import suppress
+from random import Random
+from struct import Struct
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, cast
+
+from kio.schema.errors import ErrorCode
+
+from headrace.model.errors import PeerUnavailable, ProtocolError
+from headrace.model.ids import BrokerId
+from headrace.model.image import ClusterImage, Endpoint
+from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
+from headrace.protocol.framing import FrameReader
+from headrace.runtime.buffers import BufferPool
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+CALL_TIMEOUT_S = 30.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""A larger answer is not read: a leader bounds what it sends by what was asked for, and by one batch."""
+_IN_FLIGHT_MAX = 32
+_BACKOFF_FIRST_S = 0.02
+_BACKOFF_MAX_S = 1.0
+_SCRATCH_BYTES = 256 * 1024
+_API_VERSIONS_VERSION = 3
+_CLIENT_ID_PREFIX = "broker-"
+
+_LENGTH = Struct(">i")
+
+
+class Channel(Protocol):
+    """A connection that is open. Once `exchange` has raised `PeerUnavailable` it is of no use any more."""
+
+    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+        """Send a request (header and body, without the length) and return its answer, likewise.
+
+        Several may wait at a time; answers come in the order of the requests. `PeerUnavailable` if there is none.
+        """
+        ...
+
+    def release(self, frame: memoryview) -> None:
+        """Nobody looks at an answer any more, nor at a part of it: its memory may serve another."""
+        ...
+
+    def close(self) -> None:
+        """Hang up. Whoever waits for an answer gets `PeerUnavailable`."""
+        ...
+
+
+class Transport(Protocol):
+    async def connect(self, endpoint: Endpoint) -> Channel:
+        """An open connection, or `PeerUnavailable`."""
+        ...
+
+
+class Images(Protocol):
+    """`Metadata`, as far as it matters here."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def broker_id(self) -> BrokerId: ...
+
+
+class Answer(NamedTuple):
+    """A response as it came. Give the frame back with `Link.release` when it has been read."""
+
+    frame: memoryview
+    body_at: int
+
+
+class _Opened(NamedTuple):
+    endpoint: Endpoint
+    channel: Channel
+    versions: dict[int, tuple[int, int]]
+
+
+class Link:
+    """One lane to one broker."""
+
+    def __init__(self, broker_id: BrokerId, transport: Transport, images: Images, random: Random) -> None:
+        self.broker_id = broker_id
+        self._transport = transport
+        self._images = images
+        self._random = random
+        self._client_id = f"{_CLIENT_ID_PREFIX}{images.broker_id}"
+        self._correlation_ids = itertools.count(1)
+        self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
+        self._opened: _Opened | None = None
+        self._connecting: asyncio.Task[_Opened | PeerUnavailable] | None = None
+        self._failures = 0
+        self._is_closed = False
+
+    async def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """Send a request entity; its answer as an entity, or `PeerUnavailable`."""
+        key, version = request.__api_key__, request.__version__
+        frame, body_at = await self.exchange(
+            key, version, lambda number: write_request(request, number, self._client_id), timeout_s
+        )
+        try:
+            return read_response(key, version, frame, body_at)
+        finally:
+            self.release(frame)
+
+    async def exchange(self, key: int, version: int, write: "Write", timeout_s: float = CALL_TIMEOUT_S) -> Answer:
+        """Send what `write` makes, given a correlation id, and return the answer unread; `PeerUnavailable` if none.
+
+        What was sent may have been done all the same.
+        """
+        async with self._room:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    opened = await self._connected()
+            except TimeoutError:
+                raise PeerUnavailable(f"broker {self.broker_id} cannot be reached within {timeout_s:g} s") from None
+            low, high = opened.versions.get(key, (0, -1))
+            if not low <= version <= high:
+                raise PeerUnavailable(
+                    f"broker {self.broker_id} does not serve {api_name(key)} v{version}: upgrade all brokers"
+                )
+            try:
+                return await self._ask(opened.channel, key, version, write, timeout_s)
+            except PeerUnavailable as error:
+                self._drop(opened, error)
+                raise
+
+    def release(self, frame: memoryview) -> None:
+        """Nobody looks at an answer any more, nor at a part of it."""
+        if self._opened is not None:
+            self._opened.channel.release(frame)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._connecting
+        if self._opened is not None:
+            self._opened.channel.close()
+            self._opened = None
+
+    # -- connecting
+
+    async def _connected(self) -> _Opened:
+        opened = self._opened
+        if opened is not None:
+            if opened.endpoint == self._endpoint():
+                return opened
+            self._drop(opened, PeerUnavailable(f"broker {self.broker_id} has moved to {self._endpoint()}"))
+        if self._is_closed:
+            raise PeerUnavailable("this broker is stopping")
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        # Whoever gives up waiting does not take the connection from the others.
+        result = await asyncio.shield(self._connecting)
+        if isinstance(result, PeerUnavailable):
+            raise PeerUnavailable(str(result))
+        return result
+
+    async def _connect(self) -> _Opened | PeerUnavailable:
+        """Connect, not sooner after a failure than the backoff says. A failure is a result, since many may wait."""
+        try:
+            await self._back_off()
+            opened = await self._try_to_connect()
+        except PeerUnavailable as error:
+            if not self._failures:
+                log.warning("broker %d cannot be reached: %s", self.broker_id, error)
+            self._failures += 1
+            return error
+        finally:
+            self._connecting = None
+        if self._failures:
+            log.info("broker %d is reached again", self.broker_id)
+        self._failures = 0
+        self._opened = opened
+        return opened
+
+    async def _back_off(self) -> None:
+        if self._failures:
+            limit_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
+            await asyncio.sleep(limit_s * (0.5 + 0.5 * self._random.random()))
+
+    async def _try_to_connect(self) -> _Opened:
+        endpoint = self._endpoint()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                channel = await self._transport.connect(endpoint)
+                try:
+                    return _Opened(endpoint, channel, await self._versions(channel))
+                except BaseException:
+                    channel.close()
+                    raise
+        except TimeoutError:
+            raise PeerUnavailable(f"no connection to {endpoint} within {CONNECT_TIMEOUT_S:g} s") from None
+
+    async def _versions(self, channel: Channel) -> dict[int, tuple[int, int]]:
+        schema: ModuleType = request_schema(API_VERSIONS_KEY, _API_VERSIONS_VERSION)
+        request = make(schema.ApiVersionsRequest, client_software_name="headrace", client_software_version="1")
+        frame, body_at = await self._ask(
+            channel,
+            API_VERSIONS_KEY,
+            _API_VERSIONS_VERSION,
+            lambda number: write_request(request, number, self._client_id),
+            CONNECT_TIMEOUT_S,
+        )
+        try:
+            found = read_response(API_VERSIONS_KEY, _API_VERSIONS_VERSION, frame, body_at)
+        except ProtocolError as error:
+            raise PeerUnavailable(f"what answers for broker {self.broker_id} is no broker: {error}") from None
+        if found.error_code is not ErrorCode.none:
+            raise PeerUnavailable(f"broker {self.broker_id} does not tell what it serves: {found.error_code.name}")
+        return {api.api_key: (api.min_version, api.max_version) for api in found.api_keys}
+
+    def _endpoint(self) -> Endpoint:
+        broker = self._images.image.brokers.get(self.broker_id)
+        if broker is None:
+            raise PeerUnavailable(f"broker {self.broker_id} does not belong to the cluster")
+        return broker.endpoint
+
+    def _drop(self, opened: _Opened, error: PeerUnavailable) -> None:
+        if self._opened is opened:
+            self._opened = None
+            log.debug("the connection to broker %d is given up: %s", self.broker_id, error)
+        opened.channel.close()
+
+    # -- asking
+
+    async def _ask(self, channel: Channel, key: int, version: int, write: "Write", timeout_s: float) -> Answer:
+        number = next(self._correlation_ids) & 0x7FFF_FFFF
+        frame = await channel.exchange(write(number), timeout_s)
+        try:
+            answered, body_at = read_response_header(key, version, frame)
+        except ProtocolError as error:
+            raise PeerUnavailable(f"broker {self.broker_id} answers in no known way: {error}") from None
+        if answered != number:
+            raise PeerUnavailable(f"broker {self.broker_id} answers another request than the one it was sent")
+        return Answer(frame, body_at)
+
+
+class Write(Protocol):
+    def __call__(self, correlation_id: int, /) -> bytes:
+        """A request with its header, without the length in front."""
+        ...
+
+
+class Peers:
+    """Every other broker, by its id. `random` spreads the attempts of many brokers to reach one that came back."""
+
+    def __init__(self, transport: Transport, images: Images, random: Random) -> None:
+        self._transport = transport
+        self._images = images
+        self._random = random
+        self._links: dict[tuple[BrokerId, str], Link] = {}
+
+    def link(self, broker_id: BrokerId, lane: str) -> Link:
+        """The connection for one kind of work, shared by all who name the same lane."""
+        link = self._links.get((broker_id, lane))
+        if link is None:
+            link = self._links[broker_id, lane] = Link(broker_id, self._transport, self._images, self._random)
+        return link
+
+    async def call(
+        self, broker_id: BrokerId, request: Any, *, lane: str = "calls", timeout_s: float = CALL_TIMEOUT_S
+    ) -> Any:
+        """Send a request entity of kio to a broker; its answer, or `PeerUnavailable`. It is not tried again here."""
+        return await self.link(broker_id, lane).call(request, timeout_s)
+
+    async def forget(self, broker_id: BrokerId, lane: str) -> None:
+        """Nobody needs this connection any more."""
+        link = self._links.pop((broker_id, lane), None)
+        if link is not None:
+            await link.close()
+
+    async def close(self) -> None:
+        links, self._links = tuple(self._links.values()), {}
+        for link in links:
+            await link.close()
+
+
+class TcpTransport:
+    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._max_answer_bytes = max_answer_bytes
+        self._buffers = BufferPool()
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+
+    async def connect(self, endpoint: Endpoint) -> Channel:
+        """The one place where a connection to another broker is made."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, channel = await loop.create_connection(
+                lambda: TcpChannel(endpoint, FrameReader(self._max_answer_bytes, self._buffers), self._scratch),
+                endpoint.host,
+                endpoint.port,
+            )
+        except (OSError, UnicodeError) as error:
+            raise PeerUnavailable(f"no broker answers at {endpoint}: {error}") from None
+        return channel
+
+
+class TcpChannel(asyncio.BufferedProtocol):
+    def __init__(self, endpoint: Endpoint, frames: FrameReader, scratch: memoryview) -> None:
+        """`scratch` is shared by all channels: what lies there is taken in the same turn of the loop."""
+        self._endpoint = endpoint
+        self._frames = frames
+        self._scratch = scratch
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[asyncio.Future[memoryview]] = deque()
+        self._reason = f"the connection to {endpoint} is closed"
+
+    # -- the user's side
+
+    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+        if self._transport is None or self._transport.is_closing():
+            raise PeerUnavailable(self._reason)
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._transport.write(_LENGTH.pack(len(frame)) + frame)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            self._give_up(f"the broker at {self._endpoint} did not answer within {timeout_s:g} s")
+            raise PeerUnavailable(self._reason) from None
+
+    def release(self, frame: memoryview) -> None:
+        self._frames.release(frame)
+
+    def close(self) -> None:
+        self._give_up(f"the connection to {self._endpoint} was closed")
+
+    # -- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.window() if self._frames.wants_window else self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._frames.wants_window:
+                frame = self._frames.advance(nbytes)
+                if frame is not None:
+                    self._arrived(memoryview(frame))
+            else:
+                for frame in self._frames.feed(self._scratch[:nbytes]):
+                    self._arrived(memoryview(frame))
+        except ProtocolError as error:
+            self._give_up(f"the broker at {self._endpoint} sent what is no answer: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        why = f": {exc}" if exc is not None else ""
+        self._fail(f"the broker at {self._endpoint} closed the connection{why}")
+
+    # -- inside
+
+    def _arrived(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise ProtocolError("an answer without a request")
+        answer = self._waiting.popleft()
+        if answer.done():
+            # Whoever asked has given up waiting.
+            self._frames.release(frame)
+        else:
+            answer.set_result(frame)
+
+    def _give_up(self, reason: str) -> None:
+        if self._transport is not None:
+            transport, self._transport = self._transport, None
+            transport.abort()
+            self._fail(reason)
+
+    def _fail(self, reason: str) -> None:
+        self._reason = reason
+        waiting, self._waiting = self._waiting, deque()
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(PeerUnavailable(reason))
