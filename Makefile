@@ -72,12 +72,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[cluster,dev,spark]'
 	@touch $@
 
-# What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, and a pipeline
-# writes to PostgreSQL. Without them those tests are skipped.
-PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql
+# What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, a pipeline
+# writes to PostgreSQL, and a cluster agrees through etcd. Without them those tests are skipped.
+PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql \
+	etcd=etcd-server etcdctl=etcd-client openssl=openssl
 
 packages:
 	@missing=$$(for each in $(PACKAGES); do command -v $${each%%=*} >/dev/null || echo $${each##*=}; done); \

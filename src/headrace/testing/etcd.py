@@ -1,0 +1,191 @@
+"""A real etcd for tests: one member on free ports of 127.0.0.1, which can be killed, paused and started again.
+
+    with EtcdProcess() as etcd:
+        broker = BrokerProcess(path, settings={"etcd.endpoints": etcd.endpoint})
+
+It needs Debian's packages etcd-server and, for `ctl`, etcd-client; `is_installed` says whether they are there.
+"""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+_PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to outgoing connections: a port is still free when etcd starts again on it."""
+_ATTEMPTS = 10
+
+
+def is_installed() -> bool:
+    """Whether etcd and etcdctl can be run here."""
+    return shutil.which("etcd") is not None and shutil.which("etcdctl") is not None
+
+
+def free_port() -> int:
+    """A port that nobody listens on now, and that no outgoing connection will be given."""
+    for _ in range(1_000):
+        port = random.choice(_PORTS)
+        with socket.socket() as candidate:
+            try:
+                candidate.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("there is no free port for etcd")
+
+
+class EtcdProcess:
+    """An etcd of one member. The ports and the data stay the same over restarts.
+
+    `data_dir` is a temporary directory unless one is given. `args` are passed on to etcd as they are; with TLS,
+    `scheme` is https and the caller passes the certificates.
+    """
+
+    def __init__(self, data_dir: Path | None = None, *, args: Sequence[str] = (), scheme: str = "http") -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="headrace-etcd-") if data_dir is None else None
+        self.data_dir = Path(self._temporary.name) if self._temporary is not None else data_dir or Path()
+        self.args = list(args)
+        self.scheme = scheme
+        self.port = 0
+        self._peer_port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT, as the setting etcd.endpoints takes it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def output(self) -> str:
+        """What etcd has logged, over all starts."""
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
+
+    def start(self, timeout_s: float = 60.0) -> "EtcdProcess":
+        """Returns when etcd answers."""
+        if self.is_running:
+            raise RuntimeError("etcd is already running")
+        is_first = not self.port
+        for attempt in range(_ATTEMPTS):
+            if is_first:
+                self.port, self._peer_port = free_port(), free_port()
+            self._process = subprocess.Popen(self._command(), stdout=self._output, stderr=self._output)
+            if self._wait_until_ready(time.monotonic() + timeout_s):
+                return self
+            self.kill()
+            if not is_first or attempt == _ATTEMPTS - 1 or "address already in use" not in self.output:
+                break
+        raise RuntimeError(f"etcd did not get ready; it printed:\n{self.output}")
+
+    def _command(self) -> list[str]:
+        client, peer = f"{self.scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        return [
+            "etcd",
+            "--name=test",
+            f"--data-dir={self.data_dir / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=test={peer}",
+            "--logger=zap",
+            "--log-level=warn",
+            *self.args,
+        ]
+
+    def _wait_until_ready(self, deadline: float) -> bool:
+        """With TLS it is enough that the port is bound: this process need not have a certificate."""
+        opener = build_opener(ProxyHandler({}))
+        while self.is_running and time.monotonic() < deadline:
+            try:
+                if self.scheme == "https":
+                    socket.create_connection(("127.0.0.1", self.port), 1).close()
+                    return True
+                with opener.open(f"http://{self.endpoint}/health", timeout=5) as answer:
+                    if b'"true"' in answer.read():
+                        return True
+            except (OSError, URLError):
+                time.sleep(0.02)
+        return False
+
+    def kill(self) -> None:
+        """kill -9; returns when the process is gone. One that is not running is fine."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM; returns when the process is gone."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> "EtcdProcess":
+        """kill -9 and start again, on the same port with the same data."""
+        self.kill()
+        return self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, and nothing is answered."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def ctl(self, *args: str, timeout_s: float = 60.0) -> str:
+        """What etcdctl prints with these arguments."""
+        command = ["etcdctl", f"--endpoints={self.scheme}://{self.endpoint}", *args]
+        environment = {**os.environ, "ETCDCTL_API": "3"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s, env=environment)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr}")
+        return done.stdout
+
+    def compact(self) -> None:
+        """Forget all history before now, as etcd does by itself from time to time."""
+        revision = self.ctl("get", "/", "--write-out=fields").split('"Revision" :')[1].split()[0]
+        self.ctl("compact", revision, "--physical")
+
+    def close(self) -> None:
+        """End it and let go of everything."""
+        self.kill()
+        self._output.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("etcd is not running; call start() first")
+        return self._process
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        if number is not signal.SIGKILL:
+            self._process.send_signal(signal.SIGCONT)
+        self._process.wait(30)
+
+    def __enter__(self) -> "EtcdProcess":
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
