@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import parse_pairs
+from headrace.model.errors import StartupError
 
 if TYPE_CHECKING:
     from headrace.app.broker import BrokerApp
@@ -26,6 +27,19 @@ def serve(
             help="The address clients are told to use. Needed behind NAT, a proxy or a container's port mapping only.",
         ),
     ] = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,…", help="The etcd that makes brokers a cluster. Without it this broker is alone."
+        ),
+    ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option(min=0, help="The number of this broker, unique in its cluster. Default: 0", show_default=False),
+    ] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="The machine, rack or zone it is in; replicas are spread over them.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
     ] = None,
@@ -45,16 +59,25 @@ def serve(
     * `headrace serve`
     * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092`
     * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
+    * `headrace serve --etcd etcd1:2379,etcd2:2379,etcd3:2379 --broker-id 1 --rack a` (one broker of a cluster)
     """
     import os
 
     from headrace.config.load import load_settings
 
     flags = parse_pairs(settings or [], "--set")
-    for name, value in (("data.dir", data_dir), ("kafka.listen", kafka_listen), ("advertise", advertise)):
-        if value is not None:
-            flags[name] = str(value)
+    given = {
+        "data.dir": data_dir,
+        "kafka.listen": kafka_listen,
+        "advertise": advertise,
+        "etcd.endpoints": etcd,
+        "broker.id": broker_id,
+        "broker.rack": rack,
+    }
+    flags |= {name: str(value) for name, value in given.items() if value is not None}
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
+    if loaded.etcd_endpoints:
+        _check_cluster_extra()
 
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
@@ -66,6 +89,15 @@ def serve(
     uvloop.run(run(loaded, _announce))
 
 
+def _check_cluster_extra() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("aetcd") is None:
+        raise StartupError(
+            "a cluster needs the client of etcd, which is not installed: pip install 'headrace[cluster]'"
+        )
+
+
 def _announce(app: "BrokerApp") -> None:
     from headrace.config.address import EVERY_ADDRESS
 
@@ -73,4 +105,5 @@ def _announce(app: "BrokerApp") -> None:
     if app.kafka_endpoint.host in EVERY_ADDRESS:
         where, listens = f"localhost:{app.kafka_endpoint.port}", "on every address, "
     data_dir = Path(app.settings.data_dir).resolve()
-    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, cluster {app.cluster_id})", flush=True)
+    who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
+    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)

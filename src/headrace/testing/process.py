@@ -23,29 +23,39 @@ class BrokerProcess:
     """`headrace serve` on a free port of 127.0.0.1. The port and the data directory stay the same over restarts.
 
     `start` returns when the broker has printed its ready line; a broker that ends instead is a `RuntimeError` with
-    what it wrote to stderr. `settings` are passed as `--set name=value`, `args` as they are.
+    what it wrote to stderr. `settings` are passed as `--set name=value`, `args` as they are. `prefix` is put before
+    the command, to run it elsewhere: `["ip", "netns", "exec", "b1"]`. With `log_file` what it writes to stderr is kept.
     """
 
     def __init__(
         self,
         data_dir: Path,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        log_file: Path | None = None,
     ) -> None:
         self.data_dir = data_dir
-        self.host = "127.0.0.1"
+        self.host = host
         self.port = port
+        self.prefix = list(prefix)
         self.settings = dict(settings or {})
         self.args = list(args)
         self.env = dict(env or {})
         self.ready_line = ""
         self.ready_after_s = 0.0
         """How long the last start took, from the start of the process to its ready line."""
+        self._started_s = 0.0
+        self._is_paused = False
         self._process: subprocess.Popen[str] | None = None
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._is_ending = False
+        self._stderr: IO[bytes] = (
+            tempfile.TemporaryFile() if log_file is None else log_file.open("a+b")  # noqa: SIM115 - closed in close()
+        )
 
     @property
     def bootstrap(self) -> str:
@@ -60,6 +70,11 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def has_died(self) -> bool:
+        """Whether it ended by itself: nobody here stopped or killed it."""
+        return self._process is not None and not self._is_ending and self._process.poll() is not None
+
+    @property
     def stderr(self) -> str:
         """Everything written to stderr so far, over all starts."""
         size = os.fstat(self._stderr.fileno()).st_size
@@ -67,7 +82,7 @@ class BrokerProcess:
 
     @property
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "headrace", "serve"]
+        command = [*self.prefix, sys.executable, "-m", "headrace", "serve"]
         command += ["--data-dir", str(self.data_dir), "--kafka-listen", self.bootstrap]
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -75,9 +90,15 @@ class BrokerProcess:
         return command + self.args
 
     def start(self, timeout_s: float = 20.0) -> "BrokerProcess":
+        self.launch()
+        return self.await_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it: `await_ready` does."""
         if self.is_running:
             raise RuntimeError("the broker is already running")
-        started = time.monotonic()
+        self._started_s = time.monotonic()
+        self._is_ending = False
         self._process = subprocess.Popen(
             self.command,
             stdout=subprocess.PIPE,
@@ -85,12 +106,15 @@ class BrokerProcess:
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **self.env},
         )
-        line = self._read_line(self._process, started + timeout_s)
+
+    def await_ready(self, timeout_s: float = 20.0) -> "BrokerProcess":
+        """Wait for the ready line of a process that was launched."""
+        line = self._read_line(self._running(), time.monotonic() + timeout_s)
         match = _READY.search(line)
         if match is None:
             self.kill()
             raise RuntimeError(f"the broker did not get ready; it printed {line!r} and on stderr:\n{self.stderr}")
-        self.ready_after_s = time.monotonic() - started
+        self.ready_after_s = time.monotonic() - self._started_s
         self.ready_line = line.rstrip("\n")
         self.port = int(match[2])
         return self
@@ -111,6 +135,17 @@ class BrokerProcess:
         self._signal(signal.SIGTERM, timeout_s)
         return process.returncode
 
+    def pause(self) -> None:
+        """SIGSTOP: it hangs, and its connections stay open."""
+        self._running().send_signal(signal.SIGSTOP)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT; one that is not paused is fine."""
+        if self._is_paused:
+            self._is_paused = False
+            self._running().send_signal(signal.SIGCONT)
+
     def restart(self, *, kill: bool = False) -> "BrokerProcess":
         """Stop, with SIGTERM or with kill -9, and start again on the same port and data directory."""
         if kill:
@@ -122,6 +157,7 @@ class BrokerProcess:
     def close(self) -> None:
         """Stop with SIGTERM, with kill -9 if that takes too long, and let go of everything."""
         if self.is_running:
+            self.resume()
             try:
                 self.terminate(timeout_s=10.0)
             except subprocess.TimeoutExpired:
@@ -136,8 +172,10 @@ class BrokerProcess:
     def _signal(self, number: signal.Signals, timeout_s: float) -> None:
         if self._process is None:
             return
+        self._is_ending = True
         self._process.send_signal(number)
         self._process.wait(timeout_s)
+        self._is_paused = False
         if self._process.stdout is not None:
             self._process.stdout.close()
 

@@ -16,6 +16,7 @@ out passing errors for a bounded time. It works with Headrace and with Apache Ka
 """
 
 from headrace.protocol.fetch_response import Aborted, FetchedRecords
+from headrace.wire.brokers import BrokerNode, ClusterInfo, LogDir, Reassignment, Replica
 from headrace.wire.cluster import Cluster
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import (
@@ -45,16 +46,21 @@ __all__ = [
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "Aborted",
+    "BrokerNode",
     "Cluster",
+    "ClusterInfo",
     "Fenced",
     "FetchedRecords",
+    "LogDir",
     "NotKafka",
     "OffsetAt",
     "OffsetOutOfRange",
     "Partition",
     "PartitionInfo",
     "Producer",
+    "Reassignment",
     "Refused",
+    "Replica",
     "Resumed",
     "TimedOut",
     "Timeouts",

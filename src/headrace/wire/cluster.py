@@ -3,9 +3,12 @@
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 
+from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import reading, topics, transactions, writing
+from headrace.wire import brokers, reading, topics, transactions, writing
+from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
+from headrace.wire.errors import Refused
 from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
@@ -44,6 +47,38 @@ class Cluster:
         for router in (self._router, *self._idle):
             router.close()
 
+    # -- brokers
+
+    def describe(self) -> ClusterInfo:
+        """The cluster's id, its controller and its brokers, those that are away included."""
+        return brokers.describe_cluster(self._router)
+
+    def log_dirs(self, endpoint: Endpoint) -> list[LogDir]:
+        """What the broker at `endpoint` stores: size and lag of each replica. Asked once, not patiently."""
+        return brokers.log_dirs(self._router, endpoint)
+
+    def reassign(self, targets: Mapping[Partition, tuple[int, ...] | None]) -> dict[Partition, Refused]:
+        """Ask for these replicas of each partition, preferred leader first, or with None to cancel; what was refused.
+
+        Returns when the cluster has taken the order, which is long before the copies are made: `reassignments` tells.
+        """
+        return brokers.reassign(self._router, targets)
+
+    def reassignments(self) -> dict[Partition, Reassignment]:
+        """The reassignments that are under way."""
+        return brokers.reassignments(self._router)
+
+    def elect_preferred(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, Refused]:
+        """Give leadership to the first replica of each of these partitions, or of all; those where it cannot be."""
+        return brokers.elect_preferred(self._router, partitions)
+
+    def broker_settings(self, broker_id: int) -> dict[str, str]:
+        return brokers.broker_settings(self._router, broker_id)
+
+    def set_broker_settings(self, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
+        """Change settings of one broker, or of all (None), as they run; a value of None takes a setting back."""
+        brokers.set_broker_settings(self._router, broker_id, settings)
+
     # -- topics
 
     def metadata(self, topics: Iterable[str] | None = None) -> dict[str, Topic]:
@@ -71,6 +106,10 @@ class Cluster:
 
     def topic_settings(self, name: str) -> dict[str, str]:
         return topics.topic_settings(self._router, name)
+
+    def one_setting(self, topics: Iterable[str], setting: str) -> dict[str, str]:
+        """The value of one setting for each of these topics that exists."""
+        return brokers.topics_settings(self._router, topics, setting)
 
     def set_topic_settings(self, name: str, settings: Mapping[str, str]) -> None:
         topics.set_topic_settings(self._router, name, settings)

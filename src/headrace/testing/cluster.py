@@ -1,0 +1,219 @@
+"""A real cluster for tests: etcd and `headrace serve` processes on loopback, each of which can be stopped, killed and
+paused. What they wrote is kept, and shown when a test fails inside the `with` block.
+
+    with ClusterProcesses(tmp_path, brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        cluster.kill(2)
+        cluster.start_broker(2)
+        cluster.await_in_sync()
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from headrace.testing.etcd import EtcdProcess, free_port
+from headrace.testing.process import BrokerProcess
+from headrace.wire import Cluster, Timeouts, WireError
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+_LOOK_EVERY_S = 0.05
+_TAIL_LINES = 60
+_IMPATIENT = Timeouts(connect_s=2.0, request_s=5.0, patience_s=0.0)
+
+
+class ClusterProcesses:
+    """etcd and `brokers` brokers with the ids `first_id`…, under `folder`: data in `broker-1`, what it wrote in
+    `broker-1.log`, and so on.
+
+    `settings` hold for every broker, `settings_of` for single ones by id; `racks` are given to the brokers in turn.
+    Ports and data stay the same over restarts. An `etcd` that is given is used as it is and left running; otherwise one
+    is started and stopped. Everything is waited for with a bound, and `close` leaves no process behind.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        first_id: int = 1,
+        racks: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        settings_of: Mapping[int, Mapping[str, object]] | None = None,
+        etcd: EtcdProcess | None = None,
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._owns_etcd = etcd is None
+        self.etcd = etcd or EtcdProcess(folder / "etcd")
+        self._settings = dict(settings or {})
+        self._settings_of = {broker_id: dict(its) for broker_id, its in (settings_of or {}).items()}
+        self.brokers: dict[int, BrokerProcess] = {}
+        """By id, running or not."""
+        self._paused: set[int] = set()
+        self._planned = [(first_id + number, racks[number % len(racks)] if racks else "") for number in range(brokers)]
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker's address, running or not: what Kafka clients call `bootstrap.servers`."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that run and are not paused."""
+        return [id_ for id_, broker in self.brokers.items() if broker.is_running and id_ not in self._paused]
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> "ClusterProcesses":
+        """Start everything and wait until every broker is admitted and known to every other."""
+        deadline_s = time.monotonic() + timeout_s
+        if self._owns_etcd and not self.etcd.is_running:
+            self.etcd.start()
+        try:
+            for broker_id, rack in self._planned:
+                self._make(broker_id, rack).launch()
+            for broker in self.brokers.values():
+                broker.await_ready(max(1.0, deadline_s - time.monotonic()))
+            self.await_ready(max(1.0, deadline_s - time.monotonic()))
+        except BaseException:
+            self.show_logs()
+            self.close()
+            raise
+        return self
+
+    def add_broker(self, broker_id: int, *, rack: str = "", timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
+        """One more broker; returns when the others know it."""
+        broker = self._make(broker_id, rack).start(timeout_s)
+        self.await_ready(timeout_s)
+        return broker
+
+    def start_broker(self, broker_id: int, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start one that was stopped or killed; returns when it is admitted and the others know it."""
+        self.brokers[broker_id].start(timeout_s)
+        self.await_ready(timeout_s)
+
+    def stop(self, broker_id: int, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """SIGTERM, which moves leadership away first; the exit code."""
+        return self.brokers[broker_id].terminate(timeout_s)
+
+    def kill(self, broker_id: int) -> None:
+        """kill -9; returns when the process is gone. The others learn of it when its lease ends."""
+        self._paused.discard(broker_id)
+        self.brokers[broker_id].kill()
+
+    def pause(self, broker_id: int) -> None:
+        """SIGSTOP."""
+        self._paused.add(broker_id)
+        self.brokers[broker_id].pause()
+
+    def resume(self, broker_id: int) -> None:
+        """SIGCONT."""
+        self._paused.discard(broker_id)
+        self.brokers[broker_id].resume()
+
+    def restart(self, broker_id: int, *, kill: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stop one, with SIGTERM or with kill -9, and start it again."""
+        if kill:
+            self.kill(broker_id)
+        elif self.brokers[broker_id].is_running:
+            self.stop(broker_id)
+        self.start_broker(broker_id, timeout_s)
+
+    # -- waiting
+
+    def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until every running broker says that exactly the running ones are there, and names a controller."""
+        expected = set(self.running)
+
+        def look() -> str:
+            for broker_id in expected:
+                with Cluster(self.brokers[broker_id].bootstrap, timeouts=_IMPATIENT) as one:
+                    info = one.describe()
+                there = {each.broker_id for each in info.brokers.values() if not each.is_fenced}
+                if not expected <= there:
+                    return f"broker {broker_id} sees the brokers {sorted(there)}, not {sorted(expected)}"
+                if info.controller not in there:
+                    return f"broker {broker_id} sees no controller"
+            return ""
+
+        self.wait_until(look, "the brokers know each other", timeout_s)
+
+    def await_in_sync(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until every partition has a leader and all of its replicas in sync."""
+
+        def look() -> str:
+            with Cluster(self._any_running(), timeouts=_IMPATIENT) as one:
+                for topic in one.metadata().values():
+                    for part in topic.partitions:
+                        if part.leader < 0 or set(part.isr) != set(part.replicas):
+                            return f"{topic.name}-{part.partition} is led by {part.leader}, in sync are {part.isr}"
+            return ""
+
+        self.wait_until(look, "all replicas are in sync", timeout_s)
+
+    def wait_until(self, look: Callable[[], str], what: str, timeout_s: float) -> None:
+        """Wait until `look` returns "", which otherwise says what is not as it should be."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                reason = look()
+            except WireError as error:
+                reason = str(error)
+            if not reason:
+                return
+            for broker_id, broker in self.brokers.items():
+                if broker.has_died:
+                    raise RuntimeError(f"broker {broker_id} has ended by itself:\n{_tail(broker)}")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"waited {timeout_s:.0f} s in vain until {what}: {reason}")
+            time.sleep(_LOOK_EVERY_S)
+
+    # -- what happened
+
+    def logs(self) -> str:
+        """The end of what each broker wrote."""
+        return "\n".join(f"---- broker {id_}\n{_tail(broker)}" for id_, broker in self.brokers.items())
+
+    def show_logs(self) -> None:
+        sys.stderr.write(self.logs())
+
+    def close(self) -> None:
+        """End everything at once, brokers first, and be sure that nothing is left running."""
+        for broker in self.brokers.values():
+            broker.kill()
+            broker.close()
+        self._paused.clear()
+        if self._owns_etcd:
+            self.etcd.close()
+
+    def _make(self, broker_id: int, rack: str) -> BrokerProcess:
+        if broker_id in self.brokers:
+            raise ValueError(f"there is a broker {broker_id} already")
+        rack_flag = ["--rack", rack] if rack else []
+        made = self.brokers[broker_id] = BrokerProcess(
+            self.folder / f"broker-{broker_id}",
+            port=free_port(),
+            settings={**self._settings, **self._settings_of.get(broker_id, {})},
+            args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), *rack_flag],
+            log_file=self.folder / f"broker-{broker_id}.log",
+        )
+        return made
+
+    def _any_running(self) -> str:
+        return ",".join(self.brokers[broker_id].bootstrap for broker_id in self.running)
+
+    def __enter__(self) -> "ClusterProcesses":
+        return self if self.brokers else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.show_logs()
+        self.close()
+
+
+def _tail(broker: BrokerProcess) -> str:
+    return "\n".join(broker.stderr.splitlines()[-_TAIL_LINES:])
