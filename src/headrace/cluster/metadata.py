@@ -119,10 +119,10 @@ class Metadata:
             if topic_name in image.topics:
                 raise TopicExists(f"the topic {name} exists already")
             topics.check_collision(topic_name, image.topics)
-            placed = self._place_topic(partitions, replication_factor, assignment)
+            placed = self._place_topic(topic_name, partitions, replication_factor, assignment)
             overrides = dict(settings or {})
             self._check_topic_settings(overrides)
-            topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(placed), overrides)
+            topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
             if not validate_only:
                 key = layout.topic_key(topic_name)
                 await self._follower.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
@@ -169,7 +169,7 @@ class Metadata:
             topics.check_count(total, self.settings)
             replication_factor = len(topic.partitions[0].replicas)
             if assignment is None:
-                placed = topics.place(image, total - have, replication_factor, first=have)
+                placed = topics.place(image, topic.name, total - have, replication_factor)
             else:
                 placed = assignment
                 if len(placed) != total - have:
@@ -178,7 +178,7 @@ class Metadata:
                     )
                 topics.check_assignment(image, placed, replication_factor=replication_factor)
             topics.check_load(image, placed, self.settings)
-            grown = replace(topic, partitions=topic.partitions + topics.new_partitions(placed))
+            grown = replace(topic, partitions=topic.partitions + topics.new_partitions(image, placed))
             if not validate_only:
                 await self._put_topic(grown)
             return grown
@@ -247,6 +247,7 @@ class Metadata:
 
     def _place_topic(
         self,
+        name: TopicName,
         partitions: int | None,
         replication_factor: int | None,
         assignment: Mapping[int, Sequence[int]] | None,
@@ -259,8 +260,8 @@ class Metadata:
         else:
             count = settings.num_partitions if partitions is None else partitions
             topics.check_count(count, settings)
-            factor = settings.default_replication_factor if replication_factor is None else replication_factor
-            placed = topics.place(image, count, factor)
+            default = topics.default_replication_factor(image, settings)
+            placed = topics.place(image, name, count, default if replication_factor is None else replication_factor)
         topics.check_load(image, placed, settings)
         return placed
 

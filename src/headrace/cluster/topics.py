@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.cluster import placement
 from headrace.config.broker import BrokerSettings
 from headrace.model.errors import (
     InvalidPartitions,
@@ -21,6 +22,7 @@ from headrace.model.ids import BrokerId, LeaderEpoch, TopicName
 from headrace.model.image import ClusterImage, PartitionState
 
 MAX_NAME_LENGTH = 249
+REPLICAS_BY_DEFAULT = 3
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 Assignment = Sequence[Sequence[int]]
@@ -50,18 +52,50 @@ def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
             raise InvalidTopicName(f"the topic name {name} collides with the existing topic {other}: . and _ are alike")
 
 
-def place(image: ClusterImage, count: int, replication_factor: int, *, first: int = 0) -> Assignment:
-    """Replicas for `count` partitions from the index `first` on: brokers in turn, so that leaders spread."""
-    brokers = [broker.broker_id for broker in image.alive_brokers()]
-    if not 0 < replication_factor <= len(brokers):
+def default_replication_factor(image: ClusterImage, settings: BrokerSettings) -> int:
+    """Replicas of a topic whose creator does not say: what was set, or three if there are brokers enough."""
+    if "default.replication.factor" in settings.given:
+        return settings.default_replication_factor
+    return max(1, min(REPLICAS_BY_DEFAULT, len(takers(image))))
+
+
+def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:
+    """Replicas for `count` partitions that a topic is to have beside those it has, on brokers that take new ones."""
+    racks = takers(image)
+    if not 0 < replication_factor <= len(racks):
         raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} is not possible: the cluster has {len(brokers)} "
-            f"broker{'s' if len(brokers) != 1 else ''}"
+            f"replication factor {replication_factor} is not possible: the cluster has {len(racks)} "
+            f"broker{'s' if len(racks) != 1 else ''}{_those_that_do_not_take(image)}"
         )
-    return [
-        [brokers[(first + index + replica) % len(brokers)] for replica in range(replication_factor)]
-        for index in range(count)
-    ]
+    existing = image.topics[topic].partitions if topic in image.topics else ()
+    return placement.place(
+        racks,
+        topic,
+        count,
+        replication_factor,
+        existing=[state.replicas for state in existing],
+        load=replicas_by_broker(image) if len(racks) > 1 else None,
+    )
+
+
+def takers(image: ClusterImage) -> dict[BrokerId, str | None]:
+    """The brokers that may get new replicas, each with its rack: alive, started, and not about to leave."""
+    return {
+        broker.broker_id: broker.rack for broker in image.alive_brokers() if broker.can_lead and not broker.is_draining
+    }
+
+
+def replicas_by_broker(image: ClusterImage) -> Counter[BrokerId]:
+    """How many replicas each broker has."""
+    return Counter(broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas)
+
+
+def _those_that_do_not_take(image: ClusterImage) -> str:
+    """The end of a sentence about brokers, if there are some that get no replicas now."""
+    left = sorted(image.brokers.keys() - takers(image).keys())
+    if not left:
+        return ""
+    return f" that can take replicas now; not {', '.join(map(str, left))}"
 
 
 def manual_assignment(by_partition: Mapping[int, Sequence[int]]) -> Assignment:
@@ -99,7 +133,7 @@ def check_count(count: int, settings: BrokerSettings) -> None:
 
 def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings) -> None:
     """Refuse to put more replicas on a broker than `max.partitions.per.broker`."""
-    load = Counter(broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas)
+    load = replicas_by_broker(image)
     load.update(BrokerId(broker) for replicas in added for broker in replicas)
     limit = settings.max_partitions_per_broker
     for broker, count in load.items():
@@ -109,10 +143,13 @@ def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings)
             )
 
 
-def new_partitions(assignment: Assignment) -> tuple[PartitionState, ...]:
-    """The first state of partitions: every replica in sync, the first one leads."""
+def new_partitions(image: ClusterImage, assignment: Assignment) -> tuple[PartitionState, ...]:
+    """The first state of partitions: every replica that is up is in sync, the first of them leads."""
     states = []
     for replicas in assignment:
         brokers = tuple(map(BrokerId, replicas))
-        states.append(PartitionState(brokers[0], LeaderEpoch(0), brokers, brokers))
+        in_sync = tuple(filter(image.can_lead, brokers))
+        if not in_sync:
+            raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is up: name at least one that is")
+        states.append(PartitionState(in_sync[0], LeaderEpoch(0), in_sync, brokers))
     return tuple(states)

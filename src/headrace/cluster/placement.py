@@ -1,0 +1,170 @@
+"""Which brokers get the replicas of a partition. Pure, and the same wherever and whenever it is asked.
+
+Three rules, the first before the second before the third:
+1. replicas of a partition are on different brokers, and on as many racks as there are (a broker without a rack is a
+   rack of its own);
+2. leaders, then replicas, are even: within the topic first, then over the whole cluster;
+3. among equals the broker with the highest *score* for this partition wins (rendezvous hashing). The score depends on
+   that broker and that partition alone, so that a broker which comes or goes changes nothing between the others.
+
+`even_out` moves what a new broker is to get, and nothing else: at most its fair share of all replicas.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
+
+Racks = Mapping[BrokerId, str | None]
+"""The brokers that may get replicas, and the rack of each."""
+
+Replicas = tuple[BrokerId, ...]
+"""Of one partition, the first being the preferred leader."""
+
+
+def score(partition: TopicPartition, broker: BrokerId) -> int:
+    """How much a partition belongs on a broker: a hash of the two."""
+    return int.from_bytes(blake2b(f"{partition}@{broker}".encode(), digest_size=8).digest(), "big")
+
+
+class _Loads:
+    """How much each broker has: of one topic, and of the whole cluster."""
+
+    def __init__(self, topic: Iterable[Replicas], cluster: Mapping[BrokerId, int]) -> None:
+        self.leaders: Counter[BrokerId] = Counter()
+        self.replicas: Counter[BrokerId] = Counter()
+        self.cluster = Counter(cluster)
+        for replicas in topic:
+            self.leaders.update(replicas[:1])
+            self.replicas.update(replicas)
+
+    def add(self, replicas: Replicas) -> None:
+        self.leaders.update(replicas[:1])
+        self.replicas.update(replicas)
+        self.cluster.update(replicas)
+
+
+def place(
+    racks: Racks,
+    topic: TopicName,
+    count: int,
+    replication_factor: int,
+    *,
+    existing: Sequence[Replicas] = (),
+    load: Mapping[BrokerId, int] | None = None,
+) -> list[Replicas]:
+    """Replicas for `count` more partitions of a topic which has `existing` ones; there must be brokers enough.
+
+    `load` is the number of replicas that each broker has in the whole cluster.
+    """
+    loads = _Loads(existing, load or {})
+    placed: list[Replicas] = []
+    for index in range(len(existing), len(existing) + count):
+        partition = TopicPartition(topic, PartitionIndex(index))
+        scores = {broker: score(partition, broker) for broker in racks}
+        leader = min(
+            racks,
+            key=lambda broker: (
+                loads.leaders[broker],
+                loads.replicas[broker],
+                loads.cluster[broker],
+                -scores[broker],
+            ),
+        )
+        replicas: Replicas = (leader,)
+        while len(replicas) < replication_factor:
+            replicas += (_next(racks, replicas, loads, scores),)
+        loads.add(replicas)
+        placed.append(replicas)
+    return placed
+
+
+def _next(racks: Racks, replicas: Sequence[BrokerId], loads: _Loads, scores: Mapping[BrokerId, int]) -> BrokerId:
+    """The best broker for one more replica beside `replicas`."""
+    used = rack_use(racks, replicas)
+    return min(
+        (broker for broker in racks if broker not in replicas),
+        key=lambda broker: (
+            used[_rack(racks, broker)],
+            loads.replicas[broker],
+            loads.cluster[broker],
+            -scores[broker],
+        ),
+    )
+
+
+def rack_use(racks: Racks, replicas: Iterable[BrokerId]) -> Counter[str | BrokerId]:
+    """How many of these replicas are on each rack."""
+    return Counter(_rack(racks, broker) for broker in replicas)
+
+
+def _rack(racks: Racks, broker: BrokerId) -> str | BrokerId:
+    return racks.get(broker) or broker
+
+
+def replaced(
+    racks: Racks, partition: TopicPartition, replicas: Replicas, leaving: BrokerId, load: Mapping[BrokerId, int]
+) -> Replicas | None:
+    """The replicas with another broker in the place of one that leaves; None when there is no other.
+
+    `racks` may lack brokers that have replicas already: those stay, and nothing else goes to them.
+    """
+    staying = [broker for broker in replicas if broker != leaving]
+    if all(broker in staying or broker == leaving for broker in racks):
+        return None
+    candidates = {broker: rack for broker, rack in racks.items() if broker != leaving}
+    scores = {broker: score(partition, broker) for broker in candidates}
+    successor = _next(candidates, staying, _Loads((), load), scores)
+    return tuple(successor if broker == leaving else broker for broker in replicas)
+
+
+def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
+    """The partitions that should have other replicas, or another order of them, for all brokers to have alike.
+
+    A broker that has less than its share gets the partitions for which its score is highest, from brokers that have
+    more than theirs, and only where that puts no two replicas on a rack that were on two. No replica moves between
+    brokers that have their share. Preferred leaders are evened out by order, which moves no data.
+    """
+    now = dict(placed)
+    load = Counter(broker for replicas in now.values() for broker in replicas)
+    share = sum(load[broker] for broker in racks) // len(racks) if racks else 0
+    for receiver in sorted(racks, key=lambda broker: (load[broker], broker)):
+        if load[receiver] >= share:
+            break
+        for partition in sorted(now, key=lambda partition: -score(partition, receiver)):
+            if load[receiver] >= share:
+                break
+            replicas = now[partition]
+            if receiver in replicas:
+                continue
+            givers = [
+                broker
+                for broker in replicas
+                if broker in racks and load[broker] > share and _keeps_spread(racks, replicas, broker, receiver)
+            ]
+            if givers:
+                giver = max(givers, key=lambda broker: (load[broker], -broker))
+                now[partition] = tuple(receiver if broker == giver else broker for broker in replicas)
+                load[giver] -= 1
+                load[receiver] += 1
+    _even_leaders(racks, now)
+    return {partition: replicas for partition, replicas in now.items() if replicas != placed[partition]}
+
+
+def _keeps_spread(racks: Racks, replicas: Replicas, giver: BrokerId, receiver: BrokerId) -> bool:
+    before = rack_use(racks, replicas)
+    after = rack_use(racks, [receiver if broker == giver else broker for broker in replicas])
+    return len(after) >= len(before)
+
+
+def _even_leaders(racks: Racks, now: dict[TopicPartition, Replicas]) -> None:
+    """Change the order of replicas until nobody is preferred leader of much more than another who could be."""
+    leads = Counter(replicas[0] for replicas in now.values())
+    for partition in sorted(now, key=str):
+        replicas = now[partition]
+        heir = min(replicas, key=lambda broker: (leads[broker] if broker in racks else len(now), -broker))
+        if heir != replicas[0] and heir in racks and leads[replicas[0]] > leads[heir] + 1:
+            leads[replicas[0]] -= 1
+            leads[heir] += 1
+            now[partition] = (heir, *(broker for broker in replicas if broker != heir))
