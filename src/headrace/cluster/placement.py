@@ -161,10 +161,16 @@ def _keeps_spread(racks: Racks, replicas: Replicas, giver: BrokerId, receiver: B
 def _even_leaders(racks: Racks, now: dict[TopicPartition, Replicas]) -> None:
     """Change the order of replicas until nobody is preferred leader of much more than another who could be."""
     leads = Counter(replicas[0] for replicas in now.values())
-    for partition in sorted(now, key=str):
-        replicas = now[partition]
-        heir = min(replicas, key=lambda broker: (leads[broker] if broker in racks else len(now), -broker))
-        if heir != replicas[0] and heir in racks and leads[replicas[0]] > leads[heir] + 1:
-            leads[replicas[0]] -= 1
-            leads[heir] += 1
-            now[partition] = (heir, *(broker for broker in replicas if broker != heir))
+    order = sorted(now, key=str)
+    is_even = False
+    while not is_even:  # Each change makes the sum of the squares smaller, so there is a last one.
+        is_even = True
+        for partition in order:
+            replicas = now[partition]
+            leader = replicas[0]
+            heir = min(filter(racks.__contains__, replicas), key=lambda broker: (leads[broker], broker), default=leader)
+            if leads[leader] > leads[heir] + 1:
+                leads[leader] -= 1
+                leads[heir] += 1
+                now[partition] = (heir, *(broker for broker in replicas if broker != heir))
+                is_even = False
