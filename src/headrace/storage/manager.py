@@ -8,7 +8,7 @@ import asyncio
 import logging
 import resource
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -47,6 +47,10 @@ class Wanted(NamedTuple):
     settings: TopicSettings
 
 
+def _threads(count: int, name: str) -> Executor:
+    return ThreadPoolExecutor(count, thread_name_prefix=name)
+
+
 class LogManager:
     def __init__(
         self,
@@ -56,8 +60,12 @@ class LogManager:
         clock: Clock,
         producer_expiry_ms: int = 86_400_000,
         on_failed: Callable[[BaseException], None] | None = None,
+        make_pool: Callable[[int, str], Executor] = _threads,
     ) -> None:
-        """`on_failed` is called once, when the directory has failed and none of its logs takes writes any more."""
+        """`on_failed` is called once, when the directory has failed and none of its logs takes writes any more.
+
+        `make_pool` gives an executor with so many threads of a name, which is shut down when it is done with.
+        """
         self.data_dir = data_dir
         self.producer_expiry_ms = producer_expiry_ms
         self.strays: list[Path] = []
@@ -74,7 +82,8 @@ class LogManager:
         """What the checkpoints say of partitions that are not open."""
         self._written: dict[str, bytes] = {}
         self._checkpointing = Lock()
-        self._removals = ThreadPoolExecutor(1, thread_name_prefix="remove")
+        self._make_pool = make_pool
+        self._removals = make_pool(1, "remove")
         self._failure: BaseException | None = None
 
     def get(self, partition: TopicPartition) -> Log | None:
@@ -132,7 +141,7 @@ class LogManager:
                 _log.error("%s cannot be opened: %s", partition, error)
                 failed[partition] = error
 
-        with ThreadPoolExecutor(_OPENERS, thread_name_prefix="open") as pool:
+        with self._make_pool(_OPENERS, "open") as pool:
             list(pool.map(open_one, wanted))
         return failed
 
@@ -271,7 +280,7 @@ class LogManager:
                 _log.error("%s was not closed cleanly: %s", log.directory, error)
                 return False
 
-        with ThreadPoolExecutor(_OPENERS, thread_name_prefix="close") as pool:
+        with self._make_pool(_OPENERS, "close") as pool:
             clean = all(list(pool.map(close_one, list(self._logs.values())))) and clean
         self._removals.shutdown(wait=True)
         try:
