@@ -13,6 +13,7 @@ import typer
 
 from headrace.cli.archive import archive, replay
 from headrace.cli.bench import bench
+from headrace.cli.cluster import cluster_app
 from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
@@ -36,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(topic_app, name="topic")
 app.command()(produce)
 app.command()(consume)

@@ -40,6 +40,15 @@ def serve(
     rack: Annotated[
         str | None, typer.Option(help="The machine, rack or zone it is in; replicas are spread over them.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="Run so many brokers, one for each core: a broker uses one. Needs --etcd.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
     ] = None,
@@ -60,6 +69,7 @@ def serve(
     * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092`
     * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
     * `headrace serve --etcd etcd1:2379,etcd2:2379,etcd3:2379 --broker-id 1 --rack a` (one broker of a cluster)
+    * `headrace serve --etcd etcd1:2379 --broker-id 10 --workers 4` (brokers 10 to 13, ports 9092 to 9095)
     """
     import os
 
@@ -77,7 +87,11 @@ def serve(
     flags |= {name: str(value) for name, value in given.items() if value is not None}
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
     if loaded.etcd_endpoints:
-        _check_cluster_extra()
+        check_cluster_extra()
+    if workers is not None:
+        from headrace.cli.serve_workers import run_workers
+
+        raise typer.Exit(run_workers(workers, loaded, flags, config))
 
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
@@ -89,7 +103,8 @@ def serve(
     uvloop.run(run(loaded, _announce))
 
 
-def _check_cluster_extra() -> None:
+def check_cluster_extra() -> None:
+    """`StartupError` unless what a broker of a cluster needs is installed."""
     from importlib.util import find_spec
 
     if find_spec("aetcd") is None:

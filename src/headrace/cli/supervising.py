@@ -1,0 +1,177 @@
+"""Several processes under one command: started together, watched, started again if they die, stopped in order.
+
+What a child writes to stderr goes to a log file, to a listener, or to both; a line on its stdout says that it is ready.
+Children do not hear Ctrl-C: whoever runs them stops them, in the order that is right. They end when their parent does,
+however that ends.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+READY_MARK = "ready on "
+_MAX_LINE_BYTES = 1024 * 1024
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+_STEADY_S = 60.0
+"""A child that ran for so long is started again soon, however often it died before."""
+
+
+def _end_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Child:
+    """One process, which may be started again. `heard` gets each line of its stderr, `became_ready` its ready line."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log_file: Path | None = None,
+        heard: Callable[["Child", str], None] | None = None,
+        became_ready: Callable[["Child", str], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.last_line = ""
+        """The last line of its stderr: what it said before it ended, if it has."""
+        self.has_been_ready = False
+        self._log_file = log_file
+        self._heard = heard
+        self._became_ready = became_ready
+        self._process: asyncio.subprocess.Process | None = None
+        self._output: asyncio.Future[tuple[None, None]] | None = None
+        self._started_s = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def ran_s(self) -> float:
+        """How long it has been since it was started."""
+        return time.monotonic() - self._started_s
+
+    async def start(self) -> None:
+        self._started_s = time.monotonic()
+        self.last_line = ""
+        self._process = await asyncio.create_subprocess_exec(
+            *self.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_MAX_LINE_BYTES,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._output = asyncio.gather(
+            self._read(self._process.stdout, None, self._on_stdout),
+            self._read(self._process.stderr, self._log_file, self._on_stderr),
+        )
+
+    async def wait(self) -> int:
+        """Its exit code, or minus the signal that ended it, once it has ended and all that it wrote was read."""
+        assert self._process is not None
+        code = await self._process.wait()
+        if self._output is not None:
+            # A grandchild may hold the pipe open: what is not there soon is not waited for.
+            await asyncio.wait((self._output,), timeout=1.0)
+            self._output.cancel()
+        return code
+
+    async def stop(self, timeout_s: float) -> bool:
+        """SIGTERM, and SIGKILL when that takes too long; whether it ended by itself in time."""
+        if not self.is_running:
+            return True
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self.wait(), timeout_s)
+        except TimeoutError:
+            await self.kill()
+            return False
+        return True
+
+    async def kill(self) -> None:
+        if self.is_running:
+            self._signal(signal.SIGKILL)
+            await self.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            assert self._process is not None
+            self._process.send_signal(number)
+
+    async def _read(self, stream: asyncio.StreamReader, log: Path | None, heard: Callable[[str], None]) -> None:
+        with contextlib.ExitStack() as stack:
+            file: IO[str] | None = None
+            if log is not None:
+                file = stack.enter_context(log.open("a", buffering=1, errors="replace"))
+            while True:
+                try:
+                    line = await stream.readline()
+                except ValueError:
+                    continue  # longer than anybody wants to read
+                if not line:
+                    return
+                text = line.decode(errors="replace").rstrip("\n")
+                if file is not None:
+                    file.write(text + "\n")
+                heard(text)
+
+    def _on_stdout(self, line: str) -> None:
+        if READY_MARK in line:
+            self.has_been_ready = True
+            if self._became_ready is not None:
+                self._became_ready(self, line)
+
+    def _on_stderr(self, line: str) -> None:
+        if line.strip():
+            self.last_line = line.strip()
+        if self._heard is not None:
+            self._heard(self, line)
+
+
+async def keep_running(
+    child: Child, died: Callable[[Child, int, float], None], *, may_restart: Callable[[Child, int], bool]
+) -> int:
+    """Watch a child that was started, for as long as `may_restart` lets it be started again; the last exit code.
+
+    `died` is told of each end, and in how many seconds it is started again (-1: not at all). Who wants to stop the
+    child cancels this first.
+    """
+    failures = 0
+    while True:
+        code = await child.wait()
+        failures = 0 if child.ran_s > _STEADY_S else failures + 1
+        if not may_restart(child, code):
+            died(child, code, -1.0)
+            return code
+        wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(max(failures - 1, 0), 10))
+        died(child, code, wait_s)
+        await asyncio.sleep(wait_s)
+        await child.start()
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code as words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"was ended by {name}"
