@@ -1,14 +1,15 @@
 """The metadata store: a small ordered key-value space with three verbs: compare-and-set, lease, watch.
 
-Adapters: `sqlite.py` for one node, etcd for a cluster. A key's *mod revision* is the store revision at which it was
-last written; 0 stands for "is not there". Fencing is always a comparison inside a transaction, never a read before it.
+Adapters: `sqlite.py` for one node, `etcd.py` for a cluster. A key's *mod revision* is the store revision at which it
+was last written; 0 stands for "is not there". Fencing is always a comparison inside a transaction, never a read before.
 
 What a store promises:
 - a transaction is atomic and durable when `commit` returns, and sees all of its comparisons at one revision;
 - revisions grow with every committed write, and never repeat, also across restarts;
-- a watch delivers every change after the given revision exactly once, in order, or ends with `WatchLost`,
-  after which the reader takes a new snapshot;
-- a key written under a lease is gone when the lease ends.
+- a watch delivers every change after the given revision exactly once, in order, or ends with `WatchLost`, after which
+  the reader takes a new snapshot, or with `StoreUnavailable`, after which it watches from the last revision it saw;
+- a key written under a lease is gone when the lease ends, which is not before the time that was asked for;
+- every call ends in bounded time. `StoreUnavailable` leaves open whether a transaction was carried out.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -25,6 +26,10 @@ ABSENT = Revision(0)
 
 class StoreUnavailable(HeadraceError):
     """The store did not answer; the outcome of a transaction in flight is unknown."""
+
+
+class StoreRefused(HeadraceError):
+    """The store cannot take this transaction, now or later: it is too large, or not well formed."""
 
 
 class WatchLost(HeadraceError):
@@ -81,14 +86,16 @@ class MetadataStore(Protocol):
         ...
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> Revision | None:
-        """Apply `writes` if every comparison holds; the new revision, or None if one does not hold."""
+        """Apply `writes` if every comparison holds and no lease in them has ended; the new revision, or else None."""
         ...
 
     def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
         """Changes under `prefix` after the revision; one sequence per transaction. Ends when the store is closed."""
         ...
 
-    async def grant_lease(self, ttl_ms: int) -> LeaseId: ...
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        """A lease that ends when it was not renewed for this long, or a little longer."""
+        ...
 
     async def keep_alive(self, lease: LeaseId) -> bool:
         """Renew; False means that the lease has ended and its keys are gone."""

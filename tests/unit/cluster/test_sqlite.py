@@ -4,13 +4,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from headrace.cluster import sqlite
 from headrace.cluster.sqlite import SqliteStore
-from headrace.cluster.store import ABSENT, Compare, Put, Revision, StoreUnavailable, WatchLost, Write
+from headrace.cluster.store import ABSENT, Compare, Put, Revision, WatchLost, Write
 from headrace.model.errors import StartupError
 from headrace.runtime.clock import ManualClock, SystemClock
 
@@ -28,6 +29,14 @@ def run(path: Path, scenario: Callable[[SqliteStore], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+@dataclass
+class _ManualTime:
+    clock: ManualClock
+
+    async def pass_ms(self, duration_ms: int) -> None:
+        self.clock.advance(duration_ms)
+
+
 class TestSqliteStore(StoreContract):
     @pytest.fixture(autouse=True)
     def _path(self, tmp_path: Path) -> None:
@@ -38,7 +47,7 @@ class TestSqliteStore(StoreContract):
             clock = ManualClock()
             store = await SqliteStore.open(self.path, clock)
             try:
-                await scenario(store, clock)
+                await scenario(store, _ManualTime(clock))
             finally:
                 await store.close()
 
@@ -167,16 +176,23 @@ def test_a_change_whose_caller_was_cancelled_is_seen_by_watchers(
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_closing_ends_watches_and_refuses_work(tmp_path: Path) -> None:
-    async def scenario(store: SqliteStore) -> None:
-        watching = asyncio.create_task(take(store, "/", (await store.snapshot()).revision, 1))
-        await asyncio.sleep(0)
-        await store.close()
-        assert await asyncio.wait_for(watching, 10) == []
-        with pytest.raises(StoreUnavailable, match="closed"):
-            await store.snapshot()
+def test_a_lease_that_is_renewed_lives_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        store = await SqliteStore.open(tmp_path / "metadata.db", clock)
+        try:
+            lease = await store.grant_lease(1_000)
+            await store.commit([], [Put("/leased", b"x", lease)])
+            clock.advance(900)
+            assert await store.keep_alive(lease)
+            clock.advance(900)
+            assert "/leased" in (await store.snapshot()).items
+            clock.advance(200)
+            assert (await store.snapshot()).items == {}
+        finally:
+            await store.close()
 
-    run(tmp_path / "metadata.db", scenario)
+    asyncio.run(scenario())
 
 
 def refusal(path: Path) -> str:

@@ -1,0 +1,370 @@
+"""Connections to etcd: which member is asked, as whom, for how long, and what its refusals mean.
+
+The messages and stubs are those of `aetcd`; its client is not used, because it knows one address, no TLS, no token that
+ends, and no time limit on a watch. What is promised here:
+
+- One connection at a time, to a member that answers. A call that the connection did not survive, or that got no answer
+  in time, condemns it: its watches end, the calls still on it run out, and the next call connects to the next member.
+- Every call ends in bounded time, with an answer or with one of the errors below. A call is never sent twice, unless
+  etcd refused the first one for its token.
+- A member that has lost its leader is not asked on: etcd refuses at once when the metadata `hasleader` is sent.
+- An etcd that is not the one of the first answer (another cluster id: a new data directory, a restored backup) is
+  refused, for its revisions are not those that this process knows.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from aetcd import rpc
+from grpc.aio import AioRpcError, Channel, UsageError, insecure_channel, secure_channel
+
+from headrace.cluster.store import StoreRefused, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = (
+    # A proxy of the environment is for the web, not for etcd.
+    ("grpc.enable_http_proxy", 0),
+    # Else a channel that replaces another would share its broken connection, and how long that waits to reconnect.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    # etcd hangs up on those who ping more often than every 5 seconds.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+_STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
+_UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """Where etcd is and how to be let in. `ca`, `certificate` and `key` are PEM."""
+
+    endpoints: tuple[str, ...]
+    """HOST:PORT of each member."""
+    is_secure: bool = False
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    user: str = ""
+    password: str = ""
+    connect_timeout_s: float = 2.0
+    """For each member."""
+
+
+class AccessDenied(StoreUnavailable):
+    """etcd answers, and refuses who asks."""
+
+
+class LeaseGone(StoreUnavailable):
+    """There is no such lease any more: nothing was changed."""
+
+
+class Compacted(StoreUnavailable):
+    """etcd has forgotten the revision that was asked for."""
+
+
+class _StaleToken(StoreUnavailable):
+    """Refused before anything was done, since the token has ended."""
+
+
+class Connection:
+    """A channel to one member. Ended by `condemn`, closed when the last call on it is over."""
+
+    def __init__(self, endpoint: str, channel: Channel) -> None:
+        self.endpoint = endpoint
+        self.kv = rpc.KVStub(channel)
+        self.leases = rpc.LeaseStub(channel)
+        self.watches = rpc.WatchStub(channel)
+        self.auth = rpc.AuthStub(channel)
+        self.maintenance = rpc.MaintenanceStub(channel)
+        self.is_condemned = False
+        self.token = ""
+        self._channel = channel
+        self._calls = 0
+        self._streams: set[Any] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        required = ("hasleader", "true")
+        return (required, ("token", self.token)) if self.token else (required,)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing is not None and self._closing.done()
+
+    async def wait_until_settled(self) -> None:
+        """Until the member has taken the connection or refused it."""
+        state = self._channel.get_state(try_to_connect=True)
+        while state in _UNDECIDED:
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state(try_to_connect=True)
+
+    def begin(self, stream: Any = None) -> None:
+        """A call uses this connection until `end`; a stream is cancelled when the connection is condemned."""
+        self._calls += 1
+        if stream is not None:
+            self._streams.add(stream)
+
+    def end(self, stream: Any = None) -> None:
+        self._calls -= 1
+        self._streams.discard(stream)
+        self._close_when_unused()
+
+    def condemn(self) -> None:
+        """Take no more calls. Watches on it end now."""
+        self.is_condemned = True
+        for stream in tuple(self._streams):
+            stream.cancel()
+        self._close_when_unused()
+
+    def _close_when_unused(self) -> None:
+        # Not before: closing a channel makes the calls on it look as if their tasks had been cancelled.
+        if self.is_condemned and not self._calls and self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._channel.close(), name="etcd connection")
+
+    async def closed(self) -> None:
+        """Condemn it and wait until it is closed, whatever is still on it."""
+        self.condemn()
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._channel.close(), name="etcd connection")
+        await self._closing
+
+
+class Stream:
+    """A call with messages both ways."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def write(self, message: Any) -> None:
+        # If the call has ended already, reading from it tells why.
+        with suppress(asyncio.InvalidStateError):
+            await self._call.write(message)
+
+    async def read(self) -> Any:
+        message = await self._call.read()
+        if message is grpc.aio.EOF:
+            raise StoreUnavailable("etcd has ended the call")
+        return message
+
+
+class EtcdClient:
+    def __init__(self, access: EtcdAccess) -> None:
+        self._access = access
+        self._next = 0
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._retired: set[Connection] = set()
+        self._authenticating: asyncio.Task[None] | None = None
+        self._etcd_id = 0
+        self._is_closed = False
+
+    async def ask(
+        self, method: Callable[[Connection], Callable[..., Awaitable[Any]]], request: Any, timeout_s: float
+    ) -> Any:
+        """The answer to one request. `StoreUnavailable` if there is none: the request may have been carried out."""
+        connection = await self._connected_to()
+        try:
+            return await self._ask(connection, method, request, timeout_s)
+        except _StaleToken:
+            await self._authenticate_again(connection)
+            return await self._ask(connection, method, request, timeout_s)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: Callable[[Connection], Callable[..., Any]], timeout_s: float | None = None
+    ) -> AsyncIterator[Stream]:
+        """A stream of messages both ways. Ends with `StoreUnavailable` when its connection does."""
+        connection = await self._connected_to()
+        call = method(connection)(timeout=timeout_s, metadata=connection.metadata)
+        connection.begin(call)
+        try:
+            yield Stream(call)
+        except (AioRpcError, UsageError, asyncio.CancelledError) as error:
+            explained = self._explained(connection, error)
+            if isinstance(explained, _StaleToken):
+                await self._authenticate_again(connection)
+            raise explained from None
+        except TimeoutError:
+            self._condemn(connection)
+            raise StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time") from None
+        finally:
+            call.cancel()
+            connection.end(call)
+
+    async def _connected_to(self) -> Connection:
+        """A connection to a member that answers; `StoreUnavailable` if there is none."""
+        if self._is_closed:
+            raise StoreUnavailable("the metadata store is closed")
+        if self._connection is not None and not self._connection.is_condemned:
+            return self._connection
+        if self._connecting is None:
+            # One attempt for all who wait, and it outlives each of them.
+            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="etcd connecting")
+            self._connecting.add_done_callback(self._connected)
+        return await asyncio.shield(self._connecting)
+
+    def _condemn(self, connection: Connection) -> None:
+        """This connection is of no use any more."""
+        connection.condemn()
+        if self._connection is connection:
+            self._connection = None
+            self._retired.add(connection)
+
+    def check(self, header: Any) -> None:
+        """`StoreUnavailable` if an answer with this header came from another etcd than the first one did."""
+        if not self._etcd_id:
+            self._etcd_id = header.cluster_id
+        elif header.cluster_id != self._etcd_id:
+            raise StoreUnavailable(
+                "the etcd behind these endpoints is not the one that this broker started with: "
+                "if it was restored from a backup, restart every broker"
+            )
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for task in (self._connecting, self._authenticating):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
+        connections = self._retired | ({self._connection} if self._connection is not None else set())
+        for connection in connections:
+            await connection.closed()
+        self._connection = None
+        self._retired.clear()
+
+    async def _authenticate_again(self, connection: Connection) -> None:
+        """Get a new token, once for all who need one."""
+        if self._authenticating is None:
+            self._authenticating = asyncio.get_running_loop().create_task(self._authenticate(connection))
+            self._authenticating.add_done_callback(self._authenticated)
+        await asyncio.shield(self._authenticating)
+
+    def _authenticated(self, task: asyncio.Task[None]) -> None:
+        self._authenticating = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _authenticate(self, connection: Connection) -> None:
+        access = self._access
+        if not access.user:
+            raise AccessDenied("etcd asks who this is: set etcd.user and etcd.password")
+        request = rpc.AuthenticateRequest(name=access.user, password=access.password)
+        connection.token = ""
+        try:
+            answer = await self._ask(connection, lambda to: to.auth.Authenticate, request, access.connect_timeout_s)
+        except StoreRefused as error:
+            if "authentication is not enabled" not in str(error):
+                raise AccessDenied(f"etcd does not let the user {access.user} in: check etcd.password") from None
+            log.warning("etcd asks nobody who they are: etcd.user is not needed")
+        else:
+            connection.token = answer.token
+
+    async def _connect(self) -> Connection:
+        """The next member that takes a connection, beginning with the one after the last."""
+        endpoints, why = self._access.endpoints, ""
+        for _ in endpoints:
+            endpoint = endpoints[self._next % len(endpoints)]
+            self._next += 1
+            connection = Connection(endpoint, self._channel(endpoint))
+            try:
+                await self._try(connection)
+            except BaseException as error:
+                await connection.closed()
+                if not isinstance(error, StoreUnavailable) or isinstance(error, AccessDenied):
+                    raise
+                why = str(error)
+            else:
+                return connection
+        raise StoreUnavailable(f"etcd cannot be reached at {', '.join(endpoints)}: {why}")
+
+    async def _try(self, connection: Connection) -> None:
+        try:
+            async with asyncio.timeout(self._access.connect_timeout_s):
+                await connection.wait_until_settled()
+                # Says why there is no connection, and refuses another etcd before anything is written to it.
+                await self._ask(
+                    connection, lambda to: to.maintenance.Status, rpc.StatusRequest(), self._access.connect_timeout_s
+                )
+        except TimeoutError:
+            raise StoreUnavailable(f"no answer from {connection.endpoint}") from None
+        if self._access.user:
+            await self._authenticate(connection)
+
+    def _connected(self, task: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+            self._retired = {each for each in self._retired if not each.is_closed}
+
+    def _channel(self, endpoint: str) -> Channel:
+        if not self._access.is_secure:
+            return insecure_channel(endpoint, options=_OPTIONS)
+        access = self._access
+        credentials = grpc.ssl_channel_credentials(access.ca, access.key, access.certificate)
+        return secure_channel(endpoint, credentials, options=_OPTIONS)
+
+    async def _ask(
+        self,
+        connection: Connection,
+        method: Callable[[Connection], Callable[..., Awaitable[Any]]],
+        request: Any,
+        timeout_s: float,
+    ) -> Any:
+        connection.begin()
+        try:
+            answer = await method(connection)(request, timeout=timeout_s, metadata=connection.metadata)
+        except (AioRpcError, UsageError, asyncio.CancelledError) as error:
+            raise self._explained(connection, error) from None
+        finally:
+            connection.end()
+        if hasattr(answer, "header"):
+            self.check(answer.header)
+        return answer
+
+    def _explained(self, connection: Connection, error: BaseException) -> BaseException:
+        """What an error of a call means. Condemns the connection if it is of no more use."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                return error
+            # Not this task was cancelled but the call, because its connection was given up.
+            return StoreUnavailable(f"the connection to etcd at {connection.endpoint} was given up")
+        if not isinstance(error, AioRpcError):
+            self._condemn(connection)
+            return StoreUnavailable(f"the connection to etcd at {connection.endpoint} is closed: {error}")
+        return self._meaning(connection, error.code(), error.details() or "")
+
+    def _meaning(self, connection: Connection, code: grpc.StatusCode, details: str) -> Exception:
+        text = details.removeprefix("etcdserver: ")
+        if any(stale in details for stale in _STALE_TOKEN):
+            return _StaleToken(f"etcd does not know the token any more: {text}")
+        if "user name is empty" in details:
+            return AccessDenied("etcd asks who this is: set etcd.user and etcd.password")
+        match code:
+            case grpc.StatusCode.NOT_FOUND if "lease not found" in details:
+                return LeaseGone("the lease has ended")
+            case grpc.StatusCode.OUT_OF_RANGE if "compacted" in details:
+                return Compacted(f"etcd has forgotten the revision: {text}")
+            case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+                who = f"the user {self._access.user}" if self._access.user else "a client without a user"
+                return AccessDenied(f"etcd does not let {who} read and write under etcd.prefix: {text}")
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in details:
+                return StoreUnavailable("etcd is full: compact and defragment it, then disarm its alarm")
+            case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
+                return StoreRefused(f"etcd refuses the request: {text}")
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._condemn(connection)
+                return StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time")
+        self._condemn(connection)
+        return StoreUnavailable(f"etcd at {connection.endpoint} cannot be reached: {text}")
