@@ -1,0 +1,48 @@
+"""Checks of who leads a partition, and what leaders acknowledge: 10 and 11."""
+
+from collections.abc import Iterator
+
+from headrace.testing.checkers.facts import Facts, place_of
+from headrace.testing.histories import Read, State, TopicPartition
+
+
+def find_unclean_elections(facts: Facts) -> Iterator[str]:
+    """A new leader was in sync just before, and gets an epoch of its own."""
+    last: dict[TopicPartition, State] = {}
+    for state in facts.history.states:
+        where = TopicPartition(state.topic, state.partition)
+        before = last.get(where)
+        last[where] = state
+        if before is None or before.partition_epoch + 1 != state.partition_epoch:
+            continue
+        if state.leader_epoch < before.leader_epoch:
+            yield f"{where} went from leader epoch {before.leader_epoch} to {state.leader_epoch}"
+        if state.leader >= 0 and state.leader != before.leader:
+            if state.leader not in before.isr:
+                yield f"broker {state.leader} was made leader of {where}; in sync were {sorted(before.isr)}"
+            if state.leader_epoch == before.leader_epoch:
+                yield f"{where} went from leader {before.leader} to {state.leader} within epoch {state.leader_epoch}"
+
+
+def find_stale_acks(facts: Facts) -> Iterator[str]:
+    """Nothing is acknowledged that a later leader does not have; along a partition leader epochs never go down."""
+    at: dict[tuple[TopicPartition, int], Read] = {(read.topic_partition, read.offset): read for _, read in facts.reads}
+    for send, end in facts.acked:
+        place = place_of(send, end)
+        read = None if place is None else at.get(place)
+        if read is not None and read.value != send.value:
+            where, offset = read.topic_partition, read.offset
+            epoch = f", of leader epoch {read.leader_epoch}" if read.leader_epoch >= 0 else ""
+            yield f"{send.value} was acknowledged at {where} offset {offset}, which is {read.value}{epoch}"
+    newest: dict[TopicPartition, Read] = {}
+    for (where, offset), read in sorted(at.items()):
+        before = newest.get(where)
+        if read.leader_epoch < 0:
+            continue
+        if before is not None and read.leader_epoch < before.leader_epoch:
+            yield (
+                f"{where} has leader epoch {before.leader_epoch} at offset {before.offset} "
+                f"and {read.leader_epoch} at {offset}"
+            )
+        else:
+            newest[where] = read

@@ -1,0 +1,370 @@
+"""What clients did and what they were told, written down as it happens: JSON lines that `checkers.py` reads.
+
+    with Recorder(folder / "producer-1.jsonl", "producer-1") as record:
+        sent = record.send("orders", "producer-1/17")
+        ...
+        record.ok(sent, partition=2, offset=1041)
+
+Every value is sent once in a history, so that whoever reads it knows which send it came from. A line is in the file
+when its method returns: a process that is killed afterwards has written it. What has begun and has no end is unknown,
+as is what ended with a timeout: it may have happened. `failed` is only for what certainly did not and never will.
+
+Times are of the machine's monotonic clock, so the histories of all processes of one machine fit together.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+Fate = Literal["ok", "failed", "unknown"]
+_AnyBegun = TypeVar("_AnyBegun", bound="Begun")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Read(NamedTuple):
+    """One record as a client got it. The leader epoch is that of its batch, -1 if the client does not tell."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    leader_epoch: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Position(NamedTuple):
+    """A partition and an offset in it; -1 where no offset is known."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Line(msgspec.Struct, tag_field="do", frozen=True, omit_defaults=True, kw_only=True):
+    at: float
+    """Seconds; when it was begun, or when it was over if it is only written then."""
+    by: str
+    """Who did it: one producer or one consumer. A new one, or one started again, has a new name."""
+
+
+class Begun(Line, frozen=True):
+    """Something whose end is a line of its own."""
+
+    id: int
+
+
+class Send(Begun, frozen=True, tag="send"):
+    topic: str
+    value: str
+    txn: int | None = None
+    """The id of the `begin` of the transaction that it belongs to."""
+    idempotent: bool = True
+    of: str | None = None
+    """The value that this one was made from, where each must be handled exactly once."""
+
+
+class Init(Begun, frozen=True, tag="init"):
+    """A producer takes a transactional id over from all that had it before."""
+
+    transactional_id: str
+
+
+class Begin(Begun, frozen=True, tag="begin"):
+    """A transaction begins. This never fails: nothing is sent for it."""
+
+    transactional_id: str
+
+
+class Finish(Begun, frozen=True, tag="finish"):
+    """A transaction is to be committed or aborted."""
+
+    txn: int
+    commit: bool
+
+
+class Commit(Begun, frozen=True, tag="commit"):
+    """A group's offsets are committed; with `txn`, when that transaction is."""
+
+    group: str
+    offsets: tuple[Position, ...]
+    txn: int | None = None
+
+
+class Delete(Begun, frozen=True, tag="delete"):
+    """Everything before an offset may go: DeleteRecords, or retention that a test causes."""
+
+    topic: str
+    partition: int
+    before: int
+
+
+class End(Line, frozen=True, tag="end"):
+    id: int
+    fate: Fate
+    partition: int | None = None
+    offset: int | None = None
+    error: str | None = None
+
+
+class Poll(Line, frozen=True, tag="poll"):
+    """What one poll returned, in that order."""
+
+    records: tuple[Read, ...]
+    committed: bool = True
+    """With isolation.level=read_committed."""
+
+
+class Assign(Line, frozen=True, tag="assign"):
+    """From now on the reader has these partitions too. An offset is where it begins, if that is known."""
+
+    partitions: tuple[Position, ...]
+    group: str | None = None
+    generation: int | None = None
+
+
+class Revoke(Line, frozen=True, tag="revoke"):
+    """The reader gave these partitions up, or was told that it lost them."""
+
+    partitions: tuple[TopicPartition, ...]
+    group: str | None = None
+
+
+class Committed(Line, frozen=True, tag="committed"):
+    """A group's offsets as somebody was told them; `began` is when that was asked for."""
+
+    began: float
+    group: str
+    offsets: tuple[Position, ...]
+
+
+class State(Line, frozen=True, tag="state"):
+    """A partition's state in the metadata. They are written in the order of their revisions."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+
+
+class Note(Line, frozen=True, tag="note"):
+    """Something that was done to the system: see `checkers.py` for those that it knows."""
+
+    what: str
+    detail: str = ""
+
+
+AnyLine = Send | Init | Begin | Finish | Commit | Delete | End | Poll | Assign | Revoke | Committed | State | Note
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
+
+
+class Recorder:
+    """Writes the history of one producer or consumer. Each line is one append: it is there or it is not."""
+
+    def __init__(self, path: Path, by: str, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.by = by
+        self._now = now
+        self._last_id = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def send(
+        self, topic: str, value: str, *, txn: int | None = None, idempotent: bool = True, of: str | None = None
+    ) -> int:
+        return self._begin(
+            Send(
+                at=self._now(),
+                by=self.by,
+                id=self._new_id(),
+                topic=topic,
+                value=value,
+                txn=txn,
+                idempotent=idempotent,
+                of=of,
+            )
+        )
+
+    def init(self, transactional_id: str) -> int:
+        return self._begin(Init(at=self._now(), by=self.by, id=self._new_id(), transactional_id=transactional_id))
+
+    def begin(self, transactional_id: str) -> int:
+        """The number is what `send`, `commit` and `finish` take as `txn`."""
+        return self._begin(Begin(at=self._now(), by=self.by, id=self._new_id(), transactional_id=transactional_id))
+
+    def finish(self, txn: int, *, commit: bool) -> int:
+        return self._begin(Finish(at=self._now(), by=self.by, id=self._new_id(), txn=txn, commit=commit))
+
+    def commit(self, group: str, offsets: Iterable[Position], *, txn: int | None = None) -> int:
+        return self._begin(
+            Commit(at=self._now(), by=self.by, id=self._new_id(), group=group, offsets=tuple(offsets), txn=txn)
+        )
+
+    def delete(self, topic: str, partition: int, before: int) -> int:
+        return self._begin(
+            Delete(at=self._now(), by=self.by, id=self._new_id(), topic=topic, partition=partition, before=before)
+        )
+
+    def ok(self, id: int, *, partition: int | None = None, offset: int | None = None) -> None:
+        self._write(End(at=self._now(), by=self.by, id=id, fate="ok", partition=partition, offset=offset))
+
+    def failed(self, id: int, error: object = None) -> None:
+        """It did not happen and never will."""
+        self._write(End(at=self._now(), by=self.by, id=id, fate="failed", error=_text(error)))
+
+    def unknown(self, id: int, error: object = None) -> None:
+        """It may have happened, or may still."""
+        self._write(End(at=self._now(), by=self.by, id=id, fate="unknown", error=_text(error)))
+
+    def poll(self, records: Iterable[Read], *, committed: bool = True) -> None:
+        self._write(Poll(at=self._now(), by=self.by, records=tuple(records), committed=committed))
+
+    def assign(
+        self, partitions: Iterable[Position], *, group: str | None = None, generation: int | None = None
+    ) -> None:
+        at = self._now()
+        self._write(Assign(at=at, by=self.by, partitions=tuple(partitions), group=group, generation=generation))
+
+    def revoke(self, partitions: Iterable[TopicPartition], *, group: str | None = None) -> None:
+        self._write(Revoke(at=self._now(), by=self.by, partitions=tuple(partitions), group=group))
+
+    def committed(self, began: float, group: str, offsets: Iterable[Position]) -> None:
+        self._write(Committed(at=self._now(), by=self.by, began=began, group=group, offsets=tuple(offsets)))
+
+    def state(
+        self, where: TopicPartition, *, leader: int, leader_epoch: int, isr: Iterable[int], partition_epoch: int
+    ) -> None:
+        topic, partition = where
+        line = State(
+            at=self._now(),
+            by=self.by,
+            topic=topic,
+            partition=partition,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            isr=tuple(isr),
+            partition_epoch=partition_epoch,
+        )
+        self._write(line)
+
+    def note(self, what: str, detail: str = "") -> None:
+        self._write(Note(at=self._now(), by=self.by, what=what, detail=detail))
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _begin(self, line: Begun) -> int:
+        self._write(line)
+        return line.id
+
+    def _write(self, line: Line) -> None:
+        os.write(self._file, _encode(line) + b"\n")
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _text(error: object) -> str | None:
+    return None if error is None else str(error)
+
+
+@dataclass
+class History:
+    """Everything that was recorded, in the order of its times; what one process wrote stays in its own order."""
+
+    sends: list[Send] = field(default_factory=list)
+    inits: list[Init] = field(default_factory=list)
+    begins: list[Begin] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    deletes: list[Delete] = field(default_factory=list)
+    reading: list[Poll | Assign | Revoke] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    ends: dict[tuple[str, int], End] = field(default_factory=dict)
+
+    def end_of(self, begun: Begun) -> End | None:
+        return self.ends.get((begun.by, begun.id))
+
+    def fate_of(self, begun: Begun) -> Fate:
+        end = self.end_of(begun)
+        return "unknown" if end is None else end.fate
+
+    def ended_ok(self, begun: Iterable[_AnyBegun]) -> list[tuple[_AnyBegun, End]]:
+        found = ((one, self.end_of(one)) for one in begun)
+        return [(one, end) for one, end in found if end is not None and end.fate == "ok"]
+
+    @property
+    def polls(self) -> list[Poll]:
+        return [line for line in self.reading if isinstance(line, Poll)]
+
+    @classmethod
+    def of(cls, lines: Iterable[AnyLine]) -> "History":
+        self = cls()
+        for line in sorted(lines, key=lambda line: line.at):
+            match line:
+                case End():
+                    self.ends[line.by, line.id] = line
+                case Send():
+                    self.sends.append(line)
+                case Init():
+                    self.inits.append(line)
+                case Begin():
+                    self.begins.append(line)
+                case Finish():
+                    self.finishes.append(line)
+                case Commit():
+                    self.commits.append(line)
+                case Delete():
+                    self.deletes.append(line)
+                case Poll() | Assign() | Revoke():
+                    self.reading.append(line)
+                case Committed():
+                    self.committed.append(line)
+                case State():
+                    self.states.append(line)
+                case Note():
+                    self.notes.append(line)
+        return self
+
+    @classmethod
+    def read(cls, *paths: Path) -> "History":
+        """The histories in these files, and in all `*.jsonl` files of these folders, as one."""
+        files = [one for path in paths for one in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
+        return cls.of(line for file in files for line in read_lines(file))
+
+
+def read_lines(path: Path) -> list[AnyLine]:
+    """The lines of one file. A last line without its end was being written when its process was killed."""
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [_decoder.decode(line) for line in whole.split(b"\n") if line]
