@@ -39,6 +39,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     # Producing
     errors.InvalidRequiredAcks: ErrorCode.invalid_required_acks,
     errors.NotEnoughReplicas: ErrorCode.not_enough_replicas,
+    errors.NotEnoughReplicasAfterAppend: ErrorCode.not_enough_replicas_after_append,
     # Logs
     errors.OffsetOutOfRange: ErrorCode.offset_out_of_range,
     errors.LogClosed: ErrorCode.not_leader_or_follower,
@@ -47,6 +48,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.FencedLeaderEpoch: ErrorCode.fenced_leader_epoch,
     errors.UnknownLeaderEpoch: ErrorCode.unknown_leader_epoch,
     errors.NotLeader: ErrorCode.not_leader_or_follower,
+    errors.OffsetNotAvailable: ErrorCode.offset_not_available,
+    errors.StaleBrokerEpoch: ErrorCode.stale_broker_epoch,
     # Topics
     errors.UnknownTopic: ErrorCode.unknown_topic_or_partition,
     errors.UnknownTopicId: ErrorCode.unknown_topic_id,

@@ -34,8 +34,11 @@ HeadraceError
 │   └── PolicyViolation        well formed, yet past a limit of this broker
 ├── FencedLeaderEpoch         the client's epoch is older than the leader's
 ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
-├── NotLeader                 another broker leads this partition
+├── NotLeader                 another broker leads this partition, or nobody does
+├── OffsetNotAvailable        nobody here knows yet what is committed: try again
+├── StaleBrokerEpoch          a replica speaks for a broker that has started anew since
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
+├── NotEnoughReplicasAfterAppend  the same, found after the records were written
 ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
 ├── TransactionError
 │   ├── InvalidTransaction        a request that the transaction's state does not allow
@@ -186,7 +189,16 @@ class UnknownLeaderEpoch(HeadraceError): ...
 class NotLeader(HeadraceError): ...
 
 
+class OffsetNotAvailable(HeadraceError): ...
+
+
+class StaleBrokerEpoch(HeadraceError): ...
+
+
 class NotEnoughReplicas(HeadraceError): ...
+
+
+class NotEnoughReplicasAfterAppend(HeadraceError): ...
 
 
 class InvalidRequiredAcks(HeadraceError): ...

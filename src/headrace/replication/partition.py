@@ -1,41 +1,84 @@
 """A partition: a log and the part this broker plays for it. On one node the part is always leader.
 
 Promises:
-- offsets are given in the order in which `append` is called;
+- offsets are given in the order in which `append` is called, and only by the leader;
 - the high watermark never goes back, and nobody reads at or past it;
-- under `flush.policy=ack` the high watermark covers only what is on disk, so that whatever anybody has read, or got an
-  acks=all answer for, is there after a power cut (invariants 1 and 2 of `docs/invariants.md`).
+- under `flush.policy=ack` the high watermark covers only what is on the disk of every replica in sync, so that whatever
+  anybody has read, or got an acks=all answer for, is there after a power cut (invariants 1 and 2);
+- whoever waits for a commit hears of it, or that it cannot come any more: the leader has changed, the disk has failed.
+
+What a leader knows of its followers is in `leader.py`, what a follower makes of an answer in `follower.py`.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import (
     FencedLeaderEpoch,
     HeadraceError,
+    NotLeader,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     StorageFailed,
     UnknownLeaderEpoch,
 )
-from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
-from headrace.records.batch import BatchHeader, Buffer
+from headrace.records.batch import BatchHeader, Buffer, iter_headers
 from headrace.records.markers import Marker
+from headrace.replication.follower import (
+    Fetched,
+    FetchPosition,
+    known_high_watermark,
+    restart_point,
+    truncation_point,
+    whole_batches,
+)
+from headrace.replication.leader import Leading
 from headrace.replication.waiters import CommitWaiters, DataWaiters
 from headrace.storage.log import AppendResult, Log, Slice
+
+_log = logging.getLogger(__name__)
+
+_ALONE = BrokerId(0)
+_ANY_OFFSET = 2**63
+
+
+class Role(Enum):
+    IDLE = auto()
+    """Neither leads nor follows: this broker has not been admitted, or nobody leads."""
+    LEADER = auto()
+    FOLLOWER = auto()
+
+
+def _nobody(_: "Partition") -> None:
+    """Nobody commits changes of who is in sync where there is one replica."""
 
 
 class Partition:
     __slots__ = (
         "_appended",
+        "_broker_id",
         "_commit_waiters",
+        "_flush_waiters",
+        "_leading",
+        "_min_in_sync",
         "_visible_when_flushed",
         "data_waiters",
         "high_watermark",
         "index",
+        "is_leader",
         "leader_epoch",
+        "leader_id",
         "log",
+        "on_joinable",
+        "replica_waiters",
+        "role",
+        "state",
         "topic",
         "topic_id",
     )
@@ -49,18 +92,45 @@ class Partition:
         leader_epoch: LeaderEpoch,
         *,
         appended: Callable[[Log], None],
+        broker_id: BrokerId = _ALONE,
+        high_watermark: int | None = None,
     ) -> None:
-        """`appended` is called after each append, for whoever flushes."""
+        """`appended` is called after each append, for whoever flushes.
+
+        Without a `high_watermark` this is the only replica, and leads from the beginning. With one (what was last known
+        to be committed) it is idle until it is told its role.
+        """
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch
         self.data_waiters = DataWaiters()
+        """Readers, who are told when the high watermark moves."""
+        self.replica_waiters = DataWaiters()
+        """Followers, who are told when the log grows."""
+        self.on_joinable: Callable[[Partition], None] = _nobody
+        """Called when a follower has caught up and may be taken as in sync."""
+        self._broker_id = broker_id
         self._commit_waiters = CommitWaiters()
+        self._flush_waiters = CommitWaiters()
         self._appended = appended
         self._visible_when_flushed = log.settings.flushes_before_ack
-        self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
+        self._min_in_sync = log.settings.min_insync_replicas
+        self._leading: Leading | None = None
+        self.state: PartitionState | None = None
+        """What the cluster agreed on last; None where there is only one broker."""
+        if high_watermark is None:
+            self.role = Role.LEADER
+            self.is_leader = True
+            self.leader_id = broker_id
+            self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
+        else:
+            self.role = Role.IDLE
+            self.is_leader = False
+            self.leader_id = NO_LEADER
+            self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
+        log.high_watermark = self.high_watermark
         log.on_flushed = self._flushed
 
     def __str__(self) -> str:
@@ -73,7 +143,212 @@ class Partition:
     @property
     def in_sync_count(self) -> int:
         """How many replicas are in sync, this one included."""
-        return 1
+        return 1 if self._leading is None else len(self._leading.state.isr)
+
+    @property
+    def has_others_in_sync(self) -> bool:
+        """Whether another broker may be elected: what only this one has could then be lost."""
+        return self._leading is not None and len(self._leading.maximal) > 1
+
+    @property
+    def leading(self) -> Leading | None:
+        """What is known of the followers; None unless this broker leads and there are some."""
+        return self._leading
+
+    # Roles
+
+    def lead(self, state: PartitionState, now_ms: float) -> bool:
+        """Lead from now on, or take note of a newer state of what is led; True if the leader epoch is new here."""
+        if state.leader_epoch < self.leader_epoch:
+            return False
+        is_new = not self.is_leader or state.leader_epoch != self.leader_epoch
+        self.state = state
+        self.leader_epoch = state.leader_epoch
+        self.leader_id = self._broker_id
+        self.role = Role.LEADER
+        self.is_leader = True
+        if len(state.replicas) == 1:
+            self._leading = None
+        elif is_new or self._leading is None:
+            end_offset = self.log.end_offset
+            self._leading = Leading(self._broker_id, state, epoch_start_offset=end_offset, now_ms=now_ms)
+        else:
+            self._leading.update(state, now_ms)
+        self._release_flush_waiters()
+        self._advance()
+        return is_new
+
+    def follow(self, state: PartitionState) -> bool:
+        """Follow a leader from now on; True if that is news: a new leader epoch, or another role before."""
+        if state.leader_epoch < self.leader_epoch:
+            return False
+        is_new = self.role is not Role.FOLLOWER or state.leader_epoch != self.leader_epoch
+        self._take_part(Role.FOLLOWER, state, state.leader)
+        return is_new
+
+    def idle(self, state: PartitionState | None = None) -> None:
+        """Neither lead nor follow until told otherwise."""
+        if state is not None and state.leader_epoch < self.leader_epoch:
+            return
+        self._take_part(Role.IDLE, state or self.state, NO_LEADER if state is None else state.leader)
+
+    def _take_part(self, role: Role, state: PartitionState | None, leader_id: BrokerId) -> None:
+        self.state = state
+        self.leader_id = leader_id
+        self.role = role
+        is_new_epoch = state is not None and state.leader_epoch != self.leader_epoch
+        if state is not None:
+            self.leader_epoch = state.leader_epoch
+        if self.is_leader:
+            self.is_leader = False
+            self._leading = None
+            self._commit_waiters.fail(self._not_leading())
+        if is_new_epoch or role is Role.IDLE:
+            self._release_flush_waiters()
+        self.data_waiters.advanced()
+        self.replica_waiters.advanced()
+
+    def check_leading(self) -> None:
+        if not self.is_leader:
+            raise self._not_leading()
+
+    def _not_leading(self) -> NotLeader:
+        who = "nobody" if self.leader_id == NO_LEADER else f"broker {self.leader_id}"
+        return NotLeader(f"{self.topic}-{self.index} is not led by this broker: {who} leads it")
+
+    # The leader and its followers
+
+    def replica_fetched(
+        self, replica_id: BrokerId, broker_epoch: int, offset: int, *, log_start_offset: int, now_ms: float
+    ) -> None:
+        """A follower asked for `offset`: it has what is below. The caller has checked its epoch, and that it does not
+        diverge. `NotLeader` unless it is a replica of what is led here."""
+        leading = self._leading
+        if leading is None or not leading.is_replica(replica_id):
+            self.check_leading()
+            raise NotLeader(f"broker {replica_id} is no replica of {self.topic}-{self.index}")
+        if leading.fetched(
+            replica_id,
+            broker_epoch,
+            offset,
+            start_offset=log_start_offset,
+            end_offset=self.log.end_offset,
+            now_ms=now_ms,
+        ):
+            self._advance()
+        if replica_id not in leading.state.isr and leading.can_join(replica_id, self.high_watermark):
+            self.on_joinable(self)
+
+    def slice_for_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        """Bytes from `offset` on, committed or not."""
+        return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
+
+    def check_offsets_known(self) -> None:
+        """Refuse to tell where the committed end is while an elected leader has not heard of it from its followers."""
+        if self._leading is not None and self.high_watermark < self._leading.epoch_start_offset:
+            raise OffsetNotAvailable(f"{self.topic}-{self.index} has a new leader that does not know yet how far it is")
+
+    # A follower and its leader
+
+    def fetch_position(self) -> FetchPosition:
+        """What to ask the leader for next."""
+        log = self.log
+        return FetchPosition(self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
+
+    def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
+        """Act on what the leader of an epoch answered to `fetch_position`: append, or drop what is not its history.
+
+        `FencedLeaderEpoch` if that epoch is not followed any more. What the log raises leaves it as it was before the
+        batch at fault.
+        """
+        if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.topic}-{self.index} does not follow leader epoch {leader_epoch} any more")
+        log = self.log
+        try:
+            if part.diverging is not None:
+                self._truncate(truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch))
+                return
+            if part.is_out_of_range:
+                self._restart(part)
+                return
+            if len(part.records):
+                self._append_fetched(whole_batches(part.records))
+            self._learn(part)
+        except StorageFailed as error:
+            if log.failure is not None:
+                self.failed(error)
+            raise
+
+    def _append_fetched(self, batches: memoryview) -> None:
+        log = self.log
+        skipped = 0
+        for at, header in iter_headers(batches):
+            if header.next_offset > log.end_offset:
+                if header.base_offset < log.end_offset == log.start_offset:
+                    # The leader's log starts inside of a batch, and so does this one: the whole batch is needed.
+                    start = log.start_offset
+                    log.truncate_fully_and_start_at(header.base_offset)
+                    log.append_replicated(batches[at : at + header.size])
+                    log.raise_start(start)
+                    skipped = at + header.size
+                break
+            skipped = at + header.size
+        try:
+            log.append_replicated(batches[skipped:])
+        finally:
+            self._appended(log)
+
+    def _learn(self, part: Fetched) -> None:
+        log = self.log
+        known = known_high_watermark(part.high_watermark, self.high_watermark, log.end_offset)
+        if known > self.high_watermark:
+            self.high_watermark = log.high_watermark = known
+            if self.data_waiters:
+                self.data_waiters.advanced()
+        if log.start_offset < part.log_start_offset:
+            log.raise_start(min(part.log_start_offset, known))
+
+    def _truncate(self, offset: int) -> None:
+        if offset < self.high_watermark:
+            _log.error("%s is cut off at %d, below offset %d that was committed: the leader of epoch %d has another "
+                       "history", self, offset, self.high_watermark, self.leader_epoch)  # fmt: skip
+        elif offset < self.log.end_offset:
+            _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
+                      self.log.end_offset, self.leader_epoch)  # fmt: skip
+        self.log.truncate_to(offset)
+        self._cut_off()
+
+    def _restart(self, part: Fetched) -> None:
+        log = self.log
+        at = restart_point(part, log.end_offset)
+        if at is None:
+            raise OffsetOutOfRange(f"the leader of {self} has no offset {log.end_offset}, and does not say what it has")
+        if at > log.end_offset:
+            _log.info("%s starts anew at %d, where its leader's log starts", self, at)
+            log.truncate_fully_and_start_at(at)
+            self.high_watermark = log.high_watermark = at
+            self._cut_off()
+        else:
+            self._truncate(at)
+
+    def _cut_off(self) -> None:
+        log = self.log
+        self.high_watermark = log.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        self._release_flush_waiters()
+
+    async def until_flushed(self) -> None:
+        """Return when what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk."""
+        log = self.log
+        if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
+            return
+        if log.failure is not None:
+            raise StorageFailed(f"{log.directory} takes no more writes since it failed: {log.failure}")
+        await _waited_for(self._flush_waiters, log.end_offset)
+
+    def _release_flush_waiters(self) -> None:
+        """What they waited for is gone, or of no interest any more: they look again."""
+        if self._flush_waiters:
+            self._flush_waiters.advanced(_ANY_OFFSET)
 
     @property
     def last_stable_offset(self) -> int:
@@ -88,9 +363,13 @@ class Partition:
         """Settings changed while running; they hold for the next append."""
         self.log.settings = settings
         self._visible_when_flushed = settings.flushes_before_ack
+        self._min_in_sync = settings.min_insync_replicas
         if self.log.flushed_offset < self.log.end_offset:
             self._appended(self.log)
-        self._advance()
+        if not self._visible_when_flushed:
+            self._release_flush_waiters()
+        if self.is_leader:
+            self._advance()
 
     def check_epoch(self, current_epoch: int) -> None:
         """Fence a client whose idea of the leader epoch differs; -1 means that it does not say."""
@@ -102,6 +381,8 @@ class Partition:
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
         """Write one validated batch to the log. Whether it is committed is another matter: see `when_committed`."""
+        if not self.is_leader:
+            raise self._not_leading()
         try:
             result = self.log.append(batch, header, self.leader_epoch)
         except StorageFailed as error:
@@ -109,23 +390,28 @@ class Partition:
                 self.failed(error)
             raise
         if not result.duplicate:
-            self._appended(self.log)
-            if not self._visible_when_flushed:
-                self._advance()
+            self._grown()
         return result
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> AppendResult:
         """End a producer's transaction on this partition."""
+        self.check_leading()
         try:
             result = self.log.append_marker(producer_id, producer_epoch, marker, self.leader_epoch)
         except StorageFailed as error:
             if self.log.failure is not None:
                 self.failed(error)
             raise
-        self._appended(self.log)
-        if not self._visible_when_flushed:
-            self._advance()
+        self._grown()
         return result
+
+    def _grown(self) -> None:
+        self._appended(self.log)
+        if self._leading is not None:
+            if self.replica_waiters:
+                self.replica_waiters.advanced()
+        elif not self._visible_when_flushed:
+            self._advance()
 
     def aborted_within(self, offset: int, below: int) -> list[tuple[int, int]]:
         """Producer and first offset of each aborted transaction with anything in a range."""
@@ -135,37 +421,38 @@ class Partition:
         """True if everything below `offset` is committed already; else call back when it is, or cannot be any more."""
         if offset <= self.high_watermark:
             return True
-        self._commit_waiters.add(offset, callback)
+        if self.is_leader:
+            self._commit_waiters.add(offset, callback)
+        else:
+            callback(self._not_leading())
         return False
 
     async def until_committed(self, offset: int) -> None:
         """Return when everything below `offset` is committed, or raise what rules that out."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: BaseException | None) -> None:
-            if not done.done():
-                if error is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(error)
-
-        if not self.when_committed(offset, settled):
-            await done
+        if offset > self.high_watermark:
+            self.check_leading()
+            await _waited_for(self._commit_waiters, offset)
 
     def failed(self, error: BaseException) -> None:
         """The log directory failed: nothing unflushed will ever be acknowledged; what is committed stays readable."""
-        self._commit_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
+        failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
+        self._commit_waiters.fail(failure)
+        self._flush_waiters.fail(failure)
 
     def closed(self, error: BaseException) -> None:
         """The partition is going away: answer everybody who waits."""
         self._commit_waiters.fail(error)
+        self._flush_waiters.fail(error)
         self.data_waiters.advanced()
+        self.replica_waiters.advanced()
 
     def slice(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
         """Bytes from `offset` up to the high watermark, or to the last stable offset for `committed` readers."""
         below = self.last_stable_offset if committed else self.high_watermark
         if offset >= below:
             if offset > self.log.end_offset:
+                if not self.is_leader:
+                    raise OffsetNotAvailable(f"offset {offset} of {self.topic}-{self.index} has not arrived here yet")
                 raise OffsetOutOfRange(
                     f"offset {offset} of {self.topic}-{self.index} is past the end {self.log.end_offset}"
                 )
@@ -180,11 +467,15 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and where it ends; (-1, -1) if it is not known.
 
-        The log knows of an epoch by its records. The current one is known without: it ends where the log does.
+        The log knows of an epoch by its records. The current one is known without: it ends where the log does. Those
+        between the last one with records and the current one have written nothing that is here.
         """
+        log = self.log
         if epoch == self.leader_epoch:
-            return epoch, self.log.end_offset
-        return self.log.end_offset_for_epoch(epoch)
+            return epoch, log.end_offset
+        if log.epochs.latest < epoch < self.leader_epoch:
+            return (epoch if log.epochs.latest < 0 else log.epochs.latest), log.end_offset
+        return log.end_offset_for_epoch(epoch)
 
     def diverges_at(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
         """Where a reader that last read at this epoch and wants `offset` next has left the log's history, if it has."""
@@ -216,18 +507,38 @@ class Partition:
             raise
         return log.start_offset
 
-    def _flushed(self, _: Log) -> None:
-        if self._visible_when_flushed:
+    def _flushed(self, log: Log) -> None:
+        if not self._visible_when_flushed:
+            return
+        if self.is_leader:
             self._advance()
+        elif self._flush_waiters:
+            self._flush_waiters.advanced(log.flushed_offset)
 
     def _advance(self) -> None:
         log = self.log
         committed = log.flushed_offset if self._visible_when_flushed else log.end_offset
+        if self._leading is not None:
+            committed = self._leading.committed(committed, self._min_in_sync)
         if committed <= self.high_watermark:
             return
         invariant(committed <= log.end_offset, 1, "the high watermark is within the log")
-        self.high_watermark = committed
+        self.high_watermark = log.high_watermark = committed
         if self._commit_waiters:
             self._commit_waiters.advanced(committed)
         if self.data_waiters:
             self.data_waiters.advanced()
+
+
+async def _waited_for(waiters: CommitWaiters, offset: int) -> None:
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(error: BaseException | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    waiters.add(offset, settled)
+    await done

@@ -1,37 +1,54 @@
-"""The partitions this broker hosts, found by topic name or by topic id."""
+"""The partitions this broker hosts, found by topic name or by topic id.
+
+Roles change through here, so that whoever rests on leading a partition (the coordinators) hears of it, in order: an
+`on_leading` for each leader epoch, and an `on_not_leading` after it, before the next one or before the partition goes.
+"""
 
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-from headrace.model.errors import UnknownPartition, UnknownTopic, UnknownTopicId
+from headrace.model.errors import HeadraceError, NotLeader, UnknownPartition, UnknownTopic, UnknownTopicId
 from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage, PartitionState, TopicImage
 from headrace.replication.partition import Partition
 
 
 class PartitionTable:
-    def __init__(self) -> None:
+    def __init__(self, image: Callable[[], ClusterImage] | None = None) -> None:
+        """`image` gives what the cluster has, to tell what does not exist from what is elsewhere."""
         self.on_added: list[Callable[[Partition], None]] = []
         self.on_removed: list[Callable[[Partition], None]] = []
+        self.on_leading: list[Callable[[Partition], None]] = []
+        self.on_not_leading: list[Callable[[Partition], None]] = []
+        self._image = image
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
 
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._by_name.get(topic)
-        if partitions is None:
-            raise UnknownTopic(f"there is no topic {topic}")
-        partition = partitions.get(index)
+        partition = None if partitions is None else partitions.get(index)
         if partition is None:
-            raise UnknownPartition(f"topic {topic} has no partition {index}")
+            raise self._why_not_by_name(topic, index)
         return partition
 
     def by_id(self, topic_id: UUID | None, index: int) -> Partition:
         partitions = None if topic_id is None else self._by_id.get(topic_id)
-        if partitions is None:
-            raise UnknownTopicId(f"there is no topic with id {topic_id}")
-        partition = partitions.get(index)
+        partition = None if partitions is None else partitions.get(index)
         if partition is None:
-            raise UnknownPartition(f"the topic with id {topic_id} has no partition {index}")
+            raise self._why_not_by_id(topic_id, index)
         return partition
+
+    def _why_not_by_name(self, topic: str, index: int) -> HeadraceError:
+        found = None if self._image is None else self._image().topics.get(TopicName(topic))
+        if found is None and topic not in self._by_name:
+            return UnknownTopic(f"there is no topic {topic}")
+        return _why_not_here(found, index) or UnknownPartition(f"topic {topic} has no partition {index}")
+
+    def _why_not_by_id(self, topic_id: UUID | None, index: int) -> HeadraceError:
+        found = None if self._image is None or topic_id is None else self._image().topic_by_id(topic_id)
+        if found is None and topic_id not in self._by_id:
+            return UnknownTopicId(f"there is no topic with id {topic_id}")
+        return _why_not_here(found, index) or UnknownPartition(f"the topic with id {topic_id} has no partition {index}")
 
     def all(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -45,17 +62,65 @@ class PartitionTable:
         self._by_id.setdefault(partition.topic_id, {})[partition.index] = partition
         for listener in self.on_added:
             listener(partition)
+        if partition.is_leader:
+            self._tell(self.on_leading, partition)
+
+    # Roles
+
+    def lead(self, partition: Partition, state: PartitionState, now_ms: float) -> None:
+        was_leading, epoch = partition.is_leader, partition.leader_epoch
+        if was_leading and state.leader_epoch > epoch:
+            self._tell(self.on_not_leading, partition)
+        if partition.lead(state, now_ms):
+            self._tell(self.on_leading, partition)
+
+    def follow(self, partition: Partition, state: PartitionState) -> bool:
+        """True if it has another leader, or another role, from now on."""
+        was_leading = partition.is_leader
+        is_new = partition.follow(state)
+        if was_leading and not partition.is_leader:
+            self._tell(self.on_not_leading, partition)
+        return is_new
+
+    def idle(self, partition: Partition, state: PartitionState | None = None) -> None:
+        was_leading = partition.is_leader
+        partition.idle(state)
+        if was_leading and not partition.is_leader:
+            self._tell(self.on_not_leading, partition)
 
     def failed(self, error: BaseException) -> None:
         """The data directory takes no more writes: nobody waits in vain."""
         for partition in self.all():
             partition.failed(error)
 
+    # Going away
+
     def remove_topic(self, topic: TopicName) -> tuple[Partition, ...]:
         """Forget a topic; its partitions, for whoever closes them."""
-        gone = tuple(self._by_name.pop(topic, {}).values())
+        gone = tuple(self._by_name.get(topic, {}).values())
         for partition in gone:
-            self._by_id.pop(partition.topic_id, None)
-            for listener in self.on_removed:
-                listener(partition)
+            self.remove(partition)
         return gone
+
+    def remove(self, partition: Partition) -> None:
+        """Forget a partition, and leave it to the caller to close it."""
+        by_name, by_id = self._by_name[partition.topic], self._by_id[partition.topic_id]
+        del by_name[partition.index], by_id[partition.index]
+        if not by_name:
+            del self._by_name[partition.topic]
+        if not by_id:
+            del self._by_id[partition.topic_id]
+        if partition.is_leader:
+            self._tell(self.on_not_leading, partition)
+        self._tell(self.on_removed, partition)
+
+    @staticmethod
+    def _tell(listeners: list[Callable[[Partition], None]], partition: Partition) -> None:
+        for listener in listeners:
+            listener(partition)
+
+
+def _why_not_here(topic: TopicImage | None, index: int) -> NotLeader | None:
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None
+    return NotLeader(f"{topic.name}-{index} is on other brokers: broker {topic.partitions[index].leader} leads it")

@@ -182,6 +182,7 @@ class Cleaner:
     async def _retain(self, log: Log) -> int:
         now_ms = self._clock.wall_ms()
         below: int = await self._run(lambda: keep_from(log, now_ms, opened_ms=self._since_ms))
+        below = min(below, log.high_watermark)
         if below <= log.segments[0].base_offset:
             return 0
         if below >= log.end_offset:

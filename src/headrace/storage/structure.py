@@ -53,6 +53,8 @@ class LogStructure:
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
         self.flushed_offset = loaded.end_offset
+        self.high_watermark = _NEVER
+        """What is committed as far as this replica knows: told by whoever leads or follows here."""
         self._disk = disk
         self._clock = clock
         self._files = files
@@ -129,9 +131,10 @@ class LogStructure:
 
     @property
     def stable_offset(self) -> int:
-        """Everything below is on disk and belongs to no open transaction."""
-        unstable = self.producers.first_unstable_offset(self.flushed_offset)
-        return self.flushed_offset if unstable is None else min(self.flushed_offset, unstable)
+        """Everything below is on disk, is committed and belongs to no open transaction."""
+        settled = min(self.flushed_offset, self.high_watermark)
+        unstable = self.producers.first_unstable_offset(settled)
+        return settled if unstable is None else min(settled, unstable)
 
     @property
     def is_closed(self) -> bool:
