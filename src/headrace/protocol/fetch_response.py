@@ -1,23 +1,27 @@
 """The Fetch response, read by hand: records stay where they were received, as views of the frame.
 
 The layout is in `fast.py`, which writes it. Every length and count is checked against the bytes that are left before it
-is used. Versions 7 to 12: topics by name, and an error for the whole.
+is used. Versions 7 to 17; from 13 on topics are named by id.
 """
 
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
+from uuid import UUID
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import MAX_ELEMENTS
-from headrace.protocol.fast import FETCH_FLEXIBLE_FROM
+from headrace.protocol.fast import FETCH_FLEXIBLE_FROM, FETCH_TOPIC_IDS_FROM
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _HEAD = Struct(">ihi")
 _PARTITION = Struct(">ihqqq")
 _ABORTED = Struct(">qq")
-_OLDEST, _NEWEST = 7, 12
+_EPOCH_END = Struct(">iq")
+_DIVERGING_TAG = 0
+_UUID_BYTES = 16
+_OLDEST, _NEWEST = 7, 17
 
 
 class Aborted(NamedTuple):
@@ -29,6 +33,7 @@ class Aborted(NamedTuple):
 
 class FetchedRecords(NamedTuple):
     topic: str
+    """Empty where topics are named by id."""
     partition: int
     error_code: int
     high_watermark: int
@@ -37,10 +42,20 @@ class FetchedRecords(NamedTuple):
     aborted: tuple[Aborted, ...]
     records: memoryview
     """Record batches, the last of which may be cut off. Valid for as long as somebody holds it."""
+    topic_id: UUID | None = None
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset) where the reader's history parts from the leader's; from v12 on."""
 
 
-def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -> tuple[int, list[FetchedRecords]]:
-    """The error code of the whole, and what was found in each partition; `ProtocolError` if it does not fit."""
+class FetchAnswer(NamedTuple):
+    error_code: int
+    """Of the whole: something is wrong with the session."""
+    session_id: int
+    parts: list[FetchedRecords]
+
+
+def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -> FetchAnswer:
+    """What was found in each partition; `ProtocolError` if it does not fit."""
     if not _OLDEST <= version <= _NEWEST:
         raise ValueError(f"versions {_OLDEST} to {_NEWEST} are read here, not {version}")
     try:
@@ -55,20 +70,25 @@ class _Reader:
         self._at = at
         self._flexible = flexible
         self._has_replica = version >= 11
+        self._has_ids = version >= FETCH_TOPIC_IDS_FROM
         self._elements_left = MAX_ELEMENTS
 
-    def read(self) -> tuple[int, list[FetchedRecords]]:
-        _, error_code, _ = self._unpack(_HEAD)
+    def read(self) -> FetchAnswer:
+        _, error_code, session_id = self._unpack(_HEAD)
         found: list[FetchedRecords] = []
         for _ in range(self._count()):
-            topic = str(self._bytes(self._size(_I16)), "utf-8")
+            topic, topic_id = "", None
+            if self._has_ids:
+                topic_id = UUID(bytes=bytes(self._bytes(_UUID_BYTES)))
+            else:
+                topic = str(self._bytes(self._size(_I16)), "utf-8")
             for _ in range(self._count()):
-                found.append(self._partition(topic))
+                found.append(self._partition(topic, topic_id))
             self._skip_tags()
         self._skip_tags()
-        return error_code, found
+        return FetchAnswer(error_code, session_id, found)
 
-    def _partition(self, topic: str) -> FetchedRecords:
+    def _partition(self, topic: str, topic_id: UUID | None) -> FetchedRecords:
         index, error_code, high_watermark, last_stable, log_start = self._unpack(_PARTITION)
         aborted = []
         for _ in range(self._count()):
@@ -78,8 +98,28 @@ class _Reader:
             self._at += _I32.size
         size = self._size(_I32)
         records = self._bytes(max(size, 0))
-        self._skip_tags()
-        return FetchedRecords(topic, index, error_code, high_watermark, last_stable, log_start, tuple(aborted), records)
+        return FetchedRecords(
+            topic,
+            index,
+            error_code,
+            high_watermark,
+            last_stable,
+            log_start,
+            tuple(aborted),
+            records,
+            topic_id,
+            self._diverging(),
+        )
+
+    def _diverging(self) -> tuple[int, int] | None:
+        """The tagged fields of a partition, of which one matters."""
+        diverging: tuple[int, int] | None = None
+        for _ in range(self._number() if self._flexible else 0):
+            tag, value = self._number(), self._bytes(self._number())
+            if tag == _DIVERGING_TAG:
+                epoch, end_offset = _EPOCH_END.unpack_from(value)
+                diverging = epoch, end_offset
+        return diverging
 
     def _unpack(self, struct: Struct) -> tuple[int, ...]:
         values = struct.unpack_from(self._view, self._at)

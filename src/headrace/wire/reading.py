@@ -139,9 +139,9 @@ def receive_fetch(connection: Connection, partition: Partition, offset: int) -> 
     topic, index = partition
     answer = connection.receive()
     what = f"fetching {topic}-{index} from offset {offset}"
-    error_code, found = read_fetch_response(answer.version, answer.frame, answer.body_at)
-    check(what, error_code)
-    for part in found:
+    found = read_fetch_response(answer.version, answer.frame, answer.body_at)
+    check(what, found.error_code)
+    for part in found.parts:
         if (part.topic, part.partition) == partition:
             check(what, part.error_code)
             return part

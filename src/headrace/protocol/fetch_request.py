@@ -1,0 +1,69 @@
+"""The Fetch request of a replica, written by hand: it is sent thousands of times a second. Version 15.
+
+    max wait, min bytes, max bytes, isolation, session id, session epoch, [topic id [index, leader epoch, offset,
+    last fetched epoch, log start, max bytes]], forgotten [topic id [index]], rack, tag 1: replica id and its epoch
+
+15 is the first version in which a replica tells its broker epoch.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.protocol.asking import request_header
+from headrace.protocol.fast import uvarint
+
+FETCH_KEY = 1
+REPLICA_FETCH_VERSION = 15
+
+_HEAD = Struct(">iiibii")
+_WANTED = Struct(">iiqiqiB")
+_INDEX = Struct(">i")
+_TAIL = Struct(">BBBBiqB")
+"""An empty rack; one tagged field, tag 1, 13 bytes: replica id and epoch, no tags of its own."""
+_REPLICA_STATE_TAG, _REPLICA_STATE_BYTES = 1, 13
+
+
+class WantedByReplica(NamedTuple):
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+def write_replica_fetch(
+    correlation_id: int,
+    client_id: str,
+    *,
+    replica_id: int,
+    replica_epoch: int,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    session_id: int,
+    session_epoch: int,
+    wanted: Mapping[UUID, Sequence[WantedByReplica]],
+    forgotten: Mapping[UUID, Iterable[int]],
+) -> bytes:
+    """A request with its header, without the length in front."""
+    out = bytearray(request_header(FETCH_KEY, REPLICA_FETCH_VERSION, correlation_id, client_id))
+    out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
+    out += uvarint(len(wanted) + 1)
+    for topic_id, parts in wanted.items():
+        out += topic_id.bytes
+        out += uvarint(len(parts) + 1)
+        for part in parts:
+            out += _WANTED.pack(*part, 0)
+        out.append(0)
+    out += uvarint(len(forgotten) + 1)
+    for topic_id, indexes in forgotten.items():
+        out += topic_id.bytes
+        packed = b"".join(map(_INDEX.pack, indexes))
+        out += uvarint(len(packed) // _INDEX.size + 1)
+        out += packed
+        out.append(0)
+    out += _TAIL.pack(1, 1, _REPLICA_STATE_TAG, _REPLICA_STATE_BYTES, replica_id, replica_epoch, 0)
+    return bytes(out)
