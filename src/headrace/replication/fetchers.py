@@ -1,0 +1,62 @@
+"""Following: this broker fetches what others lead, with one task for each leader (`leader_fetcher.py`)."""
+
+from collections.abc import Callable
+from random import Random
+
+from headrace.model.ids import BrokerId
+from headrace.replication.fetch_session import Key
+from headrace.replication.leader_fetcher import Following, Host, LeaderFetcher
+from headrace.replication.peers import Peers
+from headrace.replication.throttle import Throttle
+from headrace.runtime.clock import Clock
+
+LANE = "fetch"
+
+
+class Fetchers:
+    def __init__(
+        self, peers: Peers, host: Host, *, broker_epoch: Callable[[], int], clock: Clock, random: Random
+    ) -> None:
+        """`broker_epoch` is told to leaders, so that none takes a former life of this broker for its present one."""
+        self._peers = peers
+        self._host = host
+        self._broker_epoch = broker_epoch
+        self._random = random
+        self._clock = clock
+        self._throttle = Throttle(lambda: host.settings.follower_replication_throttled_rate, clock.monotonic_ms())
+        self._leaders: dict[BrokerId, LeaderFetcher] = {}
+        self._where: dict[Key, BrokerId] = {}
+
+    def follow(self, partition: Following, leader_id: BrokerId, *, is_throttled: bool = False) -> None:
+        """Fetch from this leader and from no other. Call it again when anything about the partition has changed.
+
+        `is_throttled`: a reassignment has brought this replica in, and it has not caught up yet.
+        """
+        key = (partition.topic_id, partition.index)
+        if self._where.get(key, leader_id) != leader_id:
+            self.forget(partition)
+        self._where[key] = leader_id
+        fetcher = self._leaders.get(leader_id)
+        if fetcher is None:
+            fetcher = self._leaders[leader_id] = LeaderFetcher(
+                self._peers.link(leader_id, LANE),
+                self._host,
+                broker_epoch=self._broker_epoch,
+                clock=self._clock,
+                throttle=self._throttle,
+                random=self._random,
+            )
+        fetcher.follow(key, partition, is_throttled=is_throttled)
+
+    def forget(self, partition: Following) -> None:
+        """Follow it no more. Nothing is given to the partition after this call."""
+        key = (partition.topic_id, partition.index)
+        leader_id = self._where.pop(key, None)
+        if leader_id is not None:
+            self._leaders[leader_id].forget(key)
+
+    async def close(self) -> None:
+        fetchers, self._leaders = tuple(self._leaders.values()), {}
+        self._where.clear()
+        for fetcher in fetchers:
+            await fetcher.close()
