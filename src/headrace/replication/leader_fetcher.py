@@ -72,7 +72,7 @@ class Following(Protocol):
         ...
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if all that is there may be acknowledged; else call back once when it may, or with what rules it out."""
+        """True if all that is there may be acknowledged; else call back when it may be, or with what rules it out."""
         ...
 
 
@@ -166,9 +166,7 @@ class LeaderFetcher:
             followed = self._followed[key] = _Followed(partition)
         followed.is_throttled = is_throttled
         followed.release()
-        if not followed.is_flushing:
-            self._acknowledge(key, followed)
-        self._news.set()
+        self._is_due(key)
 
     def forget(self, key: Key) -> None:
         followed = self._followed.pop(key, None)
@@ -253,7 +251,8 @@ class LeaderFetcher:
                 self._hold(key, followed, wait_ms / 1000)
                 continue
             try:
-                wanted[key] = WantedByReplica(key[1], *followed.partition.fetch_position(), max_bytes)
+                if self._is_flushed(key, followed):
+                    wanted[key] = WantedByReplica(key[1], *followed.partition.fetch_position(), max_bytes)
             except HeadraceError as error:
                 self._failed(key, followed, error)
         return wanted
@@ -336,6 +335,8 @@ class LeaderFetcher:
                 part.high_watermark, part.log_start_offset, part.records, part.diverging, bool(part.error_code)
             )
             partition.take_fetched(epoch, fetched)
+            if not self._is_flushed(key, followed):
+                self._blocking.add(key)
         except HeadraceError as error:
             self._failed(key, followed, error)
             return
@@ -348,12 +349,10 @@ class LeaderFetcher:
             followed.failures = 0
         if followed.is_throttled:
             self._throttle.spend(len(part.records), self._clock.monotonic_ms())
-        self._acknowledge(key, followed)
-        if followed.is_flushing:
-            self._blocking.add(key)
+        self._due[key] = None
 
-    def _acknowledge(self, key: Key, followed: _Followed) -> None:
-        """Tell the leader how far the log is, as soon as that may be told."""
+    def _is_flushed(self, key: Key, followed: _Followed) -> bool:
+        """Whether the leader may be told how far the log is; else the partition is due when it may."""
 
         def flushed(error: BaseException | None) -> None:
             followed.is_flushing = False
@@ -366,10 +365,8 @@ class LeaderFetcher:
                 self._failed(key, followed, error)
                 self._news.set()
 
-        if followed.partition.when_flushed(flushed):
-            self._due[key] = None
-        else:
-            followed.is_flushing = True
+        followed.is_flushing = not followed.partition.when_flushed(flushed)
+        return not followed.is_flushing
 
     def _go_on_without(self, slow: frozenset[Key]) -> None:
         for key in slow & self._blocking:

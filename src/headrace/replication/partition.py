@@ -336,14 +336,18 @@ class Partition:
         self.high_watermark = log.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
         self._release_flush_waiters()
 
-    async def until_flushed(self) -> None:
-        """Return when what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk."""
+    def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
+        """True if what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk.
+
+        Else call back when it is worth asking again, or with what rules it out.
+        """
         log = self.log
         if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
-            return
+            return True
         if log.failure is not None:
             raise StorageFailed(f"{log.directory} takes no more writes since it failed: {log.failure}")
-        await _waited_for(self._flush_waiters, log.end_offset)
+        self._flush_waiters.add(log.end_offset, callback)
+        return False
 
     def _release_flush_waiters(self) -> None:
         """What they waited for is gone, or of no interest any more: they look again."""

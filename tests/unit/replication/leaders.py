@@ -161,9 +161,10 @@ class FakeChannel:
     async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
         before, self._last = self._last, asyncio.ensure_future(self._leader.answer(frame))
         mine = self._last
-        waits_for = [task for task in (before, mine) if task is not None]
-        for task in waits_for:
-            await asyncio.wait([task, self.broken], return_when=asyncio.FIRST_COMPLETED)
+        for task in (before, mine):
+            if task is not None:
+                both: list[asyncio.Future[Any]] = [task, self.broken]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if self.broken.done():
             mine.cancel()
             raise PeerUnavailable("the connection broke")
@@ -187,9 +188,12 @@ class FakePartition:
         self.epoch = 0
         self.high_watermark = 0
         self.flushes = flushes
+        self.flushed_size = 0
         self.waiting: list[Callable[[BaseException | None], None]] = []
         self.refuses: BaseException | None = None
         self.is_forgotten = False
+        self.asked = asyncio.Event()
+        """Somebody waits for a flush."""
         self.took = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -211,12 +215,15 @@ class FakePartition:
         task.add_done_callback(self._tasks.discard)
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        if not self.flushes or not self.log:
+        if not self.flushes or len(self.log) <= self.flushed_size:
             return True
         self.waiting.append(callback)
+        self.asked.set()
         return False
 
     def flushed(self, error: BaseException | None = None) -> None:
+        if error is None:
+            self.flushed_size = len(self.log)
         waiting, self.waiting = self.waiting, []
         for callback in waiting:
             callback(error)

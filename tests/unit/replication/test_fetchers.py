@@ -126,7 +126,8 @@ def test_a_partition_with_unflushed_records_moves_to_another_leader_without_ackn
             partition.log = b"abc"
             leader.append(0, b"abcdef")
             setup.fetchers.follow(partition, OTHER)
-            assert len(partition.waiting) == 1
+            await partition.asked.wait()
+            assert not leader.requests
             partition.flushed()
             await leader.until(lambda: leader.acknowledged.get(0) == 3)
 

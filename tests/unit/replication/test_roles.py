@@ -1,6 +1,5 @@
 """A partition that leads, follows or does neither: what its users are told, and what it makes of what others say."""
 
-import asyncio
 from dataclasses import replace
 from uuid import UUID
 
@@ -180,16 +179,15 @@ def test_what_a_follower_has_may_be_told_when_it_is_on_disk() -> None:
     cut = leader.slice_for_replica(0, 10_000, at_least_one=True)
     assert cut is not None
 
-    async def scenario() -> None:
-        partition.follow(replace(STATE, leader=TWO))
-        partition.take_fetched(5, Fetched(1, 0, cut.file.read(cut.position, cut.length)))
-        waiting = asyncio.ensure_future(partition.until_flushed())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        bench.flush()
-        await asyncio.wait_for(waiting, 30)
-
-    asyncio.run(scenario())
+    told: list[BaseException | None] = []
+    partition.follow(replace(STATE, leader=TWO))
+    assert partition.when_flushed(told.append)
+    partition.take_fetched(5, Fetched(1, 0, cut.file.read(cut.position, cut.length)))
+    assert not partition.when_flushed(told.append)
+    assert not told
+    bench.flush()
+    assert told == [None]
+    assert partition.when_flushed(told.append)
 
 
 def test_a_new_leader_does_not_say_how_far_it_is_before_it_knows() -> None:
