@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from harness import wire
+from harness.clusters import HeadraceCluster, KafkaCluster
 from harness.peers import Nats, RabbitMQ, Redis
 from harness.process import Process, ProcessFailed
 from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
@@ -35,10 +36,11 @@ class Variant:
     label: str
     system: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    replicas: int = 1
 
     @property
     def speaks_kafka(self) -> bool:
-        return self.system in ("headrace", "kafka")
+        return self.system.startswith(("headrace", "kafka"))
 
     @property
     def is_bare(self) -> bool:
@@ -73,6 +75,7 @@ class Sizes:
     idle_connections: int = 5000
     open_partitions: int = 1000
     groups: int = 10_000
+    idle_partitions: int = 3000
     group_members: int = 100
 
 
@@ -88,11 +91,15 @@ class Lab:
         self.sizes = sizes
         self.versions: dict[str, str] = {}
         self.missing: dict[str, str] = {name: "not asked for (--peers)" for name in PEERS if name not in peers}
+        if "kafka" in self.missing:
+            self.missing["kafka-3"] = self.missing["kafka"]
         self._systems: dict[str, System] = {}
         self._numbers = count(1)
         self._makers: dict[str, Callable[[], System]] = {
             "headrace": lambda: Headrace(work_dir, headrace_command),
             "kafka": lambda: Kafka(work_dir),
+            "headrace-3": lambda: HeadraceCluster(work_dir, headrace_command),
+            "kafka-3": lambda: KafkaCluster(work_dir),
             "nats": lambda: Nats(work_dir),
             "rabbitmq": lambda: RabbitMQ(work_dir),
             "redis": lambda: Redis(work_dir),
@@ -144,6 +151,10 @@ class Lab:
 
     def _warm_up(self, system: System) -> None:
         """Some requests of each kind, so that no system is measured cold; a JIT compiler needs this most."""
+        if system.name.endswith("-3"):
+            with self.topic(Variant(system.name, system.name, replicas=3), 1) as topic:
+                self.run("client_kafka.py", "produce", port=system.port, topic=topic, warmup=0, seconds=3.0)
+            return
         with self.topic(Variant(system.name, system.name), 4) as topic:
             for messages in (1, 64):
                 where = {"port": system.port, "topic": topic, "partitions": 4, "connections": 2, "seconds": 1.0}
@@ -158,8 +169,11 @@ class Lab:
             yield name
             return
         port = self.system(variant.system).port
-        _create(port, NewTopic(name, partitions, 1, config=dict(variant.settings)))
-        await_served(port, name, partitions)
+        _create(port, NewTopic(name, partitions, variant.replicas, config=dict(variant.settings)))
+        if variant.replicas > 1:
+            await_in_sync(port, name, variant.replicas)
+        else:
+            await_served(port, name, partitions)
         try:
             yield name
         finally:
@@ -247,6 +261,19 @@ def await_served(port: int, topic: str, partitions: int) -> None:
             if time.monotonic() > deadline:
                 raise MeasurementFailed(f"some partitions of {topic} are not served after 120 s: errors {errors}")
             time.sleep(0.01)
+
+
+def await_in_sync(port: int, topic: str, replicas: int) -> None:
+    """Wait until every partition of a topic has a leader and all of its replicas in sync."""
+    deadline = time.monotonic() + 120
+    admin = _admin(port)
+    while True:
+        partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+        if partitions and all(one.leader >= 0 and len(one.isrs) == replicas for one in partitions):
+            return
+        if time.monotonic() > deadline:
+            raise MeasurementFailed(f"not all replicas of {topic} are in sync after 120 s")
+        time.sleep(0.1)
 
 
 def derive(result: dict[str, float]) -> dict[str, float]:

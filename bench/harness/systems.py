@@ -51,7 +51,7 @@ class System(ABC):
 
     def start(self) -> None:
         """Start and wait until it serves; `ready_s` is the time this took."""
-        self.port = free_port()
+        self.port = self._choose_port()
         begin = time.perf_counter()
         self._process = self._launch()
         while not self._is_ready():
@@ -60,6 +60,9 @@ class System(ABC):
                 raise ProcessFailed(f"{self.name} was not ready in time: {self._process.last_output()}")
             time.sleep(0.005)
         self.ready_s = time.perf_counter() - begin
+
+    def _choose_port(self) -> int:
+        return free_port()
 
     def stop(self) -> float:
         if self._process is None:
@@ -146,14 +149,14 @@ class Kafka(System):
         super().__init__(work_dir)
         if shutil.which("java") is None:
             raise Unavailable("Java is not installed (Debian: openjdk-17-jre-headless)")
-        self._libs = libs or self._libraries()
+        self._libs = libs or self.libraries()
 
     def version(self) -> str:
         jars = list(self._libs.glob("kafka-clients-*.jar"))
         return jars[0].stem.removeprefix("kafka-clients-") if jars else ""
 
     @staticmethod
-    def _libraries() -> Path:
+    def libraries() -> Path:
         """Kafka's jars in the cache dir, fetched by Maven the first time."""
         libs = CACHE_DIR / "kafka" / "libs"
         pom = BENCH_DIR / "kafka" / "pom.xml"
@@ -182,11 +185,14 @@ class Kafka(System):
         data = self.dir / "data"
         if not data.exists():
             self._write_properties(properties, controller_port=free_port())
-            command = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties))
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise ProcessFailed(f"Kafka's storage could not be formatted: {done.stderr.strip()[-300:]}")
+            self._format(properties)
         super().start()
+
+    def _format(self, properties: Path) -> None:
+        command = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(properties))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ProcessFailed(f"Kafka's storage could not be formatted: {done.stderr.strip()[-300:]}")
 
     def _write_properties(self, path: Path, controller_port: int) -> None:
         """Only what one node on loopback needs; everything else stays at Kafka's defaults."""

@@ -122,6 +122,18 @@ TARGETS: list[Target] = [
     Target("rebalance-consumer", "beyond_s", "headrace", at_most=3.0, unit="s"),
     Target("groups", "load_s", "headrace", at_most=5.0, unit="s"),
     Target("groups", "rss_mb", "headrace", at_most=500, unit="MB"),
+    *(
+        target
+        for workload in ("cluster-produce-1k", "cluster-produce-100b")
+        for target in (
+            Target(workload, "messages_s", "headrace os", "kafka", at_least=1.0),
+            Target(workload, "messages_s", "headrace ack", "kafka flush.messages=1", at_least=5.0),
+            Target(workload, "messages_s", "headrace ack", "kafka"),
+        )
+    ),
+    Target("cluster-latency", "p99_ms", "headrace os", "kafka", at_most=1.0),
+    Target("cluster-latency", "p99_ms", "headrace ack", "kafka flush.messages=1"),
+    Target("cluster-idle", "core_share", "headrace os", at_most=0.05, unit="cores"),
     Target("connections", "rss_mb", "headrace", at_most=200, unit="MB"),
     Target("open", "open_s", "headrace", at_most=5.0, unit="s"),
     Target("random-fetch", "cpu_ratio", "headrace os", at_most=1.5),

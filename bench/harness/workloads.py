@@ -21,6 +21,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
+from harness.replicated import ClusterIdle, ClusterLatency, ClusterProduce
 from harness.spark import SparkFloor, SparkKafka, SparkMemory, SparkRead, SparkSink, SparkTable
 from harness.systems import Bare
 from harness.workload import (
@@ -280,6 +281,10 @@ def all_workloads(lab: Lab) -> list[Workload]:
         OpenPartitions(sizes.open_partitions),
         RandomFetch(sizes.large_bytes / 1e9),
         MemoryFlat(sizes.memory_bytes / 1e9),
+        ClusterProduce("cluster-produce-1k", 1024, 6),
+        ClusterProduce("cluster-produce-100b", 100, 6),
+        ClusterLatency(),
+        ClusterIdle(sizes.idle_partitions),
         SparkRead(100),
         SparkRead(1024),
         SparkTable(100),
