@@ -1,12 +1,16 @@
 """Following the store: its changes become images, in order, and are shown to the listeners one at a time.
 
 `commit` returns when the change is in the image and every listener has seen it, wherever the change was made.
+
+In a cluster the store may be away for a while. Then the image stays as it is, which is safe: whatever somebody decides
+from it is a comparison in a transaction, and none can be made. The store is asked again until it answers, and the watch
+goes on from the revision that was shown last; if the store has forgotten what came next, everything is read anew.
 """
 
 import asyncio
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from uuid import UUID
@@ -29,6 +33,10 @@ from headrace.config.topic import TopicSettings, topic_settings
 from headrace.model.errors import SettingsError, StartupError, StoreConflict
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 1.0
+CONFLICT_WAIT_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +64,14 @@ class Follower:
         self._failures: dict[Revision, Exception] = {}
         """Of changes that were shown before the store answered the commit that made them."""
         self._task: asyncio.Task[None] | None = None
+        self._is_away = False
+        self._changed = asyncio.Event()
+        """Set when the image changes, and then replaced by another."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether changes of the store come in, as far as is known."""
+        return self._task is not None and not self._task.done() and not self._is_away
 
     @property
     def image(self) -> ClusterImage:
@@ -116,6 +132,16 @@ class Follower:
             self._waiters.append((revision, shown))
             await shown
 
+    def stored_keys(self, keys: Iterable[str]) -> list[str]:
+        """Those of `keys` that the store has, as of the current image."""
+        return [key for key in keys if key in self._key_revisions]
+
+    async def wait_for_image_after(self, known: ClusterImage) -> None:
+        """Until there is a newer image than this one, or for a while: after a conflict there soon is."""
+        if self.image is known:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), CONFLICT_WAIT_S)
+
     async def _join(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()
         if layout.CLUSTER not in snapshot.items:
@@ -148,15 +174,58 @@ class Follower:
                         async for changes in changes_by_transaction:
                             after = changes[-1].revision
                             await self._show(self._applied(changes), after)
-                    raise StoreUnavailable("the metadata store was closed")
+                    break
                 except WatchLost:
-                    snapshot = await self._store.snapshot()
-                    after = snapshot.revision
-                    await self._show(self._image_from(snapshot), after)
+                    after = await self._read_again(after)
+                except StoreUnavailable as error:
+                    if self.is_alone:
+                        raise
+                    await self._wait_for_store(error)
+            raise StoreUnavailable("the metadata store was closed")
         except Exception as error:
             # Without its metadata a broker must not go on deciding: every later change is refused in `commit`.
             log.critical("the metadata store is not followed any more: restart the broker", exc_info=error)
             self._release_all(error)
+
+    async def _read_again(self, after: Revision) -> Revision:
+        """Show what the store has now, and return its revision: history after the last one shown is gone."""
+        while True:
+            try:
+                snapshot = await self._store.snapshot()
+            except StoreUnavailable as error:
+                if self.is_alone:
+                    raise
+                await self._wait_for_store(error)
+                continue
+            if snapshot.revision >= after:
+                await self._show(self._image_from(snapshot), snapshot.revision)
+                return snapshot.revision
+            # A stale read. The image never goes back.
+            await asyncio.sleep(RETRY_FIRST_S)
+
+    async def _wait_for_store(self, error: StoreUnavailable) -> None:
+        """Until the store answers. A connection that breaks and is there again at once is not worth a line."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                await self._store.snapshot(layout.CLUSTER)
+            except StoreUnavailable as again:
+                error = again
+            else:
+                if self._is_away:
+                    log.warning("the metadata store answers again")
+                self._is_away = False
+                return
+            if not self._is_away:
+                self._is_away = True
+                log.warning(
+                    "the metadata store does not answer, so nothing about topics and brokers can change for now; "
+                    "messages are served on: %s",
+                    error,
+                )
+            self._release_all(StoreUnavailable("the change was made, but the metadata store went away after it"))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, RETRY_MAX_S)
 
     def _applied(self, changes: Sequence[Change]) -> ClusterImage:
         for change in changes:
@@ -168,6 +237,8 @@ class Follower:
 
     async def _show(self, new: ClusterImage, revision: Revision) -> None:
         old, self._image = self.image, new
+        self._changed.set()
+        self._changed = asyncio.Event()
         failure: Exception | None = None
         try:
             self.settings = settings_in(new, self.boot_settings, self.broker.broker_id)

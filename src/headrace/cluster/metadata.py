@@ -4,13 +4,19 @@ A change is one compare-and-set transaction of the store. It comes back through 
 is shown to the listeners, in order and one at a time; only then does the call that asked for it return. So a topic that
 was created can be used at once, on this and on any other broker the same code runs.
 
+Two brokers may change the same thing at the same time. Then one of the transactions does not hold, and what it was for
+is decided anew from the image that has the other's change.
+
 Deletion is safe against a crash: the transaction that removes a topic leaves a record of it in `image.deleted`. Whoever
 owns the folders removes them (while running, or at the next start) and then calls `forget_deleted`.
+
+Limits: one transaction changes at most `PARTITIONS_PER_COMMIT` partitions, for etcd takes 128 comparisons.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from headrace.cluster import layout, topics
@@ -24,11 +30,18 @@ from headrace.model.errors import (
     InvalidReplicaAssignment,
     InvalidSettings,
     SettingsError,
+    StoreConflict,
     TopicExists,
     UnknownTopic,
 )
 from headrace.model.ids import BrokerId, TopicId, TopicName
-from headrace.model.image import BrokerInfo, ClusterImage, DeletedTopic, Endpoint, TopicImage
+from headrace.model.image import BrokerInfo, ClusterImage, DeletedTopic, Endpoint, PartitionState, TopicImage
+
+PARTITIONS_PER_COMMIT = 50
+_MIN_INSYNC = "min.insync.replicas"
+_ATTEMPTS = 20
+
+_T = TypeVar("_T")
 
 SettingsEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the settings that are set to those that shall be set. Must be pure."""
@@ -75,9 +88,27 @@ class Metadata:
         """The settings this broker was started with."""
         return self._follower.boot_settings
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the store is this broker's own, and there is no other."""
+        return self._follower.is_alone
+
+    @property
+    def is_following(self) -> bool:
+        """Whether changes of the store come in, as far as is known. What is in the image is agreed on either way."""
+        return self._follower.is_following
+
     def topic_settings(self, topic: TopicImage) -> TopicSettings:
-        """The settings in force now for a topic."""
-        return topic_settings(topic.settings, self.settings.topic_defaults)
+        """The settings in force now for a topic.
+
+        Where nobody has set `min.insync.replicas`, a topic with three replicas or more gets two of them in a cluster:
+        what is acknowledged outlives any one broker.
+        """
+        settings = topic_settings(topic.settings, self.settings.topic_defaults)
+        if self.is_alone or _MIN_INSYNC in topic.settings or _MIN_INSYNC in self.settings.given:
+            return settings
+        first = topic.partitions[0]
+        return replace(settings, min_insync_replicas=max(1, min(2, len(first.replicas) - len(first.removing) - 1)))
 
     def group_settings(self, group_id: str) -> GroupSettings:
         """The settings in force now for a group."""
@@ -102,6 +133,53 @@ class Metadata:
         """Put this broker's endpoint into the image, once the port is known."""
         self._follower.announce(endpoint)
 
+    def unchanged(self, key: str) -> Compare:
+        """Holds in a transaction for as long as this key of the store is as it is in the current image."""
+        return self._follower.unchanged(key)
+
+    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
+        """One transaction; returns when every listener has seen it. `StoreConflict` if a comparison does not hold.
+
+        `StoreUnavailable` leaves open whether it was made: what the image shows later tells.
+        """
+        await self._follower.commit(compares, writes)
+
+    async def change_partitions(
+        self,
+        changes: Mapping[tuple[TopicId, int], PartitionState],
+        fence: Compare | None = None,
+        others: Sequence[Compare] = (),
+    ) -> None:
+        """Put new states in the place of those in the image, each with the partition epoch that comes next.
+
+        `StoreConflict` if a topic or a partition is not any more what the new state was decided from, or if `fence` or
+        one of the `others` does not hold. More than `PARTITIONS_PER_COMMIT` are several transactions: each holds or
+        does not, on its own.
+        """
+        fences = [*([fence] if fence is not None else []), *others]
+        batches = _batches(list(changes.items()), PARTITIONS_PER_COMMIT)
+        transactions = [self._partition_change(batch, fences) for batch in batches]
+        outcomes = await asyncio.gather(*(self.commit(*each) for each in transactions), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _partition_change(
+        self, batch: Sequence[tuple[tuple[TopicId, int], PartitionState]], fences: Sequence[Compare]
+    ) -> tuple[list[Compare], list[Write]]:
+        compares = dict.fromkeys(fences)
+        writes: list[Write] = []
+        for (topic_id, index), state in batch:
+            topic = self.image.topic_by_id(topic_id)
+            if topic is None or index >= len(topic.partitions):
+                raise StoreConflict("the topic was deleted in the meantime")
+            if state.partition_epoch != topic.partitions[index].partition_epoch + 1:
+                raise StoreConflict(f"the state of {topic.name}-{index} has changed in the meantime")
+            key, topic_key = layout.partition_key(topic_id, index), layout.topic_key(topic.name)
+            compares.update(dict.fromkeys((self.unchanged(topic_key), self.unchanged(key))))
+            writes.append(Put(key, layout.encode_partition(state)))
+        return list(compares), writes
+
     async def create_topic(
         self,
         name: str,
@@ -114,7 +192,8 @@ class Metadata:
     ) -> TopicImage:
         """Create a topic and return it when every listener has seen it. None stands for this broker's default."""
         topic_name = topics.check_name(name)
-        async with self._changing:
+
+        async def attempt() -> TopicImage:
             image = self.image
             if topic_name in image.topics:
                 raise TopicExists(f"the topic {name} exists already")
@@ -125,26 +204,32 @@ class Metadata:
             topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
             if not validate_only:
                 key = layout.topic_key(topic_name)
-                await self._follower.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
+                await self.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
             return topic
+
+        return await self._decide(attempt)
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic. Its record stays in `image.deleted` until `forget_deleted`."""
-        async with self._changing:
+
+        async def attempt() -> None:
             topic = self._topic(name)
             holders = {broker for state in topic.partitions for broker in state.replicas}
             left = () if self._follower.is_alone else tuple(sorted(holders))
             record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
             tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
-            await self._follower.commit([self._follower.unchanged(key)], [Delete(key), tombstone])
+            await self.commit([self.unchanged(key)], [Delete(key), tombstone])
+
+        await self._decide(attempt)
 
     async def forget_deleted(self, topic_id: UUID) -> None:
         """The folders of this deleted topic are gone here. The last broker that says so removes all trace of it.
 
         Calling it again is fine.
         """
-        async with self._changing:
+
+        async def attempt() -> None:
             gone = self.image.deleted.get(topic_id)
             if gone is None:
                 return
@@ -153,14 +238,24 @@ class Metadata:
             if left:
                 last: Write = Put(key, layout.encode_deleted(replace(gone, brokers=left)))
             else:
+                await self._delete_partitions(gone)
                 last = Delete(key)
-            await self._follower.commit([self._follower.unchanged(key)], [last])
+            await self.commit([self.unchanged(key)], [last])
+
+        await self._decide(attempt)
+
+    async def _delete_partitions(self, gone: DeletedTopic) -> None:
+        """Remove the states of a deleted topic's partitions, before the record that says that they are of no use."""
+        every = (layout.partition_key(gone.topic_id, index) for index in range(gone.partition_count))
+        for batch in _batches(self._follower.stored_keys(every), PARTITIONS_PER_COMMIT):
+            await self.commit([self.unchanged(layout.deleted_key(gone.topic_id))], [Delete(key) for key in batch])
 
     async def add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> TopicImage:
         """Raise the number of partitions to `total`; `assignment` has the replicas of the new ones."""
-        async with self._changing:
+
+        async def attempt() -> TopicImage:
             image, topic = self.image, self._topic(name)
             have = len(topic.partitions)
             if total <= have:
@@ -183,20 +278,26 @@ class Metadata:
                 await self._put_topic(grown)
             return grown
 
+        return await self._decide(attempt)
+
     async def alter_topic_settings(self, name: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
         """Change the settings set on a topic. `InvalidSettings` says which one cannot be and why."""
-        async with self._changing:
+
+        async def attempt() -> None:
             topic = self._topic(name)
             overrides = dict(edit(topic.settings))
             self._check_topic_settings(overrides)
             if overrides != topic.settings and not validate_only:
                 await self._put_topic(replace(topic, settings=overrides))
 
+        await self._decide(attempt)
+
     async def alter_broker_settings(
         self, broker_id: int | None, edit: SettingsEdit, *, validate_only: bool = False
     ) -> None:
         """Change the settings of a running broker, or with None those of all brokers."""
-        async with self._changing:
+
+        async def attempt() -> None:
             image = self.image
             before = (
                 image.broker_settings if broker_id is None else image.settings_by_broker.get(BrokerId(broker_id), {})
@@ -207,9 +308,12 @@ class Metadata:
                 return
             await self._put_settings(layout.broker_settings_key(broker_id), overrides)
 
+        await self._decide(attempt)
+
     async def alter_group_settings(self, group_id: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
         """Change the settings set on a group, which need not exist yet."""
-        async with self._changing:
+
+        async def attempt() -> None:
             before = self.image.settings_by_group.get(group_id, {})
             overrides = dict(edit(before))
             try:
@@ -219,9 +323,22 @@ class Metadata:
             if overrides != before and not validate_only:
                 await self._put_settings(layout.group_settings_key(group_id), overrides)
 
+        await self._decide(attempt)
+
+    async def _decide(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Make one change after the other; anew from the next image if another broker was faster."""
+        async with self._changing:
+            for _ in range(_ATTEMPTS - 1):
+                image = self.image
+                try:
+                    return await attempt()
+                except StoreConflict:
+                    await self._follower.wait_for_image_after(image)
+            return await attempt()
+
     async def _put_settings(self, key: str, overrides: Mapping[str, str]) -> None:
         write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
-        await self._follower.commit([self._follower.unchanged(key)], [write])
+        await self.commit([self.unchanged(key)], [write])
 
     def _check_topic_settings(self, overrides: Mapping[str, str]) -> None:
         try:
@@ -279,4 +396,9 @@ class Metadata:
 
     async def _put_topic(self, topic: TopicImage) -> None:
         key = layout.topic_key(topic.name)
-        await self._follower.commit([self._follower.unchanged(key)], [Put(key, layout.encode_topic(topic))])
+        await self.commit([self.unchanged(key)], [Put(key, layout.encode_topic(topic))])
+
+
+def _batches(items: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
