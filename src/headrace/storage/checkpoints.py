@@ -2,6 +2,7 @@
 
 recovery-point-offset-checkpoint    everything below is on disk and was checked
 log-start-offset-checkpoint         where logs start, when that is inside of a segment
+replication-offset-checkpoint       what was known to be committed (in a cluster)
     0                               version
     1                               number of lines that follow
     orders 0 1042                   topic, partition, offset
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEAN_STOP = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 

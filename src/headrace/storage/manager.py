@@ -21,6 +21,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.checkpoints import (
     CLEAN_STOP,
+    HIGH_WATERMARKS,
     RECOVERY_POINTS,
     START_OFFSETS,
     offsets_to_bytes,
@@ -61,10 +62,12 @@ class LogManager:
         producer_expiry_ms: int = 86_400_000,
         on_failed: Callable[[BaseException], None] | None = None,
         make_pool: Callable[[int, str], Executor] = _threads,
+        is_replicated: bool = False,
     ) -> None:
         """`on_failed` is called once, when the directory has failed and none of its logs takes writes any more.
 
         `make_pool` gives an executor with so many threads of a name, which is shut down when it is done with.
+        `is_replicated`: what is committed cannot be told from the log alone, and is written down too.
         """
         self.data_dir = data_dir
         self.producer_expiry_ms = producer_expiry_ms
@@ -80,6 +83,8 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
         """What the checkpoints say of partitions that are not open."""
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._is_replicated = is_replicated
         self._written: dict[str, bytes] = {}
         self._checkpointing = Lock()
         self._make_pool = make_pool
@@ -104,11 +109,12 @@ class LogManager:
         """Read the checkpoints, and see to it that a crash from here on is known as one."""
         root = self.data_dir.path
         names = self._disk.files(root)
-        for name in (RECOVERY_POINTS, START_OFFSETS):
+        for name in (RECOVERY_POINTS, START_OFFSETS, HIGH_WATERMARKS):
             if name in names:
                 self._written[name] = self._disk.read_bytes(root / name)
         self._recovery_points = read_offsets(self._disk, root / RECOVERY_POINTS)
         self._start_offsets = read_offsets(self._disk, root / START_OFFSETS)
+        self._high_watermarks = read_offsets(self._disk, root / HIGH_WATERMARKS) if self._is_replicated else {}
         self._clean = CLEAN_STOP in names
         if self._clean:
             self._disk.unlink(root / CLEAN_STOP)
@@ -187,16 +193,29 @@ class LogManager:
             persist=self._persist,
         )
 
+    def stray_partitions(self) -> list[tuple[TopicPartition, UUID | None]]:
+        """The folders that nobody wanted, by what they say of themselves."""
+        found = ((_parse_folder(stray.name), stray) for stray in self.strays)
+        return [(name, read_partition_metadata(self._disk, stray)) for name, stray in found if name is not None]
+
+    def high_watermark_of(self, partition: TopicPartition) -> int:
+        """What was last known to be committed when this partition was last open; 0 if nothing was."""
+        return self._high_watermarks.get(partition, 0)
+
     # Deleting
 
-    def delete_log(self, partition: TopicPartition) -> None:
-        """Delete a partition, durably: its folder gets a name that is removed now or at the next start."""
+    def delete_log(self, partition: TopicPartition, topic_id: UUID | None = None) -> None:
+        """Delete a partition, durably: its folder gets a name that is removed now or at the next start.
+
+        With a `topic_id` only if the folder is that of this topic, and not of another one of its name.
+        """
+        folder = self.data_dir.path / str(partition)
+        if topic_id is not None and read_partition_metadata(self._disk, folder) not in (None, topic_id):
+            return
         log = self._logs.pop(partition, None)
         if log is not None:
             log.abandon()
-        self._recovery_points.pop(partition, None)
-        self._start_offsets.pop(partition, None)
-        folder = self.data_dir.path / str(partition)
+        self._forget(partition)
         doomed = folder.with_name(f"{partition}.{uuid4().hex}{_DELETE}")
         try:
             self._disk.rename(folder, doomed)
@@ -224,6 +243,18 @@ class LogManager:
             self._write(START_OFFSETS, offsets_to_bytes(starts))
             self._write(RECOVERY_POINTS, offsets_to_bytes(points))
 
+    def write_high_watermarks(self) -> None:
+        """Put down what is committed, so that a restart of every replica does not go back. Blocking, for any thread.
+
+        It may be late: a high watermark that is too low is put right by the next leader.
+        """
+        if self._is_replicated:
+            with self._checkpointing:
+                known = self._high_watermarks | {
+                    partition: min(log.high_watermark, log.end_offset) for partition, log in list(self._logs.items())
+                }
+                self._write(HIGH_WATERMARKS, offsets_to_bytes(known))
+
     def _persist(self, _: LogStructure) -> None:
         self.write_checkpoints()
 
@@ -234,11 +265,15 @@ class LogManager:
 
     def _forget_checkpoints(self, partition: TopicPartition) -> None:
         """A new log must not inherit what is known of a deleted one with its name, also not after a crash."""
-        self._recovery_points.pop(partition, None)
-        self._start_offsets.pop(partition, None)
+        self._forget(partition)
         line = f"\n{partition.topic} {partition.partition} ".encode()
         if any(line in data for data in self._written.values()):
             self.write_checkpoints()
+            self.write_high_watermarks()
+
+    def _forget(self, partition: TopicPartition) -> None:
+        for known in (self._recovery_points, self._start_offsets, self._high_watermarks):
+            known.pop(partition, None)
 
     async def run_periodically(self, interval_s: float = 60.0) -> None:
         """Checkpoints, files whose time has come, producers that have gone: until cancelled."""
@@ -254,6 +289,16 @@ class LogManager:
                 await asyncio.to_thread(self.write_checkpoints)
             except OSError as error:
                 _log.warning("the checkpoints of %s were not written: %s", self.data_dir.path, error)
+
+    async def keep_high_watermarks(self, interval_s: float, workers: Executor) -> None:
+        """Write them down each time that interval has passed, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await loop.run_in_executor(workers, self.write_high_watermarks)
+            except OSError as error:
+                _log.warning("the high watermarks of %s were not written: %s", self.data_dir.path, error)
 
     # Failing and stopping
 
@@ -286,6 +331,7 @@ class LogManager:
         try:
             if self._failure is None:
                 self.write_checkpoints()
+                self.write_high_watermarks()
                 if clean:
                     self._disk.write_atomic(self.data_dir.path / CLEAN_STOP, b'{"version":0}')
         except OSError as error:

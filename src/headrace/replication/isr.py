@@ -1,0 +1,147 @@
+"""Who is in sync, put to the store: followers that have caught up join, those that fell behind leave.
+
+`leader.py` decides; here is what carries the decision out. A change is one transaction that compares the partition's
+key, the topic's, this broker's own lease, and for who joins the lease under which it has caught up. So neither a leader
+that has lost its place nor a follower that has started anew since gets anything through.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from headrace.cluster import layout
+from headrace.cluster.store import Compare, Put, Revision, StoreUnavailable, Write
+from headrace.config.broker import BrokerSettings
+from headrace.model.errors import StoreConflict
+from headrace.model.ids import BrokerId
+from headrace.model.image import ClusterImage
+from headrace.replication.leader import Leading, Proposal
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+_TOGETHER_MAX = 20
+"""Changes in one transaction. etcd allows 128 operations, and each of these compares up to four keys."""
+_TRY_AGAIN_S = 0.5
+
+
+class Metadata(Protocol):
+    """`cluster.metadata.Metadata`, as far as it matters here."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def settings(self) -> BrokerSettings: ...
+
+    def unchanged(self, key: str) -> Compare: ...
+
+    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None: ...
+
+
+class _Change(NamedTuple):
+    partition: Partition
+    leading: Leading
+    proposal: Proposal
+    compares: tuple[Compare, ...]
+    write: Put
+
+
+class InSync:
+    def __init__(
+        self, partitions: PartitionTable, metadata: Metadata, *, fence: Callable[[], Compare], clock: Clock
+    ) -> None:
+        """`fence` holds as long as this broker's lease does."""
+        self._partitions = partitions
+        self._metadata = metadata
+        self._fence = fence
+        self._clock = clock
+        self._due: dict[Partition, None] = {}
+        self._wake = asyncio.Event()
+
+    def look_at(self, partition: Partition) -> None:
+        """A follower of this partition may have caught up."""
+        self._due[partition] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Whoever may join is looked at soon, whoever may have fallen behind now and then."""
+        sweep_at_ms = 0.0
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms >= sweep_at_ms:
+                self._due.update((p, None) for p in self._partitions.all() if p.leading is not None)
+                sweep_at_ms = now_ms + self._metadata.settings.replica_lag_time_max_ms / 2
+            due, self._due = iter(tuple(self._due)), {}
+            self._wake.clear()
+            try:
+                while changes := list(islice(filter(None, map(self._change, due)), _TOGETHER_MAX)):
+                    await self._put(changes)
+            except StoreUnavailable as error:
+                log.info("who is in sync cannot be changed now: %s", error)
+                await asyncio.sleep(_TRY_AGAIN_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, sweep_at_ms - self._clock.monotonic_ms()) / 1000)
+
+    async def _put(self, changes: Sequence[_Change]) -> None:
+        if not await self._commit(changes) and len(changes) > 1:
+            # One of them is out of date: the others need not wait for it.
+            for change in changes:
+                again = self._change(change.partition)
+                if again is not None:
+                    await self._commit([again])
+
+    def _change(self, partition: Partition) -> _Change | None:
+        """What should change now; None if nothing does, or the partition has not heard of the newest state yet."""
+        leading, image = partition.leading, self._metadata.image
+        topic = image.topics.get(partition.topic)
+        if leading is None or topic is None or topic.topic_id != partition.topic_id:
+            return None
+        if topic.partitions[partition.index].partition_epoch != leading.state.partition_epoch:
+            return None
+
+        def is_eligible(broker_id: BrokerId, epoch: int) -> bool:
+            return image.can_lead(broker_id) and image.brokers[broker_id].epoch == epoch
+
+        proposal = leading.propose(
+            now_ms=self._clock.monotonic_ms(),
+            lag_max_ms=self._metadata.settings.replica_lag_time_max_ms,
+            end_offset=partition.log.end_offset,
+            high_watermark=partition.high_watermark,
+            is_eligible=is_eligible,
+        )
+        if proposal is None:
+            return None
+        key = layout.partition_key(partition.topic_id, partition.index)
+        compares = (
+            self._metadata.unchanged(key),
+            self._metadata.unchanged(layout.topic_key(partition.topic)),
+            *(Compare(layout.alive_key(broker), Revision(epoch)) for broker, epoch in proposal.added.items()),
+        )
+        return _Change(partition, leading, proposal, compares, Put(key, layout.encode_partition(proposal.state)))
+
+    async def _commit(self, changes: Sequence[_Change]) -> bool:
+        """False if the store refused; `StoreUnavailable` if nobody knows."""
+        compares = dict.fromkeys((self._fence(), *(compare for change in changes for compare in change.compares)))
+        for change in changes:
+            change.leading.begin(change.proposal)
+        try:
+            await self._metadata.commit(tuple(compares), [change.write for change in changes])
+        except StoreConflict:
+            for change in changes:
+                change.leading.refused(change.proposal)
+            return False
+        except BaseException:
+            for change in changes:
+                change.leading.unanswered(change.proposal)
+            raise
+        for change in changes:
+            log.info("in sync on %s: %s", change.partition, ", ".join(map(str, change.proposal.state.isr)))
+            # The image has it by now, and with it the partition, which has forgotten the proposal.
+            change.leading.unanswered(change.proposal)
+        return True
