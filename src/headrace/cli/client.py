@@ -1,7 +1,6 @@
 """librdkafka for the client commands: quiet, quick to give up, and with errors in words."""
 
 import logging
-import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -9,11 +8,9 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.cli.errors import BadArgument, CommandFailed
-from headrace.config.address import parse_address
-from headrace.model.errors import SettingsError
+from headrace.cli.errors import CommandFailed
+from headrace.cli.reach import CONNECT_TIMEOUT_S, check_reachable, nobody_at
 
-CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 30.0
 
 _UNREACHABLE = {
@@ -66,8 +63,8 @@ class Broker:
 
     def cluster(self) -> Any:
         """Brokers and topics. The first call of every command: it is what fails when nobody is there."""
-        if not self._is_reachable and not any(map(_accepts_connections, self.bootstrap.split(","))):
-            raise CommandFailed(_nobody_at(self.bootstrap))
+        if not self._is_reachable:
+            check_reachable(self.bootstrap)
         self._is_reachable = True
         return self.call(self.admin.list_topics, timeout=CONNECT_TIMEOUT_S)
 
@@ -91,24 +88,8 @@ def explain(error: KafkaError, bootstrap: str) -> str:
     """A sentence for an error of librdkafka or of the broker."""
     code = error.code()
     if code in _UNREACHABLE:
-        return _nobody_at(bootstrap)
+        return nobody_at(bootstrap)
     text = error.str()
     name = error.name()
     # A broker may add its reason to the error; librdkafka's own text is only the meaning of the number.
     return f"{text} ({name})" if name and name not in text else str(text)
-
-
-def _nobody_at(bootstrap: str) -> str:
-    return f"no broker answers at {bootstrap}; `headrace doctor --bootstrap {bootstrap}` finds out why"
-
-
-def _accepts_connections(address: str) -> bool:
-    """Asked before librdkafka is, which would try again for seconds where nobody listens."""
-    try:
-        where = parse_address(address, default_port=9092)
-        socket.create_connection((where.host, where.port), CONNECT_TIMEOUT_S).close()
-    except SettingsError as error:
-        raise BadArgument(str(error)) from None
-    except OSError:
-        return False
-    return True

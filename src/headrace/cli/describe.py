@@ -5,12 +5,12 @@ from typing import Any
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
+from headrace.cli.cluster_view import connected, stored
 from headrace.cli.output import human_bytes, table
-from headrace.cli.wire import Connection
-from headrace.model.errors import ProtocolError
+from headrace.wire import Cluster, Replica
 
-_DESCRIBE_LOG_DIRS = 35
-
+_PLAIN_COLUMNS = 7
+"""Of the table of partitions, where nothing is replicated."""
 _SOURCES = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
     ConfigSource.DYNAMIC_BROKER_CONFIG: "broker",
@@ -24,26 +24,46 @@ def describe_topic(bootstrap: str, topic: str) -> dict[str, Any]:
     """Everything about a topic, ready for JSON."""
     broker = Broker(bootstrap)
     indexes = broker.partitions(topic)
-    cluster = broker.cluster()
-    metadata = cluster.topics[topic].partitions
-    first = broker.offsets(topic, indexes, OffsetSpec.earliest())
-    end = broker.offsets(topic, indexes, OffsetSpec.latest())
-    sizes = _sizes(topic, cluster.brokers)
+    with connected(bootstrap) as cluster:
+        found = cluster.metadata([topic]).get(topic)
+        parts = {part.partition: part for part in found.partitions} if found is not None else {}
+        logs = _logs(cluster, topic)
+    led = [index for index in indexes if index in parts and parts[index].leader >= 0]
+    first = broker.offsets(topic, led, OffsetSpec.earliest())
+    end = broker.offsets(topic, led, OffsetSpec.latest())
     return {
         "topic": topic,
         "partitions": [
             {
                 "partition": index,
-                "leader": metadata[index].leader,
-                "replicas": list(metadata[index].replicas),
-                "in_sync": list(metadata[index].isrs),
-                "first_offset": first[index],
-                "end_offset": end[index],
-                "size_bytes": sizes.get((metadata[index].leader, index)),
+                "leader": part.leader,
+                "leader_epoch": part.leader_epoch,
+                "replicas": list(part.replicas),
+                "in_sync": list(part.isr),
+                "offline": list(part.offline),
+                "lag": {
+                    str(replica): log.lag
+                    for replica in part.replicas
+                    if (log := logs.get((replica, index))) is not None
+                },
+                "first_offset": first.get(index),
+                "end_offset": end.get(index),
+                "size_bytes": leading.size_bytes if (leading := logs.get((part.leader, index))) else None,
             }
-            for index in indexes
+            for index, part in sorted(parts.items())
         ],
         "settings": _settings(broker, topic),
+    }
+
+
+def _logs(cluster: Cluster, topic: str) -> dict[tuple[int, int], Replica]:
+    """What each broker that can be asked has of a topic, by broker and partition."""
+    return {
+        (broker_id, index): replica
+        for broker_id, dirs in stored(cluster, cluster.describe()).items()
+        for each in dirs or ()
+        for (name, index), replica in each.replicas.items()
+        if name == topic
     }
 
 
@@ -57,36 +77,17 @@ def _settings(broker: Broker, topic: str) -> list[dict[str, Any]]:
     ]
 
 
-def _sizes(topic: str, brokers: dict[int, Any]) -> dict[tuple[int, int], int]:
-    """Bytes on disk by broker and partition, from every broker that can be asked; librdkafka has no call for it."""
-    sizes: dict[tuple[int, int], int] = {}
-    for broker_id, broker in brokers.items():
-        try:
-            with Connection(broker.host, broker.port, timeout_s=5.0) as connection:
-                version = connection.version(_DESCRIBE_LOG_DIRS, highest=4)
-                if version is None:
-                    continue
-                request = connection.schema(_DESCRIBE_LOG_DIRS, version).DescribeLogDirsRequest(topics=None)
-                for directory in connection.send(request).results:
-                    for held in directory.topics:
-                        if held.name == topic:
-                            sizes |= {
-                                (broker_id, int(p.partition_index)): int(p.partition_size) for p in held.partitions
-                            }
-        except (OSError, ProtocolError):
-            continue
-    return sizes
-
-
 def print_description(description: dict[str, Any], *, all_settings: bool) -> None:
     partitions = description["partitions"]
-    messages = sum(each["end_offset"] - each["first_offset"] for each in partitions)
+    messages = sum((each["end_offset"] or 0) - (each["first_offset"] or 0) for each in partitions)
     known = [each["size_bytes"] for each in partitions if each["size_bytes"] is not None]
     size = f", {human_bytes(sum(known))}" if known else ""
     print(f"{description['topic']}: {len(partitions)} partitions, up to {messages:,} messages{size}\n")
     columns = [("PARTITION", "right"), ("LEADER", "right"), ("REPLICAS", "left"), ("IN SYNC", "left")]
+    if any(len(each["replicas"]) > 1 for each in partitions):
+        columns += [("BEHIND", "left")]
     columns += [("FIRST", "right"), ("END", "right"), ("SIZE", "right")]
-    table(None, columns, [_partition_row(each) for each in partitions])
+    table(None, columns, [_partition_row(each, len(columns)) for each in partitions])
     chosen = [each for each in description["settings"] if all_settings or each["source"] != "default"]
     if chosen:
         print()
@@ -96,7 +97,17 @@ def print_description(description: dict[str, Any], *, all_settings: bool) -> Non
         print(f"\n{len(description['settings']) - len(chosen)} settings have their default; --all shows them")
 
 
-def _partition_row(each: dict[str, Any]) -> tuple[Any, ...]:
+def _partition_row(each: dict[str, Any], columns: int) -> tuple[Any, ...]:
     size = "?" if each["size_bytes"] is None else human_bytes(each["size_bytes"])
-    replicas, in_sync = (",".join(map(str, each[name])) for name in ("replicas", "in_sync"))
-    return each["partition"], each["leader"], replicas, in_sync, each["first_offset"], each["end_offset"], size
+    replicas = ",".join(f"{id_} (offline)" if id_ in each["offline"] else str(id_) for id_ in each["replicas"])
+    leader = "none" if each["leader"] < 0 else each["leader"]
+    offsets = ("?" if each[name] is None else each[name] for name in ("first_offset", "end_offset"))
+    behind = (_behind(each),) if columns > _PLAIN_COLUMNS else ()
+    return each["partition"], leader, replicas, ",".join(map(str, each["in_sync"])), *behind, *offsets, size
+
+
+def _behind(each: dict[str, Any]) -> str:
+    """Which replicas lack how many messages; a broker that cannot be asked is not counted as level."""
+    lags = {id_: each["lag"].get(str(id_)) for id_ in each["replicas"]}
+    parts = [f"{id_}: {'?' if lag is None else f'{lag:,}'}" for id_, lag in lags.items() if lag != 0]
+    return ", ".join(parts) or "-"

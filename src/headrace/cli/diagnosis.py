@@ -7,17 +7,20 @@ import errno
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 from headrace.cli.output import human_bytes
 from headrace.cli.probe import who_is_there
-from headrace.cli.wire import Connection, NotKafka
 from headrace.config.address import parse_address
 from headrace.model.errors import ProtocolError, SettingsError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
+from headrace.wire import NotKafka, Timeouts, Unsupported, WireError
+from headrace.wire.connection import Connection
 
 _METADATA, _LIST_OFFSETS, _DESCRIBE_LOG_DIRS = 3, 2, 35
 _NEEDED = {0: "Produce", 1: "Fetch", _LIST_OFFSETS: "ListOffsets", _METADATA: "Metadata"}
@@ -65,13 +68,17 @@ def _diagnose_one(dialled: Endpoint, timeout_s: float) -> Iterator[Finding]:
     if finding.status is Status.PROBLEM:
         return
     try:
-        with Connection(dialled.host, dialled.port, timeout_s) as connection:
+        with closing(_opened(dialled, timeout_s)) as connection:
             metadata = _metadata(connection)
             yield from _advertised(dialled, connection.peer, metadata, timeout_s)
             yield from _disk(connection)
             yield from _clock(connection, metadata)
-    except (OSError, ProtocolError) as error:
+    except (OSError, WireError, ProtocolError) as error:
         yield Finding(Status.PROBLEM, f"{dialled} broke off in the middle: {error}.", "Look at the broker's log.")
+
+
+def _opened(where: Endpoint, timeout_s: float) -> Connection:
+    return Connection(where, client_id="headrace-doctor", timeouts=Timeouts(timeout_s, timeout_s, 0.0))
 
 
 def _resolve(where: Endpoint) -> tuple[list[str], Finding]:
@@ -127,11 +134,11 @@ def _refusal(where: Endpoint, addresses: list[str], error: OSError) -> Finding:
 def _speak(where: Endpoint, timeout_s: float) -> Finding:
     """Whether Kafka is spoken there, and enough of it."""
     try:
-        with Connection(where.host, where.port, timeout_s) as connection:
-            versions = connection.api_versions()
+        with closing(_opened(where, timeout_s)) as connection:
+            versions = connection.versions
     except NotKafka as error:
         return who_is_not_kafka(where, error.sample, timeout_s)
-    except (OSError, ProtocolError):
+    except (OSError, WireError, ProtocolError):
         return who_is_not_kafka(where, b"", timeout_s)
     lacking = [name for key, name in _NEEDED.items() if key not in versions]
     if lacking:
@@ -158,18 +165,17 @@ def who_is_not_kafka(where: Endpoint, sample: bytes, timeout_s: float) -> Findin
 
 
 def _metadata(connection: Connection) -> Any:
-    version = connection.version(_METADATA, highest=12)
-    if version is None:
-        raise ProtocolError("the broker has no version of Metadata that is known here")
-    schema = connection.schema(_METADATA, version)
-    return connection.send(
-        make(
+    return connection.call(
+        _METADATA,
+        12,
+        lambda schema: make(
             schema.MetadataRequest,
-            topics=None if version else (),
+            topics=None,
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
-        )
+        ),
+        lowest=1,
     )
 
 
@@ -206,10 +212,12 @@ def _advertised(dialled: Endpoint, peer: str, metadata: Any, timeout_s: float) -
 
 
 def _disk(connection: Connection) -> Iterator[Finding]:
-    version = connection.version(_DESCRIBE_LOG_DIRS, highest=4)
-    if version is None or version < 4:
+    try:
+        answer = connection.call(
+            _DESCRIBE_LOG_DIRS, 4, lambda schema: make(schema.DescribeLogDirsRequest, topics=()), lowest=4
+        )
+    except Unsupported:
         return
-    answer = connection.send(connection.schema(_DESCRIBE_LOG_DIRS, version).DescribeLogDirsRequest(topics=()))
     for directory in answer.results:
         total, usable = int(directory.total_bytes), int(directory.usable_bytes)
         if directory.error_code:
@@ -229,27 +237,32 @@ def _disk(connection: Connection) -> Iterator[Finding]:
 
 def _clock(connection: Connection, metadata: Any) -> Iterator[Finding]:
     """Kafka has no way to ask for the time: the youngest timestamps are compared with the clock here."""
-    version = connection.version(_LIST_OFFSETS, highest=8)
-    if version is None or version < 7 or not metadata.topics:
+    if not metadata.topics:
         return
-    schema = connection.schema(_LIST_OFFSETS, version)
-    topics = tuple(
-        make(
-            schema.ListOffsetsTopic,
-            name=topic.name,
-            partitions=tuple(
-                make(
-                    schema.ListOffsetsPartition,
-                    partition_index=partition.partition_index,
-                    current_leader_epoch=-1,
-                    timestamp=_MAX_TIMESTAMP,
-                )
-                for partition in topic.partitions
-            ),
+
+    def build(schema: ModuleType) -> Any:
+        topics = tuple(
+            make(
+                schema.ListOffsetsTopic,
+                name=topic.name,
+                partitions=tuple(
+                    make(
+                        schema.ListOffsetsPartition,
+                        partition_index=partition.partition_index,
+                        current_leader_epoch=-1,
+                        timestamp=_MAX_TIMESTAMP,
+                    )
+                    for partition in topic.partitions
+                ),
+            )
+            for topic in metadata.topics
         )
-        for topic in metadata.topics
-    )
-    answer = connection.send(make(schema.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics))
+        return make(schema.ListOffsetsRequest, replica_id=-1, isolation_level=0, topics=topics)
+
+    try:
+        answer = connection.call(_LIST_OFFSETS, 8, build, lowest=7)
+    except Unsupported:
+        return
     youngest = [
         (_ms(partition.timestamp), str(topic.name)) for topic in answer.topics for partition in topic.partitions
     ]

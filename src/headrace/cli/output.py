@@ -2,7 +2,11 @@
 
 import json
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_json(value: Any) -> None:
@@ -35,12 +39,18 @@ def rate(messages: int, size_bytes: int, seconds: float) -> str:
 def table(title: str | None, columns: list[tuple[str, str]], rows: list[tuple[Any, ...]]) -> None:
     """Print rows under `columns`, each a head and `left` or `right`. Piped output is as wide as it needs to be."""
     from rich.console import Console
-    from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    Console(width=None if sys.stdout.isatty() else 200).print(table_of(columns, rows, title))
+
+
+def table_of(columns: list[tuple[str, str]], rows: Sequence[tuple[Any, ...]], title: str | None = None) -> "Table":
+    """The same to be printed together with other things; a cell may be rich's `Text`."""
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for head, justify in columns:
         made.add_column(head, justify="right" if justify == "right" else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
-    console.print(made)
+        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+    return made

@@ -91,6 +91,8 @@ def describe(
 ) -> None:
     """Show a topic: partitions with offsets and sizes, and its settings with where each value comes from.
 
+    In a cluster also: who leads each partition, which replicas are in sync or offline, and how far each is behind.
+
     Example: `headrace topic describe orders --all`
     """
     from headrace.cli.describe import describe_topic, print_description

@@ -1,17 +1,22 @@
 """The work of `headrace txn`. librdkafka has no calls for most of it, so brokers are asked directly."""
 
-from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 from kio.schema.errors import ErrorCode
 
-from headrace.cli.client import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Broker, client_config
+from headrace.cli.client import REQUEST_TIMEOUT_S, Broker, client_config
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import table
-from headrace.cli.wire import Connection
+from headrace.cli.reach import CONNECT_TIMEOUT_S
 from headrace.model.errors import ProtocolError
+from headrace.model.image import Endpoint
+from headrace.protocol.codec import make
+from headrace.wire import Timeouts, Unsupported, WireError
+from headrace.wire.connection import Build, Connection
 
 _DESCRIBE_TRANSACTIONS = 65
 _LIST_TRANSACTIONS = 66
@@ -19,19 +24,12 @@ _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEp
 _NO_TIMEOUT_MS = 2**31 - 1
 _DEFAULT_TIMEOUT_MS = 60_000
 
-T = TypeVar("T")
-
 
 def list_all(bootstrap: str, *, open_only: bool) -> list[dict[str, Any]]:
     """The transactional ids of every broker, each of which coordinates some."""
     found = []
-    for broker_id, (host, port) in sorted(_addresses(bootstrap).items()):
-
-        def ask(connection: Connection) -> Any:
-            schema = connection.schema(_LIST_TRANSACTIONS, _version(connection, _LIST_TRANSACTIONS, 1))
-            return connection.send(schema.ListTransactionsRequest())
-
-        answer = _asking(host, port, ask)
+    for broker_id, address in sorted(_addresses(bootstrap).items()):
+        answer = _ask(address, _LIST_TRANSACTIONS, 1, lambda schema: make(schema.ListTransactionsRequest))
         _check(answer.error_code, "listing the transactions failed")
         found += [
             {
@@ -56,13 +54,12 @@ def describe_transaction(bootstrap: str, transactional_id: str) -> dict[str, Any
     nothing_open: dict[str, Any] = {"producer_epoch": None, "timeout_ms": None, "started_ms": None, "partitions": []}
     if listed["state"] not in _OPEN_STATES:
         return {**listed, **nothing_open}
-    host, port = _addresses(bootstrap)[listed["coordinator"]]
+    address = _addresses(bootstrap)[listed["coordinator"]]
 
-    def ask(connection: Connection) -> Any:
-        schema = connection.schema(_DESCRIBE_TRANSACTIONS, _version(connection, _DESCRIBE_TRANSACTIONS, 0))
-        return connection.send(schema.DescribeTransactionsRequest(transactional_ids=(transactional_id,)))
+    def build(schema: ModuleType) -> Any:
+        return make(schema.DescribeTransactionsRequest, transactional_ids=(transactional_id,))
 
-    (state,) = _asking(host, port, ask).transaction_states
+    (state,) = _ask(address, _DESCRIBE_TRANSACTIONS, 0, build).transaction_states
     _check(state.error_code, f"describing {transactional_id} failed")
     return {
         "transactional_id": transactional_id,
@@ -109,23 +106,19 @@ def abort_transaction(bootstrap: str, transactional_id: str) -> str:
     return f"Aborted the transaction of {transactional_id}; its producer is fenced"
 
 
-def _addresses(bootstrap: str) -> dict[int, tuple[str, int]]:
-    return {int(id_): (each.host, each.port) for id_, each in Broker(bootstrap).cluster().brokers.items()}
+def _addresses(bootstrap: str) -> dict[int, Endpoint]:
+    return {int(id_): Endpoint(each.host, each.port) for id_, each in Broker(bootstrap).cluster().brokers.items()}
 
 
-def _asking(host: str, port: int, ask: Callable[[Connection], T]) -> T:
+def _ask(address: Endpoint, key: int, highest: int, build: Build) -> Any:
+    timeouts = Timeouts(CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, 0.0)
     try:
-        with Connection(host, port, CONNECT_TIMEOUT_S) as connection:
-            return ask(connection)
-    except (OSError, ProtocolError) as error:
-        raise CommandFailed(f"asking the broker at {host}:{port} failed: {error}") from None
-
-
-def _version(connection: Connection, key: int, highest: int) -> int:
-    version = connection.version(key, highest)
-    if version is None:
-        raise CommandFailed("this broker is too old to tell of its transactions")
-    return version
+        with closing(Connection(address, client_id="headrace-cli", timeouts=timeouts)) as connection:
+            return connection.call(key, highest, build)
+    except Unsupported:
+        raise CommandFailed("this broker is too old to tell of its transactions") from None
+    except (WireError, ProtocolError) as error:
+        raise CommandFailed(f"asking the broker at {address} failed: {error}") from None
 
 
 def _check(code: ErrorCode, what: str) -> None:

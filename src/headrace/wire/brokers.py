@@ -227,7 +227,10 @@ def set_broker_settings(router: Router, broker_id: int | None, settings: Mapping
         return make(schema.IncrementalAlterConfigsRequest, resources=(resource,), validate_only=False)
 
     def attempt() -> None:
-        address = router.controller() if broker_id is None else _address(router, broker_id)
+        # Kafka wants a broker to be asked for its own settings. Of one that is away, the controller can be told.
+        address = None if broker_id is None else router.brokers().get(broker_id)
+        if address is None:
+            address = router.controller()
         with router.using(address) as connection:
             (result,) = connection.call(_ALTER_CONFIGS, 1, build, wait_s=_TIMEOUT_MS / 1000).responses
         check(f"changing the settings of {whose}", result.error_code, result.error_message)

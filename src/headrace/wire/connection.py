@@ -98,6 +98,11 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
+    @property
+    def peer(self) -> str:
+        """The address that the name of the broker stands for."""
+        return str(self._socket.getpeername()[0])
+
     def version(self, key: int, highest: int, lowest: int = 0) -> int:
         """The highest version up to `highest` that the broker has too; `Unsupported` if there is none."""
         broker_lowest, broker_highest = self.versions.get(key, (0, -1))
@@ -149,9 +154,9 @@ class Connection:
         try:
             correlation_id, body_at = read_response_header(sent.key, sent.version, frame)
         except ProtocolError:
-            raise self._no_kafka() from None
+            raise self._no_kafka(bytes(frame[:64])) from None
         if correlation_id != sent.correlation_id:
-            raise self._no_kafka()
+            raise self._no_kafka(bytes(frame[:64]))
         return Answer(sent.key, sent.version, frame, body_at)
 
     def take_back(self, records: memoryview) -> None:
@@ -164,7 +169,7 @@ class Connection:
             self._fill(memoryview(self._length), sent)
             (size,) = _LENGTH.unpack(self._length)
             if not 0 <= size <= MAX_ANSWER_BYTES:
-                raise self._no_kafka()
+                raise self._no_kafka(bytes(self._length))
             room, self._spare = self._spare, bytearray()
             if len(room) < size:
                 room = bytearray(min(size, _USUAL_ANSWER_BYTES))
@@ -223,8 +228,9 @@ class Connection:
         limit_s = self._timeouts.request_s
         return TimedOut(f"the broker at {self.address} did not answer {api_name(key)} within {limit_s:g} s")
 
-    def _no_kafka(self) -> NotKafka:
-        return NotKafka(f"what answers at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?")
+    def _no_kafka(self, sample: bytes = b"") -> NotKafka:
+        what = f"what answers at {self.address} does not speak the plain Kafka protocol: is it TLS, or HTTP?"
+        return NotKafka(what, sample)
 
 
 def _reason(error: OSError | UnicodeError) -> str:

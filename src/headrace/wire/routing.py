@@ -55,6 +55,8 @@ class PartitionInfo(NamedTuple):
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """Those of `replicas` whose brokers are away, or whose disks have failed."""
 
 
 class Topic(NamedTuple):
@@ -292,6 +294,7 @@ def _topic(topic: Any) -> Topic:
                 getattr(partition, "leader_epoch", -1),
                 tuple(partition.replica_nodes),
                 tuple(partition.isr_nodes),
+                tuple(getattr(partition, "offline_replicas", ())),
             )
             for partition in partitions
         ),

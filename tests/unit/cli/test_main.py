@@ -11,7 +11,18 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("serve",), ("topic",), ("topic", "create"), ("produce",), ("consume",), ("bench",), ("doctor",)]
+    "command",
+    [
+        (),
+        ("serve",),
+        ("topic",),
+        ("topic", "create"),
+        ("produce",),
+        ("consume",),
+        ("bench",),
+        ("doctor",),
+        ("cluster",),
+    ],
 )
 def test_every_command_has_help(command):
     result = run(*command, "--help")
@@ -19,7 +30,13 @@ def test_every_command_has_help(command):
     assert "Usage: headrace" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["serve", "produce", "consume", "bench", "doctor", "topic create", "topic alter"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("serve", "produce", "consume", "bench", "doctor", "topic create", "topic alter"),
+        *(f"cluster {name}" for name in ("dev", "status", "drain", "rebalance", "reassign", "throttle")),
+    ],
+)
 def test_help_teaches_by_example(command):
     assert f"headrace {command} " in run(*command.split(), "--help").stdout.partition("Example")[2]
 
@@ -46,6 +63,9 @@ def test_a_broker_that_is_not_there_is_one_sentence_and_exit_code_1():
         (("consume", "t", "--from-time", "soon"), "is not a time"),
         (("consume", "t", "--offset", "1", "--from-beginning"), "give one of"),
         (("topic", "alter", "t"), "nothing to change"),
+        (("cluster", "reassign", "t"), "give one of --replicas"),
+        (("cluster", "rebalance", "--yes"), "belong to --move"),
+        (("cluster", "throttle", "fast"), "not a number of bytes"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence_and_exit_code_2(arguments, sentence):

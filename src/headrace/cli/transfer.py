@@ -1,0 +1,56 @@
+"""Progress of data that brokers copy between themselves: how much is left, and how long it will take."""
+
+import sys
+import time
+from typing import Any
+
+from headrace.cli.output import count, human_bytes, say
+
+_SAY_EVERY_S = 10.0
+
+
+class Transfer:
+    """A bar on stderr for a person who watches; a line from time to time for a log."""
+
+    def __init__(self, what: str, partitions: int, size_bytes: int) -> None:
+        self._what = what
+        self._partitions = partitions
+        self._size_bytes = size_bytes
+        self._started_s = time.monotonic()
+        self._said_s = self._started_s
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> "Transfer":
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+            columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=max(self._size_bytes, 1) + self._partitions)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, partitions_left: int, bytes_left: int) -> None:
+        text = f"{self._what}: {count(partitions_left, 'partition')} left, {human_bytes(bytes_left)} to copy"
+        done_bytes = self._size_bytes - bytes_left
+        rate = max(0.0, done_bytes / max(time.monotonic() - self._started_s, 1e-9))
+        if rate >= 1 and bytes_left:
+            text += f" at {human_bytes(rate)}/s, about {_duration(bytes_left / rate)}"
+        if self._bar is not None:
+            done = max(0, done_bytes) + self._partitions - partitions_left
+            self._bar.update(self._task, completed=done, description=text)
+        elif time.monotonic() - self._said_s >= _SAY_EVERY_S:
+            self._said_s = time.monotonic()
+            say(text)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
