@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,11 +22,26 @@ _NOT_FOREIGN = {LOCK, META, META + ".tmp", "lost+found"}
 class DataDir:
     """A directory that belongs to this broker, locked until `release`. Make one with `acquire`."""
 
-    def __init__(self, path: Path, cluster_id: str, broker_id: BrokerId, lock: int = -1) -> None:
+    def __init__(
+        self, path: Path, cluster_id: str, broker_id: BrokerId, lock: int = -1, *, directory_id: str = ""
+    ) -> None:
         self.path = path
         self.cluster_id = cluster_id
         self.broker_id = broker_id
+        self.directory_id = directory_id
+        """Made with the directory: a broker that comes back with another one has lost what it had."""
         self._lock = lock
+
+    @staticmethod
+    def cluster_of(path: Path, disk: Disk) -> str | None:
+        """The cluster that a directory belongs to; None if it is new. Nothing is written, and nothing locked."""
+        try:
+            data = disk.read_bytes(path / META)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StartupError(f"The data directory {path} cannot be used: {error.strerror}.") from error
+        return DataDir._identify(path, data).cluster_id
 
     @classmethod
     def acquire(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None = None) -> "DataDir":
@@ -41,25 +57,27 @@ class DataDir:
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             cls._lock_or_refuse(lock, path)
             if (path / META).exists():
-                found_cluster, found_broker = cls._identify(path, disk.read_bytes(path / META))
-                if cluster_id is not None and cluster_id != found_cluster:
-                    raise StartupError(f"{path} belongs to cluster {found_cluster}, not to {cluster_id}.")
-                if found_broker != broker_id:
+                found = cls._identify(path, disk.read_bytes(path / META))
+                if cluster_id is not None and cluster_id != found.cluster_id:
+                    raise StartupError(f"{path} belongs to cluster {found.cluster_id}, not to {cluster_id}.")
+                if found.broker_id != broker_id:
                     raise StartupError(
-                        f"{path} belongs to broker {found_broker}, not to {broker_id}: use another directory."
+                        f"{path} belongs to broker {found.broker_id}, not to {broker_id}: use another directory."
                     )
-                cluster_id = found_cluster
+                whose = found
             else:
-                cluster_id = cluster_id or topic_id_to_text(uuid4())
-                text = f"product=headrace\nformat={FORMAT}\ncluster.id={cluster_id}\nbroker.id={broker_id}\n"
-                disk.write_atomic(path / META, text.encode())
+                whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id)
+            if not whose.directory_id:
+                # Also a directory of an earlier version, which had no id of its own.
+                whose = replace(whose, directory_id=topic_id_to_text(uuid4()))
+                disk.write_atomic(path / META, whose.to_text().encode())
         except BaseException as error:
             if lock >= 0:
                 os.close(lock)
             if isinstance(error, OSError):
                 raise StartupError(f"The data directory {path} cannot be used: {error.strerror}.") from error
             raise
-        return cls(path, cluster_id, broker_id, lock)
+        return cls(path, whose.cluster_id, broker_id, lock, directory_id=whose.directory_id)
 
     def release(self) -> None:
         if self._lock >= 0:
@@ -84,7 +102,7 @@ class DataDir:
             raise StartupError(f"Another broker is using {path}: stop it or use another data directory.") from error
 
     @staticmethod
-    def _identify(path: Path, data: bytes) -> tuple[str, BrokerId]:
+    def _identify(path: Path, data: bytes) -> "_Whose":
         lines = data.decode("utf-8", "replace").splitlines()
         fields = dict(line.partition("=")[::2] for line in lines if not line.startswith("#"))
         if fields.get("product") != "headrace":
@@ -95,4 +113,19 @@ class DataDir:
             raise StartupError(f"{path / META} is damaged: restore it from a backup.") from None
         if version > FORMAT:
             raise StartupError(f"{path} was written by a newer Headrace (format {version}, this one reads {FORMAT}).")
-        return cluster_id, BrokerId(broker_id)
+        return _Whose(cluster_id, BrokerId(broker_id), fields.get("directory.id", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """What meta.properties says."""
+
+    cluster_id: str
+    broker_id: BrokerId
+    directory_id: str = ""
+
+    def to_text(self) -> str:
+        return (
+            f"product=headrace\nformat={FORMAT}\ncluster.id={self.cluster_id}\nbroker.id={self.broker_id}\n"
+            f"directory.id={self.directory_id}\n"
+        )

@@ -43,9 +43,22 @@ class TestDataDir:
         path = tmp_path / "deep" / "data"
         first = DataDir.acquire(path, OsDisk(), broker_id=BrokerId(1))
         first.release()
+        assert DataDir.cluster_of(path, OsDisk()) == first.cluster_id
+        assert DataDir.cluster_of(tmp_path / "none", OsDisk()) is None
         again = DataDir.acquire(path, OsDisk(), broker_id=BrokerId(1), cluster_id=first.cluster_id)
         assert again.cluster_id == first.cluster_id
+        assert again.directory_id == first.directory_id
+        assert len(again.directory_id) == 22
         again.release()
+
+    def test_one_of_an_earlier_version_gets_an_id_of_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "meta.properties").write_text("product=headrace\nformat=1\ncluster.id=c\nbroker.id=1\n")
+        first = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1))
+        first.release()
+        again = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1))
+        again.release()
+        assert again.cluster_id == "c"
+        assert again.directory_id == first.directory_id != ""
 
     def test_one_broker_at_a_time(self, tmp_path: Path) -> None:
         first = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1))
