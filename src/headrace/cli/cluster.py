@@ -50,12 +50,10 @@ def dev(
     * `headrace cluster dev --set num.partitions=12 --set broker.session.timeout.ms=3000`
     """
     from headrace.cli.cluster_dev import DevCluster, check_ports, run_dev_cluster
-    from headrace.cli.serve import check_cluster_extra
     from headrace.config.load import load_settings
 
     pairs = parse_pairs(settings or [], "--set")
     load_settings(flags=pairs)
-    check_cluster_extra()
     check_ports(base_port, brokers)
     run_dev_cluster(DevCluster(data_dir.absolute(), brokers, base_port, pairs, restart, verbose))
 

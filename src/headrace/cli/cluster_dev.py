@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
@@ -51,6 +52,10 @@ class DevCluster:
 
 
 def run_dev_cluster(wanted: DevCluster) -> None:
+    if find_spec("aetcd") is None:
+        raise CommandFailed(
+            "a cluster needs the client of etcd, which is not installed: pip install 'headrace[cluster]'"
+        )
     etcd = shutil.which("etcd")
     if etcd is None:
         raise CommandFailed(_ETCD_MISSING)

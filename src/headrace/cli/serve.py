@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.options import parse_pairs
-from headrace.model.errors import StartupError
 
 if TYPE_CHECKING:
     from headrace.app.broker import BrokerApp
@@ -86,8 +85,6 @@ def serve(
     }
     flags |= {name: str(value) for name, value in given.items() if value is not None}
     loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
-    if loaded.etcd_endpoints:
-        check_cluster_extra()
     if workers is not None:
         from headrace.cli.serve_workers import run_workers
 
@@ -101,16 +98,6 @@ def serve(
 
     configure(loaded.log_level)
     uvloop.run(run(loaded, _announce))
-
-
-def check_cluster_extra() -> None:
-    """`StartupError` unless what a broker of a cluster needs is installed."""
-    from importlib.util import find_spec
-
-    if find_spec("aetcd") is None:
-        raise StartupError(
-            "a cluster needs the client of etcd, which is not installed: pip install 'headrace[cluster]'"
-        )
 
 
 def _announce(app: "BrokerApp") -> None:
