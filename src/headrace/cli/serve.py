@@ -94,18 +94,21 @@ def serve(
     import uvloop
 
     from headrace.app.broker import serve as run
+    from headrace.app.reachable import with_address
     from headrace.observe.logs import configure
 
     configure(loaded.log_level)
-    uvloop.run(run(loaded, _announce))
+    uvloop.run(run(with_address(loaded), _announce))
 
 
 def _announce(app: "BrokerApp") -> None:
-    from headrace.config.address import EVERY_ADDRESS
+    from headrace.config.address import EVERY_ADDRESS, parse_address
 
     where, listens = str(app.kafka_endpoint), ""
     if app.kafka_endpoint.host in EVERY_ADDRESS:
         where, listens = f"localhost:{app.kafka_endpoint.port}", "on every address, "
+        if app.settings.etcd_endpoints and app.settings.advertise:
+            listens += f"to others {parse_address(app.settings.advertise, default_port=app.kafka_endpoint.port)}, "
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
     print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
