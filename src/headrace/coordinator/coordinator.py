@@ -1,4 +1,9 @@
-"""All shards of one internal topic on this broker: which key belongs to which, loading them, letting go of them."""
+"""All shards of one internal topic on this broker: which key belongs to which, loading them, letting go of them.
+
+This broker has the shards of the partitions that it leads. A shard begins with a leader epoch: it reads everything that
+the log has then, once all of that is committed, and answers from there on. It ends with the epoch: whoever waits is
+told that the coordinator has moved, and nothing of it is written any more.
+"""
 
 import asyncio
 import logging
@@ -13,8 +18,9 @@ from headrace.coordinator.loading import load
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
-from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, TopicExists
+from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
+from headrace.model.image import BrokerState
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
@@ -49,6 +55,7 @@ class Coordinator(Generic[M]):
         *,
         partition_count: int,
         topic_settings: Mapping[str, str],
+        replication_factor: int = 1,
         make_machine: Callable[[Partition], M],
         metadata: Metadata,
         partitions: PartitionTable,
@@ -58,11 +65,13 @@ class Coordinator(Generic[M]):
         on_lost: Callable[[Shard[M]], None] = lambda _: None,
     ) -> None:
         """`on_loaded` is called with each shard that becomes active, to arm the deadlines of what was loaded; `on_lost`
-        when a shard that was active goes away or must load again, while it still has its old machine."""
+        when a shard that was active goes away or must load again, while it still has its old machine. The topic is made
+        with `replication_factor` replicas, or as many as there are brokers."""
         self.topic = topic
         self.timers = TimerLoop(clock)
         self._partition_count = partition_count
         self._topic_settings = topic_settings
+        self._replication_factor = replication_factor
         self._make_machine = make_machine
         self._metadata = metadata
         self._partitions = partitions
@@ -77,11 +86,12 @@ class Coordinator(Generic[M]):
     # -- life
 
     def start(self) -> None:
-        """Load what is hosted already, and follow what comes and goes."""
+        """Load what is led already, and follow what comes and goes."""
         for partition in self._partitions.of_topic(self.topic):
-            self._added(partition)
-        self._partitions.on_added.append(self._added)
-        self._partitions.on_removed.append(self._removed)
+            if partition.is_leader:
+                self._leads(partition)
+        self._partitions.on_leading.append(self._leads)
+        self._partitions.on_not_leading.append(self._leads_no_more)
 
     async def stop(self) -> None:
         for shard in self._shards.values():
@@ -103,8 +113,20 @@ class Coordinator(Generic[M]):
             if self.topic not in self._metadata.image.topics:
                 with suppress(TopicExists):
                     await self._metadata.create_topic(
-                        self.topic, partitions=self._partition_count, settings=self._topic_settings
+                        self.topic,
+                        partitions=self._partition_count,
+                        replication_factor=self._replicas_now(),
+                        settings=self._topic_settings,
                     )
+
+    def _replicas_now(self) -> int:
+        """As many as there can be. Brokers that are just starting are waited for: a topic does not grow by itself."""
+        image = self._metadata.image
+        takers = sum(broker.can_lead and not broker.is_draining for broker in image.brokers.values())
+        is_starting = any(broker.is_alive and broker.state is BrokerState.STARTING for broker in image.brokers.values())
+        if not takers or (takers < self._replication_factor and is_starting):
+            raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be made before the brokers have started")
+        return min(self._replication_factor, takers)
 
     def index_for(self, key: str) -> int:
         """The partition of the internal topic that is responsible for a key."""
@@ -116,7 +138,16 @@ class Coordinator(Generic[M]):
     def leader_for(self, key: str) -> BrokerId:
         """The broker that coordinates a key: it leads the partition that is responsible for it."""
         index = self.index_for(key)
-        return self._metadata.image.topics[self.topic].partitions[index].leader
+        image = self._metadata.image
+        leader = image.topics[self.topic].partitions[index].leader
+        if not image.is_alive(leader):
+            raise CoordinatorNotAvailable(f"nobody coordinates {key} now: no broker leads {self.topic}-{index}")
+        return leader
+
+    def is_here(self, key: str) -> bool:
+        """Whether this broker coordinates a key, or is about to."""
+        topic = self._metadata.image.topics.get(self.topic)
+        return topic is not None and partition_for(key, len(topic.partitions)) in self._shards
 
     def shard(self, key: str) -> Shard[M]:
         """The shard for a key, if this broker has it: `NotCoordinator` otherwise."""
@@ -141,20 +172,21 @@ class Coordinator(Generic[M]):
         """The loads under way."""
         return tuple(self._tasks)
 
-    def _added(self, partition: Partition) -> None:
+    def _leads(self, partition: Partition) -> None:
         if partition.topic == self.topic:
+            self._leads_no_more(partition)
             shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._reload)
             self._shards[partition.index] = shard
             self._load(shard)
 
-    def _removed(self, partition: Partition) -> None:
+    def _leads_no_more(self, partition: Partition) -> None:
         if partition.topic == self.topic:
             shard = self._shards.pop(partition.index, None)
             if shard is not None:
                 self._close(shard)
 
     def _close(self, shard: Shard[M]) -> None:
-        shard.state = State.CLOSED
+        shard.close()
         self._on_lost(shard)
 
     def _reload(self, shard: Shard[M]) -> None:
@@ -174,13 +206,18 @@ class Coordinator(Generic[M]):
         shard.machine = machine = self._make_machine(shard.partition)
         try:
             count = await load(shard.partition, machine, self._workers)
-        except Exception:
-            log.exception("the coordinator on %s cannot be loaded; it stays unavailable", shard.partition)
+        except Exception as error:
+            if self._is_current(shard, machine) and not isinstance(error, NotLeader):
+                log.exception("the coordinator on %s cannot be loaded; it stays unavailable", shard.partition)
             return
-        if shard.state is not State.LOADING:
+        if not self._is_current(shard, machine):
             return
         self._activate(shard)
         log.info("loaded %d records of %s", count, shard.partition)
+
+    def _is_current(self, shard: Shard[M], machine: M) -> bool:
+        """Whether a load is still wanted: the shard may be another's by now, or have begun another load."""
+        return shard.state is State.LOADING and shard.machine is machine
 
     def _activate(self, shard: Shard[M]) -> None:
         shard.machine.loaded(self._clock.monotonic_ms())

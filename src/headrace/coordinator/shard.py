@@ -7,7 +7,8 @@ Promises:
 - records of operations in one turn of the event loop go into one batch (of up to a MiB, then another one): many commits
   cost one append and one flush;
 - if records cannot be committed, everybody who waits for them gets an error, and the shard loads again from the log,
-  since its state is ahead of what is there.
+  since its state is ahead of what is there;
+- if this broker does not lead the partition any more, everybody is told that the coordinator has moved.
 """
 
 import asyncio
@@ -17,7 +18,13 @@ from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from headrace.coordinator.machine import Entry, Machine, Operation
-from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, HeadraceError, NotCoordinator
+from headrace.model.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    HeadraceError,
+    NotCoordinator,
+    NotLeader,
+)
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -58,6 +65,8 @@ class Shard(Generic[M]):
     def __init__(self, partition: Partition, machine: M, clock: Clock, *, reload: Callable[["Shard[M]"], None]) -> None:
         """`reload` is called when the machine is ahead of the log and must be loaded again."""
         self.partition = partition
+        self.epoch = partition.leader_epoch
+        """Of the leader: a shard lives for one, and fences what its predecessors may still send."""
         self.machine = machine
         self.state = State.LOADING
         self._clock = clock
@@ -99,6 +108,9 @@ class Shard(Generic[M]):
         self._append_now()
         try:
             end = self._append(entries, producer_id, producer_epoch)
+        except NotLeader:
+            result.resolve(Result(error=self._moved()))
+            return result
         except HeadraceError as error:
             result.resolve(Result(error=error))
             return result
@@ -131,8 +143,18 @@ class Shard(Generic[M]):
         if self.state is State.LOADING:
             return CoordinatorLoading(f"the coordinator on {self.partition} is loading")
         if self.state is State.CLOSED:
-            return NotCoordinator(f"the coordinator on {self.partition} has moved")
+            return self._moved()
         return None
+
+    def _moved(self) -> NotCoordinator:
+        return NotCoordinator(f"the coordinator on {self.partition} has moved")
+
+    def close(self) -> None:
+        """This broker does not lead the partition any more: write nothing, and tell everybody who waits."""
+        self.state = State.CLOSED
+        waiting, self._waiting, self._entries = self._waiting, [], []
+        for settle in waiting:
+            settle(self._moved())
 
     # -- writing
 
@@ -190,6 +212,10 @@ class Shard(Generic[M]):
 
     def _failed(self, error: BaseException) -> HeadraceError:
         """The machine has replayed what the log does not have: load again, and let everybody ask again."""
+        if isinstance(error, NotLeader):
+            self.close()
+        if self.state is State.CLOSED:
+            return self._moved()
         if self.state is State.ACTIVE:
             log.warning("the coordinator on %s loads again: %s", self.partition, error)
             self.state = State.LOADING

@@ -91,6 +91,7 @@ class GroupService:
                 "compression.type": "producer",
                 "segment.bytes": str(settings.offsets_topic_segment_bytes),
             },
+            replication_factor=settings.offsets_topic_replication_factor,
             make_machine=lambda _: GroupMachine(limits),
             metadata=metadata,
             partitions=partitions,

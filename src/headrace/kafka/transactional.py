@@ -1,15 +1,21 @@
-"""What the handlers of transactions share: who asks, and errors in the words of the request's version.
+"""What the handlers of transactions share: who asks, what may be written, and errors in the words of the request's
+version.
 
 Older clients do not know some codes: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH to them, and TRANSACTION_ABORTABLE is
 INVALID_TXN_STATE.
 """
 
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.errors import error_code
-from headrace.model.errors import CoordinatorError, HeadraceError, ProtocolError
+from headrace.kafka.services import Services
+from headrace.model.errors import CoordinatorError, CoordinatorNotAvailable, HeadraceError, ProtocolError
+from headrace.replication.partition import Partition
+from headrace.transactions.joining import Problems
 from headrace.transactions.machine import Producer
 
 
@@ -18,6 +24,37 @@ def producer_of(request: Any) -> Producer:
     if not request.transactional_id:
         raise ProtocolError("a transactional id may not be empty")
     return Producer(request.producer_id, request.producer_epoch)
+
+
+@asynccontextmanager
+async def joined(
+    services: Services, transactional_id: str, wanted: Mapping[Producer, Sequence[Partition]], *, adds: bool
+) -> AsyncIterator[Problems]:
+    """Ask the coordinator for partitions that are about to be written to, and say which may not be.
+
+    What is inside must write without waiting: the answers hold for that long.
+    """
+    transactions = services.transactions
+    guards = transactions.markers.guards
+    problems: Problems = {}
+    held = [
+        (guards.hold(partition, producer.producer_id), partition, producer)
+        for producer, partitions in wanted.items()
+        for partition in partitions
+    ]
+    try:
+        for producer, partitions in wanted.items():
+            places = [(partition.topic, partition.index) for partition in partitions]
+            problems.update(await transactions.joining.join(transactional_id, producer, places, adds=adds))
+        for guard, partition, _ in held:
+            if guard.is_broken:
+                problems[partition.topic, partition.index] = CoordinatorNotAvailable(
+                    f"a transaction of {transactional_id} was ended on {partition} just now: try again"
+                )
+        yield problems
+    finally:
+        for guard, partition, producer in held:
+            guards.let_go(guard, partition, producer.producer_id)
 
 
 def code_for(error: HeadraceError | None, *, knows_fenced: bool = True, knows_abortable: bool = True) -> ErrorCode:

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.model.errors import HeadraceError, NotEnoughReplicas, StorageFailed
 from headrace.records.markers import Marker
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.deferred import Deferred
+from headrace.transactions.guards import Guards
 from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
 
@@ -17,6 +18,7 @@ Ended = Callable[[Partition, int, bool], None]
 class MarkerWriter:
     def __init__(self, partitions: PartitionTable, ended: Ended) -> None:
         """`ended` is called before anybody else hears that a marker is committed."""
+        self.guards = Guards()
         self._partitions = partitions
         self._ended = ended
 
@@ -25,6 +27,8 @@ class MarkerWriter:
         done: Deferred[HeadraceError | None] = Deferred()
         try:
             partition = self._partitions.get(*place)
+            _check_in_sync(partition)
+            self.guards.marker_came(partition, producer.producer_id)
             result = partition.append_marker(producer.producer_id, producer.epoch, marker)
         except HeadraceError as error:
             done.resolve(error)
@@ -40,3 +44,12 @@ class MarkerWriter:
         if partition.when_committed(result.last_offset + 1, settled):
             settled(None)
         return done
+
+
+def _check_in_sync(partition: Partition) -> None:
+    """Refuse what would not be committed for who knows how long: whoever asks tries again, and it is written once."""
+    leading = partition.leading
+    if leading is not None:
+        needed = min(partition.settings.min_insync_replicas, len(leading.state.replicas))
+        if len(leading.state.isr) < needed:
+            raise NotEnoughReplicas(f"{partition} has {len(leading.state.isr)} replicas in sync and needs {needed}")

@@ -2,13 +2,15 @@
 
 A decision (PrepareCommit, PrepareAbort) is a committed record before the first marker is written, and the markers are
 committed before the transaction is complete. Whoever stops in between leaves a record that says what is to be done, and
-the shard does it when it is loaded again: markers that are written a second time change nothing.
+the shard does it when it is loaded again, on this broker or another: markers that are written a second time change
+nothing, and those of a coordinator that has a successor are refused.
 
 A client is kept waiting while a transaction is completed, for a little while: it would only have to ask again.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from functools import partial
@@ -28,14 +30,17 @@ from headrace.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from headrace.model.ids import TopicName
+from headrace.model.ids import BrokerId, TopicName
 from headrace.records.markers import Marker
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
+from headrace.transactions.joining import Joining
 from headrace.transactions.machine import NO_TIMEOUT_MS, Producer, Resumed, TransactionMachine, is_exhausted
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, Transaction
+from headrace.transactions.routing import MarkerRouter
 from headrace.transactions.states import DECIDED, State
 
 A = TypeVar("A")
@@ -46,19 +51,21 @@ log = logging.getLogger(__name__)
 TRANSACTIONS_TOPIC = TopicName("__transaction_state")
 _PATIENCE_MS = 5_000
 """How long a client waits for its last transaction to be completed before it is told to ask again."""
-_MARKER_RETRY_MS = 1_000
+_MARKER_RETRY_FIRST_MS = 50
+_MARKER_RETRY_MAX_MS = 1_000
 _EXPIRY_TIMER = "expiry"
 
 
 class _Settlement:
     """A decided transaction whose markers are being written."""
 
-    __slots__ = ("left", "shard", "transaction")
+    __slots__ = ("left", "shard", "transaction", "tries")
 
     def __init__(self, shard: TransactionShard, transaction: Transaction) -> None:
         self.shard = shard
         self.transaction = transaction
         self.left = set(transaction.partitions)
+        self.tries: Counter[Place] = Counter()
 
 
 class TransactionService:
@@ -72,8 +79,12 @@ class TransactionService:
         markers: MarkerWriter,
         clock: Clock,
         workers: Executor,
+        peers: Peers | None = None,
     ) -> None:
+        """`markers` writes to the partitions of this broker. Without `peers` there is no other."""
         self.markers = markers
+        self.joining = Joining(self, metadata, peers)
+        self._router = MarkerRouter(markers, metadata, peers)
         self._clock = clock
         self._producer_ids = producer_ids
         self._id_expiration_ms = settings.transactional_id_expiration_ms
@@ -84,10 +95,8 @@ class TransactionService:
         self.coordinator: Coordinator[TransactionMachine] = Coordinator(
             TRANSACTIONS_TOPIC,
             partition_count=settings.transaction_state_log_num_partitions,
-            topic_settings={
-                "cleanup.policy": "compact",
-                "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-            },
+            topic_settings=_topic_settings(settings),
+            replication_factor=settings.transaction_state_log_replication_factor,
             make_machine=lambda _: TransactionMachine(max_timeout_ms),
             metadata=metadata,
             partitions=partitions,
@@ -104,7 +113,19 @@ class TransactionService:
         self._arm_expiry()
 
     async def stop(self) -> None:
+        await self.joining.stop()
+        await self._router.stop()
         await self.coordinator.stop()
+
+    # -- where
+
+    def is_here(self, transactional_id: str) -> bool:
+        """Whether this broker coordinates a transactional id, or is about to."""
+        return self.coordinator.is_here(transactional_id)
+
+    def leader_for(self, transactional_id: str) -> BrokerId:
+        """The broker that coordinates a transactional id."""
+        return self.coordinator.leader_for(transactional_id)
 
     # -- what clients ask for
 
@@ -140,13 +161,22 @@ class TransactionService:
             ),
         )
 
-    async def add(self, transactional_id: str, producer: Producer, places: Iterable[Place]) -> None:
-        """Make partitions part of the transaction, which begins with the first one."""
+    async def add(
+        self, transactional_id: str, producer: Producer, places: Iterable[Place], *, patient: bool = True
+    ) -> None:
+        """Make partitions part of the transaction, which begins with the first one.
+
+        If the last one is still being completed that is waited for, unless whoever asks is not `patient`.
+        """
         places = tuple(places)
-        await self._patiently(
-            transactional_id,
-            lambda machine: machine.add(transactional_id, producer, places, self._clock.wall_ms()),
-        )
+
+        def operation(machine: TransactionMachine) -> Outcome[None]:
+            return machine.add(transactional_id, producer, places, self._clock.wall_ms())
+
+        if patient:
+            await self._patiently(transactional_id, operation)
+        else:
+            (await _result(self._do(transactional_id, operation))).get()
 
     def verify(self, transactional_id: str, producer: Producer, place: Place) -> None:
         """Raise unless a partition is part of this producer's open transaction."""
@@ -217,6 +247,8 @@ class TransactionService:
         """Do what a committed state asks for, unless there is a newer one."""
         if transaction is None or shard.machine.transactions.get(transactional_id) is not transaction:
             return
+        if not shard.is_active:
+            return
         timers = self.coordinator.timers
         if transaction.state is State.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS:
             due_ms = transaction.started_ms + transaction.timeout_ms - self._clock.wall_ms()
@@ -240,9 +272,9 @@ class TransactionService:
         if self._settling.get(transactional_id) is not settlement:
             return
         transaction = settlement.transaction
-        marker = Marker(transaction.state is State.PREPARE_COMMIT, settlement.shard.partition.leader_epoch)
+        marker = Marker(transaction.state is State.PREPARE_COMMIT, settlement.shard.epoch)
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
-        written = self.markers.write(place, producer, marker)
+        written = self._router.write(place, producer, marker)
         written.then(partial(self._marker_written, transactional_id, settlement, place))
 
     def _marker_written(
@@ -254,7 +286,9 @@ class TransactionService:
             log.warning("%s-%d has no marker of %s's transaction: %s", *place, transactional_id, error)
         elif error is not None and not isinstance(error, UnknownTopic | UnknownPartition):
             retry = partial(self._write_marker, transactional_id, settlement, place)
-            self.coordinator.timers.set((transactional_id, place), self._clock.monotonic_ms() + _MARKER_RETRY_MS, retry)
+            wait_ms = min(_MARKER_RETRY_MAX_MS, _MARKER_RETRY_FIRST_MS * 2 ** min(settlement.tries[place], 10))
+            settlement.tries[place] += 1
+            self.coordinator.timers.set((transactional_id, place), self._clock.monotonic_ms() + wait_ms, retry)
             return
         settlement.left.discard(place)
         if not settlement.left:
@@ -332,6 +366,16 @@ class TransactionService:
             for place in transaction.partitions:
                 self.coordinator.timers.cancel((transactional_id, place))
             self._over(transactional_id)
+
+
+def _topic_settings(settings: BrokerSettings) -> dict[str, str]:
+    own = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+    }
+    if "transaction.state.log.min.isr" in settings.given:
+        own["min.insync.replicas"] = str(settings.transaction_state_log_min_isr)
+    return own
 
 
 def _forget(transactional_id: str, before_ms: int, machine: TransactionMachine) -> Outcome[None]:

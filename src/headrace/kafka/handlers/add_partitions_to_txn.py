@@ -4,8 +4,12 @@
 - v4 and later ask for many transactions at once, and may ask only whether partitions are part of one (verify only),
   as a broker does before it writes: those that are not get TRANSACTION_ABORTABLE.
 - Answered when it is committed: a marker will be written to each of these partitions, whatever happens.
+- v4 and later are what brokers use among each other: they answer in the order of the requests, so one transaction must
+  not keep the others waiting. Where its predecessor is still being completed it is CONCURRENT_TRANSACTIONS at once, and
+  what cannot be committed for a while is COORDINATOR_NOT_AVAILABLE. Earlier versions wait.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,27 +24,28 @@ from headrace.transactions.records import Place
 
 KEY = 24
 _BATCHED_FROM = 4
+_BATCH_PATIENCE_S = 2.0
 
 
 @handles(KEY, 0, 5)
 async def add_partitions_to_txn(ctx: Context, request: Any) -> Answer:
     schema = ctx.schema
     if ctx.version >= _BATCHED_FROM:
-        results = []
-        for transaction in request.transactions:
-            codes = await _add(ctx, transaction, transaction.topics, verify_only=transaction.verify_only)
-            results.append(
-                make(
-                    schema.AddPartitionsToTxnResult,
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_topics(schema, transaction.topics, codes),
-                )
-            )
+        codes_of_each = await asyncio.gather(
+            *(_add(ctx, asked, asked.topics, verify_only=asked.verify_only) for asked in request.transactions)
+        )
         return make(
             schema.AddPartitionsToTxnResponse,
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.none,
-            results_by_transaction=tuple(results),
+            results_by_transaction=tuple(
+                make(
+                    schema.AddPartitionsToTxnResult,
+                    transactional_id=asked.transactional_id,
+                    topic_results=_topics(schema, asked.topics, codes),
+                )
+                for asked, codes in zip(request.transactions, codes_of_each, strict=True)
+            ),
         )
     asked = _Single(request)
     codes = await _add(ctx, asked, asked.topics, verify_only=False)
@@ -83,7 +88,13 @@ async def _add(ctx: Context, asked: Any, topics: Any, *, verify_only: bool) -> M
                 place: ErrorCode.unknown_topic_or_partition if place in unknown else ErrorCode.operation_not_attempted
                 for place in places
             }
-        await transactions.add(asked.transactional_id, producer, places)
+        if ctx.version < _BATCHED_FROM:
+            await transactions.add(asked.transactional_id, producer, places)
+        else:
+            async with asyncio.timeout(_BATCH_PATIENCE_S):
+                await transactions.add(asked.transactional_id, producer, places, patient=False)
+    except TimeoutError:
+        return dict.fromkeys(places, ErrorCode.coordinator_not_available)
     except HeadraceError as error:
         return dict.fromkeys(places, code_for(error, knows_fenced=knows_fenced))
     return dict.fromkeys(places, ErrorCode.none)

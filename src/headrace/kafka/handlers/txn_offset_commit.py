@@ -15,10 +15,12 @@ from headrace.coordinator.shard import Result
 from headrace.groups.machine import Commit, Committer, Refused
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.transactional import code_for_writing, producer_of
+from headrace.kafka.transactional import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+from headrace.runtime.deferred import Deferred
+from headrace.transactions.machine import Producer
 
 KEY = 28
 _ADDS_FROM = 5
@@ -67,14 +69,18 @@ async def txn_offset_commit(ctx: Context, request: Any) -> Answer:
 
 
 async def _commit(ctx: Context, request: Any) -> Refused:
-    producer = producer_of(request)
-    groups, transactions = ctx.services.groups, ctx.services.transactions
-    await groups.coordinator.ensure_topic()
-    place = (groups.coordinator.topic, groups.coordinator.index_for(request.group_id))
-    if ctx.version >= _ADDS_FROM:
-        await transactions.add(request.transactional_id, producer, [place])
-    else:
-        transactions.verify(request.transactional_id, producer, place)
+    producer, services = producer_of(request), ctx.services
+    await services.groups.coordinator.ensure_topic()
+    partition = services.groups.coordinator.shard(request.group_id).partition
+    wanted = {producer: [partition]}
+    async with joined(services, request.transactional_id, wanted, adds=ctx.version >= _ADDS_FROM) as problems:
+        if problems:
+            raise problems[partition.topic, partition.index]
+        written = _write(ctx, request, producer)
+    return (await _until(written)).get()
+
+
+def _write(ctx: Context, request: Any, producer: Producer) -> Deferred[Result[Refused]]:
     image = ctx.services.metadata.image
     commits = [
         Commit(
@@ -93,7 +99,12 @@ async def _commit(ctx: Context, request: Any) -> Refused:
         getattr(request, "group_instance_id", None),
         getattr(request, "generation_id", -1),
     )
+    return ctx.services.groups.commit_in_transaction(
+        request.group_id, by, commits, producer.producer_id, producer.epoch
+    )
+
+
+async def _until(written: Deferred[Result[Refused]]) -> Result[Refused]:
     done: asyncio.Future[Result[Refused]] = asyncio.get_running_loop().create_future()
-    written = groups.commit_in_transaction(request.group_id, by, commits, producer.producer_id, producer.epoch)
     written.then(lambda result: None if done.done() else done.set_result(result))
-    return (await done).get()
+    return await done

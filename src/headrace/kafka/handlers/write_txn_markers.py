@@ -1,7 +1,8 @@
 """WriteTxnMarkers (27), versions 1-2: end transactions on partitions of this broker.
 
 What a coordinator asks of the brokers that lead the partitions of a transaction, and what an administrator uses to
-abort one that hangs without a coordinator. Answered when the markers are committed. The transaction version of v2 is
+abort one that hangs without a coordinator. Answered when the markers are committed; those that are not after two
+seconds are REQUEST_TIMED_OUT, so that one partition does not keep the others waiting. The transaction version of v2 is
 not looked at: a marker of an older epoch is INVALID_PRODUCER_EPOCH in either.
 """
 
@@ -20,6 +21,7 @@ from headrace.runtime.deferred import Deferred
 from headrace.transactions.machine import Producer
 
 KEY = 27
+_PATIENCE_MS = 2_000
 _Place = tuple[int, str, int]
 """Position of the marker in the request, topic, partition."""
 
@@ -35,12 +37,19 @@ def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
         for index in topic.partition_indexes
     ]
 
+    services, wanted = ctx.services, dict.fromkeys(places)
+
     def written(place: _Place, error: HeadraceError | None) -> None:
         codes[place] = ErrorCode.none if error is None else error_code(error)
-        if len(codes) == len(set(places)):
+        if len(codes) == len(wanted):
+            services.expiries.remove(expired)
             answer.resolve(_answer(ctx, request, codes))
 
-    for at, topic, index in dict.fromkeys(places):
+    def expired() -> None:
+        late = dict.fromkeys(wanted, ErrorCode.request_timed_out)
+        answer.resolve(_answer(ctx, request, {**late, **codes}))
+
+    for at, topic, index in wanted:
         asked = request.markers[at]
         done = ctx.services.transactions.markers.write(
             (topic, index),
@@ -50,6 +59,8 @@ def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
         done.then(partial(written, (at, topic, index)))
     if not places:
         answer.resolve(_answer(ctx, request, codes))
+    if not answer.done:
+        services.expiries.add(services.clock.monotonic_ms() + _PATIENCE_MS, expired)
     return answer
 
 

@@ -1,0 +1,186 @@
+"""Partitions join transactions, wherever these are coordinated (KIP-890).
+
+Before a partition takes the first batch of a transaction its leader asks the coordinator: to make the partition part of
+the transaction (clients of transaction version 2), or whether it is (older ones). Without that a batch that comes late
+would open a transaction that nobody ends. If the coordinator is on this broker that is a call, else AddPartitionsToTxn.
+
+A marker may come between the answer and the append. The batch would then open the transaction anew: a `Guard` that is
+held meanwhile tells of it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from headrace.cluster.metadata import Metadata
+from headrace.model.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    HeadraceError,
+    PeerUnavailable,
+    ProtocolError,
+)
+from headrace.model.ids import BrokerId
+from headrace.protocol.asking import request_schema
+from headrace.protocol.codec import make
+from headrace.replication.peers import Peers
+from headrace.transactions.answers import error_of
+from headrace.transactions.batching import Batching
+from headrace.transactions.machine import Producer
+from headrace.transactions.records import Place
+
+_ADD_PARTITIONS, _VERSION = 24, 5
+_LANE = "transactions"
+_PER_REQUEST = 500
+_TIMEOUT_S = 10.0
+_CONCURRENT_WAITS_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+"""How long is waited each time that the last transaction is still being completed."""
+
+Problems = dict[Place, HeadraceError]
+"""Why partitions could not join; those that are not in it could."""
+
+
+class Coordinating(Protocol):
+    """`TransactionService`, as far as it matters here."""
+
+    def is_here(self, transactional_id: str) -> bool: ...
+
+    def leader_for(self, transactional_id: str) -> BrokerId: ...
+
+    async def add(self, transactional_id: str, producer: Producer, places: Iterable[Place]) -> None: ...
+
+    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None: ...
+
+
+class _Wanted(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    places: tuple[Place, ...]
+    adds: bool
+    done: "asyncio.Future[Problems]"
+
+
+class Joining:
+    def __init__(self, transactions: Coordinating, metadata: Metadata, peers: Peers | None) -> None:
+        """Without `peers` this broker is alone."""
+        self._transactions = transactions
+        self._metadata = metadata
+        self._peers = peers
+        self._outgoing: dict[BrokerId, Batching[_Wanted]] = {}
+
+    async def join(self, transactional_id: str, producer: Producer, places: Iterable[Place], *, adds: bool) -> Problems:
+        """Make partitions part of a producer's transaction, or (without `adds`) ask whether they are."""
+        places = tuple(places)
+        try:
+            if self._peers is None or self._transactions.is_here(transactional_id):
+                return await self._join_here(transactional_id, producer, places, adds=adds)
+            for wait_s in _CONCURRENT_WAITS_S:
+                problems = await self._ask(self._peers, transactional_id, producer, places, adds=adds)
+                if not any(isinstance(problem, ConcurrentTransactions) for problem in problems.values()):
+                    return problems
+                await asyncio.sleep(wait_s)
+            return problems
+        except HeadraceError as error:
+            return dict.fromkeys(places, error)
+
+    async def stop(self) -> None:
+        outgoing, self._outgoing = tuple(self._outgoing.values()), {}
+        for batching in outgoing:
+            await batching.stop()
+
+    async def _join_here(
+        self, transactional_id: str, producer: Producer, places: Sequence[Place], *, adds: bool
+    ) -> Problems:
+        if adds:
+            await self._transactions.add(transactional_id, producer, places)
+            return {}
+        problems: Problems = {}
+        for place in places:
+            try:
+                self._transactions.verify(transactional_id, producer, place)
+            except HeadraceError as error:
+                problems[place] = error
+        return problems
+
+    async def _ask(
+        self, peers: Peers, transactional_id: str, producer: Producer, places: tuple[Place, ...], *, adds: bool
+    ) -> Problems:
+        broker_id = self._transactions.leader_for(transactional_id)
+        outgoing = self._outgoing.get(broker_id)
+        if outgoing is None:
+            send = partial(self._send, peers, broker_id)
+            outgoing = self._outgoing[broker_id] = Batching(send, limit=_PER_REQUEST)
+        done: asyncio.Future[Problems] = asyncio.get_running_loop().create_future()
+        outgoing.add(_Wanted(transactional_id, producer, places, adds, done))
+        return await done
+
+    async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_Wanted]) -> None:
+        # One transaction is named once in a request; whatever else is asked of it waits for the next one.
+        first: dict[str, _Wanted] = {}
+        for wanted in some:
+            if first.setdefault(wanted.transactional_id, wanted) is not wanted:
+                self._outgoing[broker_id].add(wanted)
+        problem: HeadraceError | None = None
+        codes: dict[str, dict[Place, ErrorCode]] = {}
+        try:
+            answer = await peers.call(broker_id, _request(first.values()), lane=_LANE, timeout_s=_TIMEOUT_S)
+            codes = {
+                transaction.transactional_id: {
+                    (topic.name, part.partition_index): part.partition_error_code
+                    for topic in transaction.topic_results
+                    for part in topic.results_by_partition
+                }
+                for transaction in answer.results_by_transaction
+            }
+        except (PeerUnavailable, ProtocolError) as error:
+            problem = CoordinatorNotAvailable(f"the coordinator of the transaction cannot be asked: {error}")
+        for wanted in first.values():
+            if not wanted.done.done():
+                wanted.done.set_result(_problems(wanted, codes.get(wanted.transactional_id, {}), broker_id, problem))
+
+
+def _problems(
+    wanted: _Wanted, codes: dict[Place, ErrorCode], broker_id: BrokerId, problem: HeadraceError | None
+) -> Problems:
+    problems: Problems = {}
+    for place in wanted.places:
+        error = problem or error_of(
+            codes.get(place, ErrorCode.unknown_server_error),
+            broker_id,
+            f"{place[0]}-{place[1]} in the transaction of {wanted.transactional_id}",
+        )
+        if isinstance(error, PeerUnavailable):
+            error = CoordinatorNotAvailable(str(error))
+        if error is not None:
+            problems[place] = error
+    return problems
+
+
+def _request(some: Iterable[_Wanted]) -> Any:
+    schema = request_schema(_ADD_PARTITIONS, _VERSION)
+    return schema.AddPartitionsToTxnRequest(
+        transactions=tuple(
+            make(
+                schema.AddPartitionsToTxnTransaction,
+                transactional_id=wanted.transactional_id,
+                producer_id=wanted.producer.producer_id,
+                producer_epoch=wanted.producer.epoch,
+                verify_only=not wanted.adds,
+                topics=tuple(
+                    make(schema.AddPartitionsToTxnTopic, name=topic, partitions=tuple(indexes))
+                    for topic, indexes in _by_topic(wanted.places).items()
+                ),
+            )
+            for wanted in some
+        )
+    )
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, index in places:
+        grouped.setdefault(topic, []).append(index)
+    return grouped

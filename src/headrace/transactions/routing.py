@@ -1,0 +1,133 @@
+"""Markers for whichever broker leads the partition: written here, or asked for with WriteTxnMarkers.
+
+A broker answers when all markers of a request are committed, or after a while. A partition that kept others waiting
+gets a lane of its own until it is quick again. Nothing is tried again here.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from headrace.cluster.metadata import Metadata
+from headrace.model.errors import HeadraceError, NotLeader, PeerUnavailable, ProtocolError, UnknownTopic
+from headrace.model.ids import NO_LEADER, BrokerId, TopicName
+from headrace.protocol.asking import request_schema
+from headrace.protocol.codec import make
+from headrace.records.markers import Marker
+from headrace.replication.peers import Peers
+from headrace.runtime.deferred import Deferred
+from headrace.transactions.answers import error_of
+from headrace.transactions.batching import Batching
+from headrace.transactions.machine import Producer
+from headrace.transactions.markers import MarkerWriter
+from headrace.transactions.records import Place
+
+_WRITE_TXN_MARKERS, _VERSION = 27, 1
+_LANE, _SLOW_LANE = "markers", "slow-markers"
+_PER_REQUEST = 500
+_TIMEOUT_S = 15.0
+
+
+class _Wanted(NamedTuple):
+    place: Place
+    producer: Producer
+    marker: Marker
+    done: Deferred[HeadraceError | None]
+
+
+class MarkerRouter:
+    def __init__(self, local: MarkerWriter, metadata: Metadata, peers: Peers | None) -> None:
+        """Without `peers` this broker is alone, and leads everything."""
+        self._local = local
+        self._metadata = metadata
+        self._peers = peers
+        self._outgoing: dict[tuple[BrokerId, str], Batching[_Wanted]] = {}
+        self._slow: set[Place] = set()
+
+    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+        """End a producer's transaction on a partition; resolves to None when the marker is committed.
+
+        `UnknownTopic` means that the cluster has no such partition any more.
+        """
+        if self._peers is None:
+            return self._local.write(place, producer, marker)
+        leader = self._leader(place)
+        if leader == self._metadata.broker_id:
+            return self._local.write(place, producer, marker)
+        done: Deferred[HeadraceError | None] = Deferred()
+        if leader is None:
+            done.resolve(UnknownTopic(f"there is no {place[0]}-{place[1]} any more"))
+        elif leader == NO_LEADER:
+            done.resolve(NotLeader(f"nobody leads {place[0]}-{place[1]} now"))
+        else:
+            lane = _SLOW_LANE if place in self._slow else _LANE
+            outgoing = self._outgoing.get((leader, lane))
+            if outgoing is None:
+                send = partial(self._send, self._peers, leader, lane)
+                outgoing = self._outgoing[leader, lane] = Batching(send, limit=_PER_REQUEST)
+            outgoing.add(_Wanted(place, producer, marker, done))
+        return done
+
+    async def stop(self) -> None:
+        outgoing, self._outgoing = tuple(self._outgoing.values()), {}
+        for batching in outgoing:
+            await batching.stop()
+
+    def _leader(self, place: Place) -> BrokerId | None:
+        topic = self._metadata.image.topics.get(TopicName(place[0]))
+        if topic is None or place[1] >= len(topic.partitions):
+            return None
+        return topic.partitions[place[1]].leader
+
+    async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_Wanted]) -> None:
+        try:
+            answer = await peers.call(leader, _request(some), lane=lane, timeout_s=_TIMEOUT_S)
+            codes = {
+                (marker.producer_id, topic.name, part.partition_index): part.error_code
+                for marker in answer.markers
+                for topic in marker.topics
+                for part in topic.partitions
+            }
+        except (PeerUnavailable, ProtocolError) as error:
+            for wanted in some:
+                wanted.done.resolve(PeerUnavailable(str(error)))
+            return
+        for place, producer, _, done in some:
+            code = codes.get((producer.producer_id, *place))
+            if code is None:
+                done.resolve(PeerUnavailable(f"broker {leader} says nothing of a marker that it was asked for"))
+                continue
+            problem = error_of(code, leader, f"a marker for {place[0]}-{place[1]}")
+            if isinstance(problem, PeerUnavailable):
+                self._slow.add(place)
+            else:
+                self._slow.discard(place)
+            if isinstance(problem, UnknownTopic):
+                # It may not have heard of the topic yet. Whether there is one, our own image says when we try again.
+                problem = NotLeader(str(problem))
+            done.resolve(problem)
+
+
+def _request(some: Sequence[_Wanted]) -> Any:
+    schema = request_schema(_WRITE_TXN_MARKERS, _VERSION)
+    by_transaction: dict[tuple[Producer, Marker], dict[str, list[int]]] = {}
+    for (topic, index), producer, marker, _ in some:
+        topics = by_transaction.setdefault((producer, marker), defaultdict(list))
+        topics[topic].append(index)
+    return schema.WriteTxnMarkersRequest(
+        markers=tuple(
+            make(
+                schema.WritableTxnMarker,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                transaction_result=marker.committed,
+                coordinator_epoch=marker.coordinator_epoch,
+                topics=tuple(
+                    make(schema.WritableTxnMarkerTopic, name=topic, partition_indexes=tuple(indexes))
+                    for topic, indexes in topics.items()
+                ),
+            )
+            for (producer, marker), topics in by_transaction.items()
+        )
+    )
