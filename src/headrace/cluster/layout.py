@@ -1,6 +1,7 @@
 """What is in the metadata store: the keys, their values as JSON, and how they make up a `ClusterImage`.
 
     /cluster                     the cluster's id, written once
+    /moving                      a broker that was alone moves its metadata in; then there is no /cluster yet
     /brokers/<id>                a broker that belongs to the cluster: where it is, how far it has come
     /alive/<id>                  its lease holds; the key's mod revision is the broker's epoch
     /controller                  the broker that controls, under its lease; the key's mod revision fences its changes
@@ -40,6 +41,7 @@ from headrace.model.image import (
 _T = TypeVar("_T")
 
 CLUSTER = "/cluster"
+MOVING = "/moving"
 BROKERS = "/brokers/"
 ALIVE = "/alive/"
 CONTROLLER = "/controller"
@@ -54,6 +56,11 @@ PRODUCER_IDS = "/producer-ids"
 
 class ClusterRecord(msgspec.Struct, frozen=True):
     cluster_id: str
+
+
+class MovingRecord(msgspec.Struct, frozen=True):
+    cluster_id: str
+    broker_id: int
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,6 +112,7 @@ class ProducerIdsRecord(msgspec.Struct, frozen=True):
 
 encode = msgspec.json.Encoder(order="deterministic").encode
 _cluster = msgspec.json.Decoder(ClusterRecord)
+_moving = msgspec.json.Decoder(MovingRecord)
 _broker = msgspec.json.Decoder(BrokerRecord)
 _controller = msgspec.json.Decoder(ControllerRecord)
 _topic = msgspec.json.Decoder(TopicRecord)
@@ -161,6 +169,16 @@ def encode_deleted(topic: DeletedTopic) -> bytes:
 
 def decode_cluster_id(value: bytes) -> str:
     return _read(CLUSTER, _cluster, value).cluster_id
+
+
+def decode_moving(value: bytes) -> MovingRecord:
+    return _read(MOVING, _moving, value)
+
+
+def deleted_on(key: str, value: bytes, broker_id: int) -> bytes:
+    """The record of a deleted topic, with folders on this broker only."""
+    record = _read(key, _deleted, value)
+    return encode(DeletedRecord(record.name, record.partition_count, (broker_id,)))
 
 
 def decode_next_producer_id(value: bytes) -> int:

@@ -1,0 +1,132 @@
+"""The place of a broker: its data directory and the store of its metadata, and that the two belong together.
+
+Alone, the metadata is a file in the data directory. In a cluster it is in etcd, and the directory has a mark that says
+so, which keeps the broker from starting alone without its topics. A broker that was alone and is started with
+`etcd.endpoints` moves its metadata into etcd, if that is empty: the mark first, so that nothing changes in the file any
+more, then the records (`cluster/founding.py`), then the file is renamed. Whatever was interrupted goes on at the next
+start.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from headrace.cluster import opening
+from headrace.cluster.follower import uuid_text
+from headrace.cluster.founding import cluster_in, found, move_in
+from headrace.cluster.opening import METADATA_FILE
+from headrace.cluster.sqlite import SqliteStore
+from headrace.cluster.store import MetadataStore, StoreUnavailable
+from headrace.config.broker import BrokerSettings
+from headrace.model.errors import StartupError
+from headrace.model.ids import BrokerId
+from headrace.runtime.clock import Clock
+from headrace.runtime.disk import Disk
+from headrace.storage.datadir import DataDir
+
+IN_ETCD = "metadata.in-etcd"
+MOVED_FILE = METADATA_FILE + ".moved"
+
+OpenStore = Callable[[BrokerSettings, Path, Clock], Awaitable[MetadataStore]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    data_dir: DataDir
+    store: MetadataStore
+    is_alone: bool
+
+    async def leave(self) -> None:
+        """Close the store, and then let go of the directory."""
+        try:
+            await self.store.close()
+        finally:
+            self.data_dir.release()
+
+
+async def take_place(
+    settings: BrokerSettings, disk: Disk, clock: Clock, *, open_store: OpenStore = opening.open_store
+) -> Place:
+    """The directory, locked, and the store, open. `StartupError` says in a sentence why that cannot be."""
+    path = Path(settings.data_dir)
+    if not settings.etcd_endpoints:
+        data_dir = DataDir.acquire(path, disk, broker_id=BrokerId(settings.broker_id))
+        try:
+            if (path / IN_ETCD).exists():
+                raise StartupError(f"the metadata of {path} is in etcd: set etcd.endpoints, or use another data.dir")
+            return Place(data_dir, await open_store(settings, path, clock), is_alone=True)
+        except BaseException:
+            data_dir.release()
+            raise
+    store = await open_store(settings, path, clock)
+    try:
+        return Place(await _join(store, settings, disk, clock), store, is_alone=False)
+    except StoreUnavailable as error:
+        await store.close()
+        raise StartupError(f"{error}: start again when etcd answers") from error
+    except BaseException:
+        await store.close()
+        raise
+
+
+async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
+    path, broker_id = Path(settings.data_dir), BrokerId(settings.broker_id)
+    known = DataDir.cluster_of(path, disk)
+    # A new directory takes the id of the cluster, which is therefore founded first.
+    cluster_id = await found(store, uuid_text(uuid4())) if known is None else None
+    data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster_id)
+    try:
+        if known is not None:
+            await _come_with_data(store, data_dir, settings.etcd_prefix, disk, clock)
+        _mark(path, settings.etcd_prefix, disk)
+    except BaseException:
+        data_dir.release()
+        raise
+    return data_dir
+
+
+async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, disk: Disk, clock: Clock) -> None:
+    """Check that the cluster in the store is the one of this directory, or make it that."""
+    path, known = data_dir.path, data_dir.cluster_id
+    here = await cluster_in(store)
+    if here is not None and here != known:
+        raise StartupError(
+            f"{path} belongs to the cluster {known}, and etcd holds {here} under {prefix}: "
+            "use another data.dir, or another etcd.prefix"
+        )
+    is_marked = (path / IN_ETCD).exists()
+    if (path / METADATA_FILE).exists():
+        if here is not None and not is_marked:
+            raise StartupError(
+                f"etcd holds the cluster {here} already, and {path} has metadata from a time when it was alone: "
+                f"move its {METADATA_FILE} away if it is not needed"
+            )
+        _mark(path, prefix, disk)
+        await _move(store, data_dir, disk, clock)
+    elif here is None and is_marked:
+        raise StartupError(
+            f"etcd holds no cluster under {prefix}, and that is where the metadata of {path} was: "
+            "is etcd.prefix right? If etcd has lost its data, restore it from a backup"
+        )
+    elif here is None and (here := await found(store, known)) != known:
+        raise StartupError(f"{path} belongs to the cluster {known}, and etcd holds {here}: use another data.dir")
+
+
+async def _move(store: MetadataStore, data_dir: DataDir, disk: Disk, clock: Clock) -> None:
+    path = data_dir.path / METADATA_FILE
+    source = await SqliteStore.open(path, clock)
+    try:
+        await move_in(source, store, data_dir.cluster_id, data_dir.broker_id)
+    finally:
+        await source.close()
+    disk.rename(path, path.with_name(MOVED_FILE))
+    log.info("the metadata is in etcd now; what it was before is kept in %s", MOVED_FILE)
+
+
+def _mark(path: Path, prefix: str, disk: Disk) -> None:
+    if not (path / IN_ETCD).exists():
+        disk.write_atomic(path / IN_ETCD, f"The metadata of this directory is in etcd, under {prefix}.\n".encode())
