@@ -11,14 +11,13 @@ import signal
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from headrace.app.hosting import Hosting
+from headrace.app.place import take_place
 from headrace.cluster.endpoints import default_endpoint
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
-from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
@@ -26,7 +25,6 @@ from headrace.kafka.preload import Preload
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
-from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock, SystemClock
@@ -42,7 +40,6 @@ from headrace.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
 
-METADATA_FILE = "metadata.sqlite"
 _SWEEP_EVERY_S = 0.1
 _SESSION_ID_MAX = 2**31 - 1
 
@@ -83,16 +80,14 @@ class BrokerApp:
 
     async def _start(self) -> None:
         undo, settings = self._undo, self.settings
-        path = Path(settings.data_dir)
-        broker_id = BrokerId(settings.broker_id)
-        data_dir = self._data_dir = DataDir.acquire(path, self._disk, broker_id=broker_id)
-        undo.callback(data_dir.release)
+        place = await take_place(settings, self._disk, self._clock)
+        undo.push_async_callback(place.leave)
+        data_dir, store = place.data_dir, place.store
+        self._data_dir = data_dir
         workers = ThreadPoolExecutor(settings.background_threads, thread_name_prefix="worker")
         undo.callback(workers.shutdown)
-        store = await SqliteStore.open(path / METADATA_FILE, self._clock)
-        undo.push_async_callback(store.close)
         endpoint = default_endpoint(settings.listen, settings.advertise, settings.listen.port)
-        metadata = Metadata(store, settings, endpoint)
+        metadata = Metadata(store, settings, endpoint, is_alone=place.is_alone)
         await metadata.open(data_dir.cluster_id)
         undo.push_async_callback(metadata.close)
         partitions = PartitionTable()
