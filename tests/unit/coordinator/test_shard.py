@@ -4,20 +4,33 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from headrace.config.topic import TopicSettings
-from headrace.coordinator.coordinator import java_hash, partition_for
+from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
 from headrace.coordinator.loading import load
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import Timers
-from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, InvalidRecord, StorageFailed
-from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    InvalidRecord,
+    NotCoordinator,
+    StorageFailed,
+)
+from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.image import PartitionState
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
 from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.disk import OsDisk
 from headrace.storage.flusher import Flusher
@@ -45,8 +58,17 @@ class Counts:
         return Outcome([Entry(key, str(total).encode())], total)
 
 
+OWN, OTHER = BrokerId(0), BrokerId(1)
+STATE = PartitionState(OWN, LeaderEpoch(5), (OWN, OTHER), (OWN, OTHER))
+
+
+def append(partition: Partition, entry: Entry) -> None:
+    batch = build_batch([Record(0, 1, entry.key, entry.value)])
+    partition.append(batch, read_header(batch))
+
+
 @asynccontextmanager
-async def hosted(folder: Path) -> AsyncIterator[tuple[Partition, Flusher]]:
+async def hosted(folder: Path, *, is_alone: bool = True) -> AsyncIterator[tuple[Partition, Flusher]]:
     disk = OsDisk()
     disk.make_dir(folder)
     log = Log.open(
@@ -55,7 +77,13 @@ async def hosted(folder: Path) -> AsyncIterator[tuple[Partition, Flusher]]:
     flusher = Flusher(threads=1)
     yield (
         Partition(
-            TopicName("__t"), PartitionIndex(0), TopicId(UUID(int=7)), log, LeaderEpoch(0), appended=flusher.appended
+            TopicName("__t"),
+            PartitionIndex(0),
+            TopicId(UUID(int=7)),
+            log,
+            LeaderEpoch(0),
+            appended=flusher.appended,
+            high_watermark=None if is_alone else 0,
         ),
         flusher,
     )
@@ -133,6 +161,74 @@ def test_a_failed_disk_is_told_and_the_shard_loads_again(tmp_path: Path) -> None
                 await value_of(result)
             assert shard.state is State.LOADING
             assert reloads == [shard]
+
+    asyncio.run(run())
+
+
+def test_whoever_waits_is_told_that_the_coordinator_has_moved(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, _):
+            partition.lead(STATE, 0)
+            reloads: list[object] = []
+            shard = active(partition, reloads)
+            written = shard.run(lambda _: shard.machine.add(b"a", 1))
+            await asyncio.sleep(0)
+            assert partition.log.end_offset == 1
+            not_written = shard.run(lambda _: shard.machine.add(b"a", 1))
+            partition.follow(replace(STATE, leader=OTHER, leader_epoch=LeaderEpoch(6)))
+            for result in (written, not_written, shard.run(lambda _: shard.machine.add(b"a", 1))):
+                with pytest.raises(NotCoordinator):
+                    await value_of(result)
+            with pytest.raises(NotCoordinator):
+                await value_of(shard.write_in_transaction([Entry(b"b", b"1")], 7, 0, None))
+            assert (partition.log.end_offset, reloads) == (1, [])
+
+    asyncio.run(run())
+
+
+def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, flusher):
+            table, lost = PartitionTable(), list[object]()
+            with ThreadPoolExecutor(1) as workers:
+                coordinator = Coordinator(
+                    TopicName("__t"),
+                    partition_count=1,
+                    topic_settings={},
+                    make_machine=lambda _: Counts(),
+                    metadata=SimpleNamespace(image=SimpleNamespace(topics={"__t": SimpleNamespace(partitions=[0])})),  # type: ignore[arg-type]
+                    partitions=table,
+                    clock=SystemClock(),
+                    workers=workers,
+                    on_lost=lost.append,
+                )
+                table.add(partition)
+                coordinator.start()
+                with pytest.raises(NotCoordinator):
+                    coordinator.shard("k")
+                assert not coordinator.is_here("k")
+                table.lead(partition, replace(STATE, isr=(OWN,)), 0)
+                first = coordinator.shard("k")
+                assert await value_of(first.run(lambda _: first.machine.add(b"a", 4))) == 4
+                assert first.epoch == 5
+
+                table.lead(partition, replace(STATE, leader_epoch=LeaderEpoch(6), partition_epoch=1), 0)
+                second = coordinator.shard("k")
+                assert (first.state, second.epoch, lost) == (State.CLOSED, 6, [first])
+                append(partition, Entry(b"a", b"5"))
+                await flusher.settled()
+                with pytest.raises(CoordinatorLoading):
+                    second.check()
+                partition.replica_fetched(OTHER, 9, 2, log_start_offset=0, now_ms=0)
+                await asyncio.wait_for(asyncio.gather(*coordinator.loading), 30)
+                assert second.machine.totals == {b"a": 5}
+                assert second.is_active
+
+                table.follow(partition, replace(STATE, leader=OTHER, leader_epoch=LeaderEpoch(7), partition_epoch=2))
+                with pytest.raises(NotCoordinator):
+                    coordinator.shard("k")
+                assert lost == [first, second]
+                await coordinator.stop()
 
     asyncio.run(run())
 
