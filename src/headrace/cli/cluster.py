@@ -149,8 +149,12 @@ def rebalance(
 @cluster_app.command("reassign")
 def reassign(
     partitions: Annotated[
-        list[str], typer.Argument(metavar="TOPIC[:P,P]…", help="Whole topics, or some partitions.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(metavar="TOPIC[:P,P]…", help="Whole topics, or some partitions.", show_default=False),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All topics, those that the cluster keeps for itself too.")
+    ] = False,
     replicas: Annotated[
         str | None, typer.Option(metavar="ID,ID", help="The brokers to be on; the first is to lead.")
     ] = None,
@@ -176,6 +180,7 @@ def reassign(
     * `headrace cluster reassign orders:0,4 --replicas 2,3,4 --throttle 10M`
     * `headrace cluster reassign orders --replicas 1,2,3 --dry-run`
     * `headrace cluster reassign orders --cancel`
+    * `headrace cluster reassign --all --replication-factor 3`
     """
     from headrace.cli.cluster_moves import cancel as run_cancel
     from headrace.cli.cluster_moves import reassign as run
@@ -183,12 +188,15 @@ def reassign(
 
     if sum((replicas is not None, replication_factor is not None, cancel)) != 1:
         raise BadArgument("give one of --replicas 1,2,3, --replication-factor N and --cancel")
+    if bool(partitions) == every:
+        raise BadArgument("name topics, or give --all")
+    targets = None if every else partitions
     if cancel:
-        run_cancel(bootstrap, partitions)
+        run_cancel(bootstrap, targets)
         return
     run(
         bootstrap,
-        partitions,
+        targets,
         replicas=None if replicas is None else parse_replicas(replicas),
         factor=replication_factor,
         throttle_bytes=None if throttle is None else parse_size(throttle),

@@ -61,7 +61,7 @@ class Situation:
 
 def reassign(
     bootstrap: str,
-    targets: Sequence[str],
+    targets: Sequence[str] | None,
     *,
     replicas: tuple[int, ...] | None,
     factor: int | None,
@@ -86,7 +86,7 @@ def reassign(
         _apply(cluster, moves, situation, throttle_bytes=throttle_bytes, wait=wait)
 
 
-def cancel(bootstrap: str, targets: Sequence[str]) -> None:
+def cancel(bootstrap: str, targets: Sequence[str] | None) -> None:
     with connected(bootstrap) as cluster:
         wanted = set(chosen(targets, cluster.metadata()))
         under_way = wanted & set(cluster.reassignments())

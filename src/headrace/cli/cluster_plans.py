@@ -33,10 +33,10 @@ class Move:
         return tuple(broker for broker in self.before if broker not in self.after)
 
 
-def chosen(texts: Iterable[str], topics: Mapping[str, Topic]) -> dict[Partition, PartitionInfo]:
-    """The partitions that `TOPIC`, `TOPIC:3` or `TOPIC:0,2` name."""
+def chosen(texts: Iterable[str] | None, topics: Mapping[str, Topic]) -> dict[Partition, PartitionInfo]:
+    """The partitions that `TOPIC`, `TOPIC:3` or `TOPIC:0,2` name; None stands for all topics."""
     found: dict[Partition, PartitionInfo] = {}
-    for text in texts:
+    for text in topics if texts is None else texts:
         name, colon, indexes = text.partition(":")
         topic = topics.get(name)
         if topic is None:
