@@ -157,7 +157,8 @@ _OWN_ROWS = (
     _row("etcd.ca.file", Kind.STRING, "The authority behind the certificate of etcd. With it, TLS is used."),
     _row("etcd.cert.file", Kind.STRING, "This broker's own certificate for etcd, if that asks for one."),
     _row("etcd.endpoints", Kind.LIST,
-         "HOST:PORT of each etcd member. With it this broker is one of a cluster; without it, it is alone."),
+         "HOST:PORT of each etcd member, with https:// before it for TLS. With it this broker is one of a cluster; "
+         "without it, it is alone."),
     _row("etcd.key.file", Kind.STRING, "The key of etcd.cert.file."),
     _row("etcd.password", Kind.PASSWORD, "The password of etcd.user."),
     _row("etcd.prefix", Kind.STRING, "What all keys of this cluster begin with, so that one etcd can serve several."),

@@ -215,10 +215,14 @@ def test_a_lease_is_renewed(shared: EtcdProcess) -> None:
         async with opened(shared.endpoint, prefix=new_prefix()) as store:
             lease = await store.grant_lease(999_001)
             await asyncio.sleep(2.5)
-            before_s = remaining_s(lease)
+            before_s = after_s = remaining_s(lease)
             assert before_s <= 998
-            assert await store.keep_alive(lease)
-            assert before_s < remaining_s(lease) <= 1_000
+            for _ in range(10):
+                assert await store.keep_alive(lease)
+                after_s = max(after_s, remaining_s(lease))
+                if after_s > before_s:
+                    break
+            assert before_s < after_s <= 1_000
             await store.revoke_lease(lease)
 
     run(scenario)
