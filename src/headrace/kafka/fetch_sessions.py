@@ -48,6 +48,8 @@ class Wanted(NamedTuple):
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int
+    log_start_offset: int = -1
+    """Of a replica's own log."""
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Session:
         self.next_epoch = 1
         self.last_used_ms = now_ms
         self.wanted: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self.waiting: Callable[[], None] | None = None
+        """Ends the wait of the request under way: the one behind it has changed what it waits for."""
         self._told: dict[PartitionKey, _Told] = {}
 
     def change(self, additions: Sequence[tuple[PartitionKey, Wanted]], forgotten: Sequence[PartitionKey]) -> None:
@@ -83,6 +87,7 @@ class Session:
         changed = (
             bool(part.records)
             or part.diverging is not None
+            or part.preferred_replica >= 0
             or told.high_watermark != part.high_watermark
             or told.log_start_offset != part.log_start_offset
         )
@@ -190,6 +195,7 @@ def _wanted(request: Any, by_id: bool) -> list[tuple[PartitionKey, Wanted]]:
                 part.partition_max_bytes,
                 getattr(part, "current_leader_epoch", -1),
                 getattr(part, "last_fetched_epoch", -1),
+                getattr(part, "log_start_offset", -1),
             ),
         )
         for topic in request.topics

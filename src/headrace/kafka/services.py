@@ -1,6 +1,6 @@
 """What handlers may use, wired together once in `app`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -48,6 +48,10 @@ class Services:
     transactions: TransactionService
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
+
+    is_certain: Callable[[], bool] = lambda: True
+    """Whether nobody can have taken this broker for dead: while it is not, only what all replicas in sync have is
+    acknowledged."""
 
     @property
     def settings(self) -> BrokerSettings:

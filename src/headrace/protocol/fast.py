@@ -3,10 +3,14 @@
 Layouts (a name in brackets says from which version on; compact encodings and tag sections from the flexible version):
 
     Produce, flexible from 9:  [topic name ≤12 | topic id 13  [index, error, base offset, append time, log start (5),
-                               record errors (8) [index, message], message (8), tags (0: current leader, 10)]], throttle
+                               record errors (8) [index, message], message (8), tags (0: current leader, 10)]],
+                               throttle, tags (0: node endpoints, 10)
     Fetch, flexible from 12:   throttle, error (7), session id (7), [topic name ≤12 | topic id 13  [index, error,
                                high watermark, last stable, log start (5), aborted [producer id, first offset],
-                               preferred replica (11), records, tags]]
+                               preferred replica (11), records, tags (0: diverging epoch, 1: current leader)]],
+                               tags (0: node endpoints, 16)
+
+A current leader is (id, epoch); its endpoint is told once for the whole answer (KIP-951).
 """
 
 from collections.abc import Iterable, Sequence, Sized
@@ -18,6 +22,9 @@ PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_IDS_FROM = 13
 FETCH_FLEXIBLE_FROM = 12
 FETCH_TOPIC_IDS_FROM = 13
+PRODUCE_LEADERS_FROM = 10
+FETCH_LEADERS_FROM = 12
+FETCH_ENDPOINTS_FROM = 16
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -30,8 +37,10 @@ _NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
 _FETCHED = Struct(">ihqqq")
 _FETCHED_V4 = Struct(">ihqq")
 _FETCH_HEAD = Struct(">ihi")
-_DIVERGING = Struct(">BBBiqB")
-"""One tagged field, tag 0, 13 bytes: epoch, end offset, no tags of its own."""
+_DIVERGING = Struct(">BBiqB")
+"""A tagged field: tag 0, 13 bytes: epoch, end offset, no tags of its own."""
+_LEADER = Struct(">BBiiB")
+"""A tagged field: its tag, 9 bytes: leader, epoch, no tags of its own."""
 
 
 class ProducedPartition(NamedTuple):
@@ -42,6 +51,8 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    """(broker id, leader epoch) of who leads instead; from v10 on."""
 
 
 class FetchedPartition(NamedTuple):
@@ -56,6 +67,17 @@ class FetchedPartition(NamedTuple):
     """What is sent as the records, in order: only its length matters here."""
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's history parts from the log's; from v12 on."""
+    current_leader: tuple[int, int] | None = None
+    """(broker id, leader epoch) of who leads instead; from v12 on."""
+    preferred_replica: int = -1
+    """Where the reader should rather read from; from v11 on."""
+
+
+class NodeEndpoint(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 TopicKey = str | UUID
@@ -92,8 +114,28 @@ def _topic_key(topic: TopicKey, *, flexible: bool) -> bytes:
     return topic.bytes if isinstance(topic, UUID) else _string(topic, flexible=flexible)
 
 
+def _endpoint_tags(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """The tag section behind a whole answer."""
+    if not endpoints:
+        return b"\x00"
+    nodes = [
+        _I32.pack(node.node_id)
+        + _string(node.host, flexible=True)
+        + _I32.pack(node.port)
+        + _nullable_string(node.rack, flexible=True)
+        + b"\x00"
+        for node in endpoints
+    ]
+    field = uvarint(len(nodes) + 1) + b"".join(nodes)
+    return b"\x01\x00" + uvarint(len(field)) + field
+
+
 def produce_response(
-    version: int, head: bytes, topics: Iterable[tuple[TopicKey, Sequence[ProducedPartition]]], throttle_ms: int = 0
+    version: int,
+    head: bytes,
+    topics: Iterable[tuple[TopicKey, Sequence[ProducedPartition]]],
+    throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole response after the frame length; `head` is the response header."""
     flexible = version >= PRODUCE_FLEXIBLE_FROM
@@ -108,7 +150,7 @@ def produce_response(
     if version >= 1:
         out.append(_I32.pack(throttle_ms))
     if flexible:
-        out.append(b"\x00")
+        out.append(_endpoint_tags(endpoints if version >= PRODUCE_LEADERS_FROM else ()))
     return b"".join(out)
 
 
@@ -128,7 +170,8 @@ def _produced(version: int, part: ProducedPartition, *, flexible: bool) -> bytes
             out.append(b"\x00")
     out.append(_nullable_string(part.error_message, flexible=flexible))
     if flexible:
-        out.append(b"\x00")
+        has_leader = part.current_leader is not None and version >= PRODUCE_LEADERS_FROM
+        out.append(b"\x01" + _LEADER.pack(0, 9, *(part.current_leader or ()), 0) if has_leader else b"\x00")
     return b"".join(out)
 
 
@@ -140,6 +183,7 @@ def fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Any]:
     """The whole response after the frame length, as parts: bytes, and the records as they were given."""
     flexible = version >= FETCH_FLEXIBLE_FROM
@@ -164,7 +208,7 @@ def fetch_response(
                     if flexible:
                         run += b"\x00"
             if version >= 11:
-                run += b"\xff\xff\xff\xff"
+                run += _I32.pack(part.preferred_replica)
             size = sum(map(len, part.records))
             run += uvarint(size + 1) if flexible else _I32.pack(size)
             if size:
@@ -172,10 +216,21 @@ def fetch_response(
                 buffers.extend(part.records)
                 run.clear()
             if flexible:
-                run += b"\x00" if part.diverging is None else _DIVERGING.pack(1, 0, 13, *part.diverging, 0)
+                run += _fetched_tags(part)
         if flexible:
             run += b"\x00"
     if flexible:
-        run += b"\x00"
+        run += _endpoint_tags(endpoints if version >= FETCH_ENDPOINTS_FROM else ())
     buffers.append(bytes(run))
     return buffers
+
+
+def _fetched_tags(part: FetchedPartition) -> bytes:
+    if part.diverging is None and part.current_leader is None:
+        return b"\x00"
+    fields = []
+    if part.diverging is not None:
+        fields.append(_DIVERGING.pack(0, 13, *part.diverging, 0))
+    if part.current_leader is not None:
+        fields.append(_LEADER.pack(1, 9, *part.current_leader, 0))
+    return bytes((len(fields),)) + b"".join(fields)

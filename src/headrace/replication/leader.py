@@ -133,6 +133,15 @@ class Leading:
         starts = [p.start_offset for broker, p in self._followers.items() if is_alive(broker)]
         return min(own_start, *starts) if starts else own_start
 
+    def readers(self, offset: int) -> list[BrokerId]:
+        """Followers in sync that have what comes at an offset, or know as much of it as the leader."""
+        return [
+            broker_id
+            for broker_id in self.state.isr
+            if (follower := self._followers.get(broker_id)) is not None
+            and follower.start_offset <= offset <= follower.offset
+        ]
+
     # Who is in sync
 
     def can_join(self, broker_id: BrokerId, high_watermark: int) -> bool:

@@ -65,6 +65,7 @@ class Partition:
         "_broker_id",
         "_commit_waiters",
         "_flush_waiters",
+        "_leaders_high_watermark",
         "_leading",
         "_min_in_sync",
         "_visible_when_flushed",
@@ -118,6 +119,7 @@ class Partition:
         self._visible_when_flushed = log.settings.flushes_before_ack
         self._min_in_sync = log.settings.min_insync_replicas
         self._leading: Leading | None = None
+        self._leaders_high_watermark = 0
         self.state: PartitionState | None = None
         """What the cluster agreed on last; None where there is only one broker."""
         if high_watermark is None:
@@ -149,6 +151,11 @@ class Partition:
     def has_others_in_sync(self) -> bool:
         """Whether another broker may be elected: what only this one has could then be lost."""
         return self._leading is not None and len(self._leading.maximal) > 1
+
+    @property
+    def lag(self) -> int:
+        """How many offsets that are committed are not here yet."""
+        return 0 if self.is_leader else max(0, self._leaders_high_watermark - self.log.end_offset)
 
     @property
     def leading(self) -> Leading | None:
@@ -300,6 +307,7 @@ class Partition:
 
     def _learn(self, part: Fetched) -> None:
         log = self.log
+        self._leaders_high_watermark = part.high_watermark
         known = known_high_watermark(part.high_watermark, self.high_watermark, log.end_offset)
         if known > self.high_watermark:
             self.high_watermark = log.high_watermark = known

@@ -1,7 +1,8 @@
 """DeleteRecords (21), versions 0-2: move the start of the log. -1 stands for the high watermark.
 
 What is written and not committed yet, as after acks=1, is waited for, for as long as the request says.
-The new start is durable before the answer. Compacted topics without the delete policy refuse, as in Kafka.
+The new start is durable before the answer, and every replica that is alive has it, too. Only the leader does this.
+Compacted topics without the delete policy refuse, as in Kafka.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.partition import Partition
 
 KEY = 21
+_LOOK_AGAIN_S = 0.02
 
 
 @handles(KEY, 0, 2)
@@ -32,10 +34,12 @@ async def delete_records(ctx: Context, request: Any) -> Answer:
             error, low_watermark = ErrorCode.none, -1
             try:
                 partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
+                partition.check_leading()
                 if not partition.settings.deletes:
                     raise PolicyViolation(f"topic {topic.name} is compacted: its records cannot be deleted by offset")
                 await _written(partition, wanted.offset, request.timeout)
-                low_watermark = await partition.delete_before(wanted.offset, in_worker)
+                start = await partition.delete_before(wanted.offset, in_worker)
+                low_watermark = await _deleted_everywhere(ctx, partition, start, request.timeout)
             except TimeoutError:
                 error = ErrorCode.request_timed_out
             except HeadraceError as failure:
@@ -59,3 +63,14 @@ async def _written(partition: Partition, offset: int, timeout: timedelta) -> Non
     if partition.high_watermark < target <= end:
         async with asyncio.timeout(max(0.0, timeout.total_seconds())):
             await partition.until_committed(target)
+
+
+async def _deleted_everywhere(ctx: Context, partition: Partition, start: int, timeout: timedelta) -> int:
+    """Wait until the logs of all replicas that are alive start there; they tell when they fetch."""
+    async with asyncio.timeout(max(_LOOK_AGAIN_S, timeout.total_seconds())):
+        while (leading := partition.leading) is not None:
+            if leading.low_watermark(start, ctx.services.metadata.image.is_alive) >= start:
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
+    partition.check_leading()
+    return start

@@ -2,7 +2,8 @@
 
 - There is one log directory. Null topics mean all; partitions that are not here are left out, as in Kafka.
 - From v4 on with the size of the volume. v5 tells whether the directory is cordoned: it never is.
-- The lag of a log that others read from is 0. There are no future logs: replicas do not move between directories.
+- The lag of a follower is how much of what is committed it has not got yet; that of a leader is 0.
+- There are no future logs: replicas do not move between directories.
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ def describe_log_dirs(ctx: Context, request: Any) -> Answer:
                 schema.DescribeLogDirsPartition,
                 partition_index=partition.index,
                 partition_size=partition.log.size_bytes,
-                offset_lag=0,
+                offset_lag=partition.lag,
                 is_future_key=False,
             )
         )

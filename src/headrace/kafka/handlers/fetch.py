@@ -8,7 +8,13 @@
 - read_committed stops at the last stable offset and carries the list of aborted transactions.
 - Fetch sessions: see `fetch_sessions.py`. From v13 on topics are named by id.
 - A client whose last fetched epoch diverges from the log is told where (v12 on).
-- A client that poses as a replica is refused: this broker has no followers.
+- Consumers are served by the leader, and from v11 on by followers, too, up to what those know as committed. A leader
+  tells a consumer in the rack of a follower to read from there (KIP-392).
+- Replicas (replica id ≥ 0) are served up to the end of the log, and woken when it grows. What a replica asks for tells
+  how far it is; that counts once its leader epoch, its history and its broker epoch (v15 on) have been checked. Whoever
+  poses as a replica and is none is refused.
+- Who does not lead answers NOT_LEADER_OR_FOLLOWER, from v12 on with who does, from v16 on also where that is (KIP-951).
+- A request of a session ends the wait of the one before it.
 """
 
 import asyncio
@@ -22,12 +28,21 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import Answer, Context, Raw, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import NO_SESSION, PartitionKey, Plan, Wanted
+from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
-from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.model.errors import HeadraceError, OffsetOutOfRange, StorageFailed
+from headrace.model.ids import BrokerId
 from headrace.protocol.codec import response_header
-from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition, TopicKey, fetch_response
+from headrace.protocol.fast import (
+    FETCH_LEADERS_FROM,
+    FETCH_TOPIC_IDS_FROM,
+    FetchedPartition,
+    TopicKey,
+    fetch_response,
+)
 from headrace.protocol.units import to_ms
-from headrace.replication.partition import Partition
+from headrace.replication.partition import Partition, Role
+from headrace.replication.waiters import DataWaiters
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
@@ -37,6 +52,8 @@ log = logging.getLogger(__name__)
 
 KEY = 1
 READ_COMMITTED = 1
+CONSUMER = -1
+_FOLLOWERS_SERVE_FROM = 11
 _ZERO_ID = UUID(int=0)
 _SEND_FILE_FROM_BYTES = 32 * 1024
 
@@ -58,10 +75,23 @@ def fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
         plan = services.fetch_sessions.plan(request, by_id=by_id, now_ms=services.clock.monotonic_ms())
     except HeadraceError as error:
         return _answer(ctx, (), error=error_code(error), session_id=NO_SESSION)
-    if _replica_id(request) >= 0:
-        refused = [(key, _failed(key, ErrorCode.cluster_authorization_failed)) for key, _ in plan.wanted]
+    replica_id, replica_epoch = _replica(request)
+    if replica_id >= 0 and (refusal := _refusal(ctx, replica_id, replica_epoch)) is not None:
+        refused = [(key, FetchedPartition(key.partition, refusal.value)) for key, _ in plan.wanted]
         return _answer(ctx, refused, error=ErrorCode.none, session_id=NO_SESSION)
-    return _Fetch(ctx, request, plan).run()
+    if plan.session is not None and plan.session.waiting is not None:
+        plan.session.waiting()
+    return _Fetch(ctx, request, plan, BrokerId(replica_id), replica_epoch).run()
+
+
+def _refusal(ctx: Context, replica_id: int, replica_epoch: int) -> ErrorCode | None:
+    """Why somebody who says that it is a replica is not listened to."""
+    metadata = ctx.services.metadata
+    broker = metadata.image.brokers.get(BrokerId(replica_id))
+    if broker is None or replica_id == metadata.broker_id or replica_epoch < 0:
+        return ErrorCode.cluster_authorization_failed
+    # One that is newer than what this broker has heard of counts for what it has, and cannot join before it is known.
+    return ErrorCode.stale_broker_epoch if replica_epoch < broker.epoch else None
 
 
 class _Fetch:
@@ -75,14 +105,20 @@ class _Fetch:
         "_max_bytes",
         "_min_bytes",
         "_plan",
+        "_rack",
+        "_replica_epoch",
+        "_replica_id",
         "_timer",
         "_wait_ms",
         "_waits_on",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, request: Any, plan: Plan) -> None:
+    def __init__(self, ctx: Context, request: Any, plan: Plan, replica_id: BrokerId, replica_epoch: int) -> None:
         self._ctx = ctx
         self._plan = plan
+        self._replica_id = replica_id
+        self._replica_epoch = replica_epoch
+        self._rack: str = getattr(request, "rack_id", "")
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
@@ -93,6 +129,8 @@ class _Fetch:
         self._is_due = False
 
     def run(self) -> Answer | Deferred[Answer]:
+        if self._replica_id >= 0:
+            self._take_note()
         found = self._look()
         if self._is_enough(found):
             return self._read(found)
@@ -101,9 +139,14 @@ class _Fetch:
         self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
         for item in found:
             if item.partition is not None:
-                item.partition.data_waiters.add(self)
+                self._waiters_of(item.partition).add(self)
                 self._waits_on.append(item.partition)
+        if self._plan.session is not None:
+            self._plan.session.waiting = self._finish
         return self._answer
+
+    def _waiters_of(self, partition: Partition) -> DataWaiters:
+        return partition.data_waiters if self._replica_id < 0 else partition.replica_waiters
 
     # -- waiting
 
@@ -130,8 +173,10 @@ class _Fetch:
             self._timer.cancel()
             self._timer = None
         for partition in self._waits_on:
-            partition.data_waiters.remove(self)
+            self._waiters_of(partition).remove(self)
         self._waits_on.clear()
+        if self._plan.session is not None:
+            self._plan.session.waiting = None
         result = self._read(found)
         answer = self._answer
         assert answer is not None
@@ -155,35 +200,93 @@ class _Fetch:
         return found
 
     def _look_at(self, key: PartitionKey, wanted: Wanted, left_bytes: int, *, at_least_one: bool) -> Found:
-        table = self._ctx.services.partitions
-        topic, index = key
+        max_bytes = min(wanted.max_bytes, left_bytes)
+        is_wanted = max_bytes > 0 or at_least_one
+        partition: Partition | None = None
         try:
-            partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+            partition = self._partition(key)
             partition.check_epoch(wanted.current_leader_epoch)
             diverging = partition.diverges_at(wanted.last_fetched_epoch, wanted.offset)
             cut = None
-            max_bytes = min(wanted.max_bytes, left_bytes)
-            if diverging is None and (max_bytes > 0 or at_least_one):
-                cut = partition.slice(wanted.offset, max_bytes, committed=self._committed, at_least_one=at_least_one)
+            preferred = self._preferred(partition, wanted.offset) if self._rack else CONSUMER
+            if diverging is None and is_wanted and preferred < 0:
+                if self._replica_id < 0:
+                    cut = partition.slice(
+                        wanted.offset, max_bytes, committed=self._committed, at_least_one=at_least_one
+                    )
+                else:
+                    cut = partition.slice_for_replica(wanted.offset, max_bytes, at_least_one=at_least_one)
+        except OffsetOutOfRange as error:
+            assert partition is not None
+            failed = self._failed(key, error_code(error))
+            if self._replica_id >= 0:
+                # A replica goes on from there.
+                failed = failed._replace(
+                    high_watermark=partition.high_watermark, log_start_offset=partition.log.start_offset
+                )
+            return Found(key, None, failed, None)
         except HeadraceError as error:
-            return Found(key, None, _failed(key, error_code(error)), None)
+            return Found(key, None, self._failed(key, error_code(error)), None)
         part = FetchedPartition(
-            index,
+            key.partition,
             0,
             partition.high_watermark,
             partition.last_stable_offset,
             partition.log.start_offset,
             () if self._committed else None,
             diverging=diverging,
+            preferred_replica=preferred,
         )
         return Found(key, partition, part, cut)
+
+    def _partition(self, key: PartitionKey) -> Partition:
+        table = self._ctx.services.partitions
+        topic, index = key
+        partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+        if not partition.is_leader and (
+            self._replica_id >= 0 or self._ctx.version < _FOLLOWERS_SERVE_FROM or partition.role is not Role.FOLLOWER
+        ):
+            partition.check_leading()
+        return partition
+
+    def _preferred(self, partition: Partition, offset: int) -> int:
+        """A follower that is nearer to this reader and has what it wants; -1 for none."""
+        leading, services = partition.leading, self._ctx.services
+        if leading is None or self._rack == services.settings.broker_rack:
+            return CONSUMER
+        brokers = services.metadata.image.brokers
+        for broker_id in leading.readers(offset):
+            broker = brokers.get(broker_id)
+            if broker is not None and broker.is_alive and broker.rack == self._rack:
+                return broker_id
+        return CONSUMER
+
+    def _take_note(self) -> None:
+        """What a replica asks for tells how far it is."""
+        now_ms = self._ctx.services.clock.monotonic_ms()
+        for key, wanted in self._plan.wanted:
+            try:
+                partition = self._partition(key)
+                partition.check_epoch(wanted.current_leader_epoch)
+                start, end = partition.log.start_offset, partition.log.end_offset
+                is_sound = start <= wanted.offset <= end and wanted.current_leader_epoch >= 0
+                if is_sound and partition.diverges_at(wanted.last_fetched_epoch, wanted.offset) is None:
+                    partition.replica_fetched(
+                        self._replica_id,
+                        self._replica_epoch,
+                        wanted.offset,
+                        log_start_offset=wanted.log_start_offset,
+                        now_ms=now_ms,
+                    )
+            except HeadraceError:
+                continue  # The look that follows says why.
 
     def _is_enough(self, found: Sequence[Found]) -> bool:
         if self._wait_ms <= 0 or not found:
             return True
         total = 0
         for item in found:
-            if item.part.error_code or item.part.diverging is not None:
+            if item.part.error_code or item.part.diverging is not None or item.part.preferred_replica >= 0:
                 return True
             if item.slice is not None:
                 total += item.slice.length
@@ -218,7 +321,7 @@ class _Fetch:
                 return
             # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
             log.error("reading for a fetch failed", exc_info=error)
-            answer.resolve(self._reply(found, [_failed(item.key, error_code(error)) for item in found]))
+            answer.resolve(self._reply(found, [self._failed(item.key, error_code(error)) for item in found]))
 
         future.add_done_callback(done)
         return answer
@@ -237,6 +340,12 @@ class _Fetch:
                 told = news
         return _answer(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
 
+    def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
+        if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:
+            leader = current_leader(self._ctx, key.topic, key.partition)
+            return FetchedPartition(key.partition, code.value, current_leader=leader)
+        return FetchedPartition(key.partition, code.value)
+
 
 def _without_waiting(cut: Slice) -> Part | None:
     """The bytes if the page cache has them: small ones copied, large ones as a range to be sent from there."""
@@ -253,7 +362,8 @@ def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedP
     try:
         data: Buffer = cut.file.read(cut.position, cut.length)
     except OSError as error:
-        return _failed(key, error_code(StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")))
+        problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
+        return FetchedPartition(key.partition, error_code(problem).value)
     return part._replace(records=(data,)) if data else part
 
 
@@ -269,14 +379,10 @@ def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:
     return part._replace(aborted=item.partition.aborted_within(cut.first_batch_offset, end))
 
 
-def _failed(key: PartitionKey, code: ErrorCode) -> FetchedPartition:
-    return FetchedPartition(key.partition, code.value)
-
-
-def _replica_id(request: Any) -> int:
+def _replica(request: Any) -> tuple[int, int]:
+    """Replica id and broker epoch, -1 each where there is none."""
     state = getattr(request, "replica_state", None)
-    replica_id: int = request.replica_id if state is None else state.replica_id
-    return replica_id
+    return (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
 
 
 def _answer(
@@ -291,6 +397,14 @@ def _answer(
             topics.append((topic, []))
             last = topic
         topics[-1][1].append(part)
+    leaders = [part.current_leader for _, part in parts if part.error_code]
     return Raw(
-        fetch_response(ctx.version, response_header(ctx.header), topics, error_code=error.value, session_id=session_id)
+        fetch_response(
+            ctx.version,
+            response_header(ctx.header),
+            topics,
+            error_code=error.value,
+            session_id=session_id,
+            endpoints=endpoints_of(ctx, leaders) if leaders else (),
+        )
     )

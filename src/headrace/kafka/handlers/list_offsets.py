@@ -7,7 +7,8 @@
      t  the first offset whose timestamp is at least t; offset -1 if there is none
 
 A special time that the request's version does not know is UNSUPPORTED_VERSION. A partition that is named twice is
-INVALID_REQUEST, told once.
+INVALID_REQUEST, told once. Only the leader answers. One that was just elected and does not know yet what is committed
+says OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5).
 Looking for a time reads the log, so it is done by a worker thread.
 """
 
@@ -19,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, OffsetNotAvailable
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.partition import Partition
@@ -27,6 +28,7 @@ from headrace.replication.partition import Partition
 KEY = 2
 READ_COMMITTED = 1
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_NOT_AVAILABLE_FROM = 5
 _KNOWN_FROM = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LAST_TIERED: 9, EARLIEST_PENDING: 11}
 
 Located = tuple[int, int, int]
@@ -51,8 +53,13 @@ async def list_offsets(ctx: Context, request: Any) -> Answer:
                     error = ErrorCode.unsupported_version
                 else:
                     partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
+                    partition.check_leading()
                     partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+                    if wanted.timestamp == LATEST or wanted.timestamp >= 0:
+                        partition.check_offsets_known()
                     located = await _locate(ctx, partition, wanted.timestamp, committed=committed)
+            except OffsetNotAvailable as failure:
+                error = error_code(failure) if ctx.version >= _NOT_AVAILABLE_FROM else ErrorCode.leader_not_available
             except HeadraceError as failure:
                 error = error_code(failure)
             offset, timestamp, epoch = located

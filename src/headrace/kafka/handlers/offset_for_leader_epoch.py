@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended, for clients that check for lost history.
 
 The current epoch ends at the end of the log, also while it has no records. An epoch this log has never seen answers
-with the largest one below it, or with (-1, -1) where there is none.
+with the largest one below it, or with (-1, -1) where there is none. Only the leader answers.
 """
 
 from typing import Any
@@ -27,6 +27,7 @@ def offset_for_leader_epoch(ctx: Context, request: Any) -> Answer:
             error, epoch, end_offset = ErrorCode.none, -1, -1
             try:
                 partition = ctx.services.partitions.get(topic.topic, wanted.partition)
+                partition.check_leading()
                 partition.check_epoch(wanted.current_leader_epoch)
                 epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
             except HeadraceError as failure:

@@ -9,6 +9,12 @@
 - Internal topics take nothing from clients: INVALID_TOPIC_EXCEPTION.
 - An idempotent producer's duplicate is answered with the offset of the original, when that is committed.
 - From v13 on topics are named by id.
+- Only the leader takes records. Others answer NOT_LEADER_OR_FOLLOWER, from v10 on with who leads and where (KIP-951);
+  so does a leader that loses its place while records wait to be committed.
+- acks=all with fewer replicas in sync than min.insync.replicas: NOT_ENOUGH_REPLICAS, or if that turned out after the
+  records were written and they were not committed in time, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+- A broker that may have been taken for dead answers acks=1 as acks=all: others may lead already, and have not what only
+  this one has.
 - A transactional batch needs an open transaction of its producer that has the partition, for which the coordinator is
   asked. Before v12 it must have been told by AddPartitionsToTxn, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11);
   from v12 on (transaction version 2) the partition is added first.
@@ -17,11 +23,13 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.recoding import Refused
 from headrace.kafka.transactional import code_for_writing
 from headrace.model.errors import (
@@ -148,19 +156,27 @@ def _produce(
                 produced.append(ProducedPartition(index, code.value, error_message=error_message(error)))
                 continue
             except HeadraceError as error:
-                produced.append(_failed(index, error))
+                produced.append(_failed(ctx, topic, index, error))
                 continue
             produced.append(
                 ProducedPartition(index, 0, result.base_offset, result.append_time_ms, result.log_start_offset)
             )
+            if waiting is None and partition.has_others_in_sync and acks and not ctx.services.is_certain():
+                waiting = _Waiting(ctx)
             if waiting is not None:
-                waiting.watch(partition, result.last_offset + 1, produced)
+                waiting.watch(partition, result.last_offset + 1, produced, topic)
     if waiting is not None and waiting.count:
         return waiting.start(topics, request.timeout_ms)
     if acks == 0:
         _close_on_failure(topics)
         return NO_ANSWER
-    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
+    return _answer(ctx, topics)
+
+
+def _answer(ctx: Context, topics: Topics) -> Raw:
+    leaders = [part.current_leader for _, produced in topics for part in produced if part.error_code]
+    endpoints = endpoints_of(ctx, leaders) if leaders else ()
+    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, endpoints=endpoints),))
 
 
 def _problem_with_request(request: ProduceRequest) -> HeadraceError | None:
@@ -179,6 +195,8 @@ def _append(
 ) -> AppendResult:
     if partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicName(f"only the broker itself writes to {partition.topic}")
+    if not partition.is_leader:
+        partition.check_leading()
     if not records:
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)
@@ -211,14 +229,16 @@ def _check_transaction(ctx: Context, request: ProduceRequest, partition: Partiti
             raise
 
 
-def _failed(index: int, error: BaseException) -> ProducedPartition:
+def _failed(ctx: Context, topic: TopicKey, index: int, error: BaseException) -> ProducedPartition:
     indexes: Sequence[int] = getattr(error, "record_indexes", ())
     message = error_message(error)
+    code = error_code(error).value
     return ProducedPartition(
         index,
-        error_code(error).value,
+        code,
         record_errors=tuple((at, message) for at in indexes),
         error_message=message,
+        current_leader=current_leader(ctx, topic, index) if code in LEADER_ERRORS else None,
     )
 
 
@@ -229,6 +249,14 @@ def _close_on_failure(topics: Topics) -> None:
                 raise ProtocolError(f"could not write to {topic}-{part.partition} with acks=0: {part.error_message}")
 
 
+class _Watched(NamedTuple):
+    partition: Partition
+    topic: TopicKey
+    produced: list[ProducedPartition]
+    at: int
+    """Where in `produced` the answer for this partition is."""
+
+
 class _Waiting:
     """An answer that waits until each of its partitions has committed."""
 
@@ -237,14 +265,14 @@ class _Waiting:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._topics: Topics = []
-        self._unsettled: dict[int, tuple[list[ProducedPartition], int]] = {}
+        self._unsettled: dict[int, _Watched] = {}
         self._answer: Deferred[Answer] | None = None
         self.count = 0
 
-    def watch(self, partition: Partition, offset: int, produced: list[ProducedPartition]) -> None:
+    def watch(self, partition: Partition, offset: int, produced: list[ProducedPartition], topic: TopicKey) -> None:
         token = self.count
         if not partition.when_committed(offset, partial(self._settled, token)):
-            self._unsettled[token] = (produced, len(produced) - 1)
+            self._unsettled[token] = _Watched(partition, topic, produced, len(produced) - 1)
             self.count += 1
 
     def start(self, topics: Topics, timeout_ms: int) -> Deferred[Answer]:
@@ -263,18 +291,17 @@ class _Waiting:
         if place is None:
             return
         if error is not None:
-            produced, at = place
-            produced[at] = _failed(produced[at].partition, error)
+            _, topic, produced, at = place
+            produced[at] = _failed(self._ctx, topic, produced[at].partition, error)
         if not self._unsettled:
             self._finish()
 
     def _expired(self) -> None:
-        for produced, at in self._unsettled.values():
-            produced[at] = ProducedPartition(
-                produced[at].partition,
-                ErrorCode.request_timed_out.value,
-                error_message="the records were written but not committed in time",
-            )
+        for partition, _, produced, at in self._unsettled.values():
+            code, why = ErrorCode.request_timed_out, "the records were written but not committed in time"
+            if partition.in_sync_count < partition.settings.min_insync_replicas:
+                code, why = ErrorCode.not_enough_replicas_after_append, f"{why}: too few replicas are in sync"
+            produced[at] = ProducedPartition(produced[at].partition, code.value, error_message=why)
         self._unsettled.clear()
         self._finish()
 
@@ -283,5 +310,4 @@ class _Waiting:
         if answer is None:
             return
         ctx.services.expiries.remove(self._expired)
-        head = response_header(ctx.header)
-        answer.resolve(Raw((produce_response(ctx.header.api_version, head, self._topics),)))
+        answer.resolve(_answer(ctx, self._topics))

@@ -1,0 +1,37 @@
+"""Who leads instead (KIP-951): told with a refusal, so that a client need not ask for metadata before it goes on."""
+
+from collections.abc import Iterable
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Context
+from headrace.model.ids import NO_LEADER, BrokerId, TopicName
+from headrace.protocol.fast import NodeEndpoint, TopicKey
+
+LEADER_ERRORS = frozenset((ErrorCode.not_leader_or_follower.value, ErrorCode.fenced_leader_epoch.value))
+"""The refusals that come with the current leader."""
+
+
+def current_leader(ctx: Context, topic: TopicKey | None, index: int) -> tuple[int, int] | None:
+    """Broker id and leader epoch; None where nobody leads who can be reached, or there is no such partition."""
+    image = ctx.services.metadata.image
+    if topic is None:
+        return None
+    found = image.topics.get(TopicName(topic)) if isinstance(topic, str) else image.topic_by_id(topic)
+    if found is None or not 0 <= index < len(found.partitions):
+        return None
+    state = found.partitions[index]
+    return (state.leader, state.leader_epoch) if image.is_alive(state.leader) else None
+
+
+def endpoints_of(ctx: Context, leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:
+    """Where these leaders are, each once."""
+    services = ctx.services
+    nodes = []
+    for broker_id in dict.fromkeys(leader[0] for leader in leaders if leader is not None):
+        broker = services.metadata.image.brokers.get(BrokerId(broker_id))
+        if broker is None or broker_id == NO_LEADER:
+            continue
+        endpoint = ctx.peer.local_endpoint if broker_id == services.metadata.broker_id else broker.endpoint
+        nodes.append(NodeEndpoint(broker_id, endpoint.host, endpoint.port, broker.rack))
+    return nodes
