@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 from headrace.cluster import layout, topics
 from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
-from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Write
+from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, StoreUnavailable, Write
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TopicSettings, topic_settings
@@ -328,6 +328,9 @@ class Metadata:
     async def _decide(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Make one change after the other; anew from the next image if another broker was faster."""
         async with self._changing:
+            if not self.is_following:
+                # Known already: else everybody who asks would wait for a timeout, one after the other.
+                raise StoreUnavailable("the metadata store does not answer: try again later")
             for _ in range(_ATTEMPTS - 1):
                 image = self.image
                 try:

@@ -51,13 +51,17 @@ class EtcdProcess:
     `scheme` is https and the caller passes the certificates.
     """
 
-    def __init__(self, data_dir: Path | None = None, *, args: Sequence[str] = (), scheme: str = "http") -> None:
+    def __init__(
+        self, data_dir: Path | None = None, *, args: Sequence[str] = (), scheme: str = "http", name: str = "test"
+    ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-etcd-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary is not None else data_dir or Path()
+        self.name = name
         self.args = list(args)
         self.scheme = scheme
         self.port = 0
         self._peer_port = 0
+        self._together: Sequence[EtcdProcess] = (self,)
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
 
@@ -65,6 +69,11 @@ class EtcdProcess:
     def endpoint(self) -> str:
         """HOST:PORT, as the setting etcd.endpoints takes it."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def as_member(self) -> str:
+        """NAME=URL, as etcd lists the members of a cluster."""
+        return f"{self.name}=http://127.0.0.1:{self._peer_port}"
 
     @property
     def pid(self) -> int:
@@ -88,7 +97,7 @@ class EtcdProcess:
         for attempt in range(_ATTEMPTS):
             if is_first:
                 self.port, self._peer_port = free_port(), free_port()
-            self._process = subprocess.Popen(self._command(), stdout=self._output, stderr=self._output)
+            self.launch()
             if self._wait_until_ready(time.monotonic() + timeout_s):
                 return self
             self.kill()
@@ -96,17 +105,25 @@ class EtcdProcess:
                 break
         raise RuntimeError(f"etcd did not get ready; it printed:\n{self.output}")
 
+    def launch(self) -> None:
+        """Start the process without waiting for it to answer, which one of several does not before the others run."""
+        self._process = subprocess.Popen(self._command(), stdout=self._output, stderr=self._output)
+
+    def wait_until_ready(self, timeout_s: float = 60.0) -> None:
+        if not self._wait_until_ready(time.monotonic() + timeout_s):
+            raise RuntimeError(f"etcd did not get ready; it printed:\n{self.output}")
+
     def _command(self) -> list[str]:
         client, peer = f"{self.scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         return [
             "etcd",
-            "--name=test",
+            f"--name={self.name}",
             f"--data-dir={self.data_dir / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=test={peer}",
+            f"--initial-cluster={','.join(member.as_member for member in self._together)}",
             "--logger=zap",
             "--log-level=warn",
             *self.args,
@@ -189,3 +206,38 @@ class EtcdProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class EtcdCluster:
+    """An etcd of several members, each an `EtcdProcess` to be killed and paused."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.members = [EtcdProcess(name=f"member{number}") for number in range(size)]
+
+    @property
+    def endpoints(self) -> str:
+        """As the setting etcd.endpoints takes them."""
+        return ",".join(member.endpoint for member in self.members)
+
+    def __enter__(self) -> "EtcdCluster":
+        for member in self.members:
+            member.port, member._peer_port = free_port(), free_port()
+            member._together = self.members
+        try:
+            for member in self.members:
+                member.launch()
+            for member in self.members:
+                member.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()

@@ -20,7 +20,7 @@ from headrace.cluster.store import (
     WatchLost,
 )
 from headrace.model.errors import StartupError
-from headrace.testing.etcd import EtcdProcess, free_port, is_installed
+from headrace.testing.etcd import EtcdCluster, EtcdProcess, free_port, is_installed
 
 pytest.importorskip("aetcd")
 
@@ -470,3 +470,56 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
     with EtcdProcess(args=args, scheme="https") as process:
         run(lambda: scenario(process))
+
+
+@pytest.mark.slow
+def test_members_that_die_and_hang_cost_a_moment_and_nothing_else() -> None:
+    async def scenario(cluster: EtcdCluster) -> None:
+        async with opened(*cluster.endpoints.split(","), timeout_s=2.0, connect_timeout_s=1.5) as store:
+            follower = Follower(store, (await store.snapshot()).revision)
+            lease = await store.grant_lease(30_000)
+            done: list[str] = []
+            is_over = False
+
+            async def write() -> None:
+                number = 0
+                while not is_over:
+                    await put_for_certain(store, f"/{number}")
+                    done.append(f"/{number}")
+                    number += 1
+
+            async def progress() -> None:
+                """Until the store goes on, and the watch with it."""
+                async with asyncio.timeout(WAIT_S):
+                    count = len(done)
+                    while len(done) < count + 20:  # noqa: ASYNC110 - many writes, whoever serves them
+                        await asyncio.sleep(0.05)
+                await follower.until_key(done[-1])
+                assert await store.keep_alive(lease)
+
+            writing = asyncio.create_task(write())
+            await progress()
+            for member in cluster.members:
+                member.kill()
+                await progress()
+                await asyncio.to_thread(member.start)
+                await progress()
+                member.pause()
+                await progress()
+                member.resume()
+                await progress()
+            for member in cluster.members[1:]:
+                member.pause()
+            await asyncio.sleep(3)
+            for member in cluster.members[1:]:
+                member.resume()
+            await progress()
+            is_over = True
+            await asyncio.wait_for(writing, WAIT_S)
+            await follower.until_key(done[-1])
+            assert [change.key for change in follower.seen] == done
+            assert follower.revisions() == sorted(set(follower.revisions()))
+            assert (await store.snapshot()).items.keys() == set(done)
+
+    with EtcdCluster() as cluster:
+        uvloop.run(asyncio.wait_for(scenario(cluster), 10 * WAIT_S))
