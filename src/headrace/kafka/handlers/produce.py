@@ -16,13 +16,15 @@
 - A broker that may have been taken for dead answers acks=1 as acks=all: others may lead already, and have not what only
   this one has.
 - A transactional batch needs an open transaction of its producer that has the partition, for which the coordinator is
-  asked. Before v12 it must have been told by AddPartitionsToTxn, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11);
-  from v12 on (transaction version 2) the partition is added first.
+  asked, on whichever broker it is; where that is another one, only if the partition has not heard of the transaction.
+  Before v12 it must have been told by AddPartitionsToTxn, else INVALID_TXN_STATE (TRANSACTION_ABORTABLE in v11); from
+  v12 on (transaction version 2) the partition is added first.
 - Difference to Kafka: a request that times out waiting may still have been written, as there; nothing else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -31,7 +33,7 @@ from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, han
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.recoding import Refused
-from headrace.kafka.transactional import code_for_writing
+from headrace.kafka.transactional import code_for_writing, joined
 from headrace.model.errors import (
     CoordinatorError,
     HeadraceError,
@@ -61,6 +63,9 @@ _ABORTABLE_FROM = 11
 _ADDS_PARTITIONS_FROM = 12
 
 Topics = list[tuple[TopicKey, list[ProducedPartition]]]
+Asked = Mapping[Place, HeadraceError | None]
+"""Partitions for which the coordinator has been asked just now, and why it refused, if it did."""
+_NOTHING_ASKED: Asked = MappingProxyType({})
 
 
 def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
@@ -78,16 +83,21 @@ def produce(ctx: Context, request: ProduceRequest) -> Result:
     recoder = ctx.services.recoder
     if recoder.is_needed and recoder.concerns(request):
         return _produce_recoded(ctx, request)
-    if request.transactional_id is not None and ctx.header.api_version >= _ADDS_PARTITIONS_FROM:
+    if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         missing = _missing(ctx, request)
         if missing:
-            return _produce_when_added(ctx, request, missing)
+            return _produce_when_joined(ctx, request, missing)
     return _produce(ctx, request)
 
 
-def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Place]]:
+def _must_ask(ctx: Context, transactional_id: str) -> bool:
+    """Whether asking the coordinator takes time: to add partitions, or because it is on another broker."""
+    return ctx.header.api_version >= _ADDS_PARTITIONS_FROM or not ctx.services.transactions.is_here(transactional_id)
+
+
+def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Partition]]:
     """Partitions that have not heard of the transactions that are to be written to them."""
-    missing: dict[Producer, list[Place]] = {}
+    missing: dict[Producer, list[Partition]] = {}
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is None or len(records) < HEADER_SIZE:
@@ -99,37 +109,38 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Place
                 continue
             producer = Producer(header.producer_id, header.producer_epoch)
             if header.is_transactional and not partition.log.producers.is_open(*producer):
-                missing.setdefault(producer, []).append((partition.topic, partition.index))
+                missing.setdefault(producer, []).append(partition)
     return missing
 
 
 async def _produce_recoded(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
     request, refused = await ctx.services.recoder.recode(request)
-    if request.transactional_id is not None and ctx.header.api_version >= _ADDS_PARTITIONS_FROM:
-        return await _produce_when_added(ctx, request, _missing(ctx, request), refused)
-    return _produce(ctx, request, refused=refused)
+    if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
+        return await _produce_when_joined(ctx, request, _missing(ctx, request), refused)
+    return _produce(ctx, request, refused)
 
 
-async def _produce_when_added(
-    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Place]], refused: Refused | None = None
+async def _produce_when_joined(
+    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Partition]], refused: Refused | None = None
 ) -> Answer | Deferred[Answer]:
     assert request.transactional_id is not None
-    problem: HeadraceError | None = None
-    try:
-        for producer, places in missing.items():
-            await ctx.services.transactions.add(request.transactional_id, producer, places)
-    except HeadraceError as error:
-        problem = error
-    return _produce(ctx, request, problem, refused)
+    adds = ctx.header.api_version >= _ADDS_PARTITIONS_FROM
+    async with joined(ctx.services, request.transactional_id, missing, adds=adds) as problems:
+        asked: Asked = {
+            (partition.topic, partition.index): problems.get((partition.topic, partition.index))
+            for partitions in missing.values()
+            for partition in partitions
+        }
+        return _produce(ctx, request, refused, asked)
 
 
 def _produce(
-    ctx: Context, request: ProduceRequest, problem: HeadraceError | None = None, refused: Refused | None = None
+    ctx: Context, request: ProduceRequest, refused: Refused | None = None, asked: Asked = _NOTHING_ASKED
 ) -> Answer | Deferred[Answer]:
     acks = request.acks
     waiting = _Waiting(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
-    problem = problem or _problem_with_request(request)
+    problem = _problem_with_request(request)
     now_ms = ctx.services.clock.wall_ms()
     for topic, partitions in request.topics:
         produced: list[ProducedPartition] = []
@@ -141,7 +152,7 @@ def _produce(
                 if refused and (topic, index) in refused:
                     raise refused[topic, index]
                 partition = _partition(ctx, topic, index)
-                result = _append(ctx, request, partition, records, now_ms)
+                result = _append(ctx, request, partition, records, now_ms, asked)
             except TransactionError as error:
                 version = ctx.header.api_version
                 code = code_for_writing(
@@ -191,7 +202,7 @@ def _partition(ctx: Context, topic: TopicKey, index: int) -> Partition:
 
 
 def _append(
-    ctx: Context, request: ProduceRequest, partition: Partition, records: Buffer | None, now_ms: int
+    ctx: Context, request: ProduceRequest, partition: Partition, records: Buffer | None, now_ms: int, asked: Asked
 ) -> AppendResult:
     if partition.topic in INTERNAL_TOPICS:
         raise InvalidTopicName(f"only the broker itself writes to {partition.topic}")
@@ -201,7 +212,7 @@ def _append(
         raise InvalidRecord("a partition was sent without a record batch")
     header = check_batch(records)
     if header.is_transactional:
-        _check_transaction(ctx, request, partition, header)
+        _check_transaction(ctx, request, partition, header, asked)
     if request.acks == ACKS_ALL and partition.in_sync_count < partition.settings.min_insync_replicas:
         raise NotEnoughReplicas(
             f"{partition.topic}-{partition.index} has {partition.in_sync_count} replicas in sync, "
@@ -213,17 +224,26 @@ def _append(
     return partition.append(batch, header)
 
 
-def _check_transaction(ctx: Context, request: ProduceRequest, partition: Partition, header: BatchHeader) -> None:
+def _check_transaction(
+    ctx: Context, request: ProduceRequest, partition: Partition, header: BatchHeader, asked: Asked
+) -> None:
     """Refuse a batch whose transaction is not open, or does not have this partition.
 
-    The coordinator knows best: a partition may not have the marker yet of a transaction that is decided. Its word is
-    taken only while the coordinator cannot be asked.
+    A coordinator on this broker knows best: the partition may not have the marker yet of a transaction that is decided.
+    Its own word is taken only while the coordinator cannot be asked. One on another broker has been asked where the
+    partition has not heard of the transaction; where it has, the marker that ends it is still to come.
     """
-    producer = Producer(header.producer_id, header.producer_epoch)
+    producer, place = Producer(header.producer_id, header.producer_epoch), (partition.topic, partition.index)
     if request.transactional_id is None:
         raise InvalidTransaction("a transactional batch was sent outside a transaction")
+    problem = asked.get(place)
+    if problem is not None:
+        raise problem
+    transactions = ctx.services.transactions
+    if place in asked and not transactions.is_here(request.transactional_id):
+        return
     try:
-        ctx.services.transactions.verify(request.transactional_id, producer, (partition.topic, partition.index))
+        transactions.verify(request.transactional_id, producer, place)
     except CoordinatorError:
         if not partition.log.producers.is_open(*producer):
             raise
