@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.faults.promises import Outcome, compare
 from tests.faults.transformer import RECONNECT
@@ -189,15 +189,15 @@ def read_numbers(broker: Subject, isolation: str) -> list[int]:
     numbers: list[int] = []
     with closing(consumer):
         consumer.assign([TopicPartition(TARGET, at, 0) for at in range(PARTITIONS)])
-        left = PARTITIONS
+        left = set(range(PARTITIONS))
         until = time.monotonic() + 120
         while left:
-            assert time.monotonic() < until, f"{len(numbers)} were read, and {left} partitions have no end"
+            assert time.monotonic() < until, f"{len(numbers)} were read, and partitions {left} have no end"
             for message in consumer.consume(10_000, 0.2):
-                if message.error() is not None:
-                    left -= 1
-                else:
+                if message.error() is None:
                     numbers.append(int(message.value()))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
     return numbers
 
 

@@ -21,7 +21,7 @@ from headrace.wire import Cluster
 from tests.unit.pipelines import table_days
 
 NOON_MS = 1_700_000_000_000
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 @pytest.mark.parametrize("iceberg", [False, True], ids=["manifest", "iceberg"])

@@ -26,7 +26,7 @@ def allow_files(count: int) -> None:
 
 def flood(broker: Subject, count: int) -> None:
     allow_files(count + 200)
-    with undisturbed(broker, slowest_s=8), memory_grows_at_most(broker, 20 * MIB + count * 20_000):
+    with undisturbed(broker), memory_grows_at_most(broker, 20 * MIB + count * 20_000):
         connections = []
         for number in range(count):
             one = wire.Connection(broker.bootstrap)
@@ -73,7 +73,7 @@ def test_a_request_that_stops_halfway_is_given_up(own_broker: Callable[..., Subj
     with undisturbed(broker), wire.Connection(broker.bootstrap) as slow:
         started = time.monotonic()
         slow.send_bytes(HALF)
-        assert slow.wait_closed(15)
+        assert slow.wait_closed(60)
         assert time.monotonic() - started >= 0.9
 
 
@@ -82,7 +82,7 @@ def test_a_request_that_drips_in_is_given_up_too(own_broker: Callable[..., Subje
     broker = own_broker(request_read_timeout_ms="1000")
     with undisturbed(broker), wire.Connection(broker.bootstrap) as slow:
         slow.send_bytes(HALF)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not slow.wait_closed(0.2):
             assert time.monotonic() < end
             with suppress(wire.Closed):
@@ -90,13 +90,13 @@ def test_a_request_that_drips_in_is_given_up_too(own_broker: Callable[..., Subje
 
 
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(own_broker: Callable[..., Subject]) -> None:
-    broker = own_broker(connections_max_idle_ms="1000")
+    broker = own_broker(connections_max_idle_ms="2000")
     wire.create_topic(broker.bootstrap, "quiet")
     with wire.Connection(broker.bootstrap) as idle, wire.Connection(broker.bootstrap) as waiting:
-        pending = waiting.send(wire.FETCH, 12, wire.fetch_body("quiet", max_wait=4000, min_bytes=1))
+        pending = waiting.send(wire.FETCH, 12, wire.fetch_body("quiet", max_wait=6000, min_bytes=1))
         started = time.monotonic()
-        assert idle.wait_closed(15)
-        assert time.monotonic() - started >= 0.9
+        assert idle.wait_closed(60)
+        assert time.monotonic() - started >= 1.8
         assert waiting.receive(pending).error_code == wire.Error.none
 
 
@@ -121,7 +121,7 @@ def test_no_more_connections_than_allowed(setting: str, own_broker: Callable[...
     for one in admitted:
         assert one.call(wire.METADATA, 9, topics=[]).brokers
     admitted.pop().close()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while not is_admitted(broker.bootstrap):
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -138,11 +138,11 @@ def test_a_client_that_does_not_read_its_answers(broker: Subject, topic: str) ->
     frame = wire.encode(wire.FETCH, 12, body, correlation_id=5)
     request = struct.pack(">i", len(frame)) + frame
     with undisturbed(broker), memory_grows_at_most(broker, 200 * MIB):
-        deaf = [wire.Connection(broker.bootstrap, timeout_s=2) for _ in range(4)]
+        deaf = [wire.Connection(broker.bootstrap) for _ in range(4)]
         for one in deaf:
             for _ in range(50):
                 one.send_bytes(request)
-        assert not any(one.is_silent(5) for one in deaf)
+        assert not any(one.is_silent(60) for one in deaf)
         for one in deaf:
             one.close()
 
@@ -152,8 +152,8 @@ def test_large_requests_together_stay_within_the_budget(own_broker: Callable[...
     broker = own_broker(queued_max_request_bytes=str(100 * MIB), socket_request_max_bytes=str(80 * MIB))
     wire.create_topic(broker.bootstrap, "large")
     frame = wire.encode(wire.PRODUCE, 9, wire.produce_body("large", batches.batch([bytes(60 * MIB)])), correlation_id=9)
-    with undisturbed(broker, slowest_s=10), memory_grows_at_most(broker, 260 * MIB):
-        connections = [wire.Connection(broker.bootstrap, timeout_s=60) for _ in range(8)]
+    with undisturbed(broker, slowest_s=40), memory_grows_at_most(broker, 260 * MIB):
+        connections = [wire.Connection(broker.bootstrap, timeout_s=120) for _ in range(8)]
         data = memoryview(struct.pack(">i", len(frame)) + frame)
         threads = _send_all(connections, data)
         for one in connections:
@@ -170,7 +170,7 @@ def test_a_client_that_holds_memory_and_does_not_read_is_let_go(own_broker: Call
     broker = own_broker(
         queued_max_request_bytes=str(100 * MIB),
         socket_request_max_bytes=str(80 * MIB),
-        request_read_timeout_ms="1000",
+        request_read_timeout_ms="5000",
     )
     wire.create_topic(broker.bootstrap, "large", 1, {"max.message.bytes": str(30 * MIB)})
     with ExitStack() as stack:
@@ -184,7 +184,7 @@ def test_a_client_that_holds_memory_and_does_not_read_is_let_go(own_broker: Call
         # One more record ends the wait of the fetch. Its answer is far larger than the sockets' buffers.
         assert wire.produce(connection, "large", batches.batch([bytes(100)])).error_code == wire.Error.none
         assert wire.produce(connection, "large", batches.batch([bytes(24 * MIB)])).error_code == wire.Error.none
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while "closed the connection" not in broker.stderr:
             assert time.monotonic() < end
             time.sleep(0.05)

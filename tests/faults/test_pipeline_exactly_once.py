@@ -91,14 +91,14 @@ class Driver:
         """The Python process and the JVM, at the same moment; their workers notice."""
         victims = [self.process.pid, *(number for number, name in self.family().items() if name == "java")]
         killed = [send_kill(number) for number in victims]
-        self.process.wait(30)
+        self.process.wait(60)
         return any(killed)
 
     def close(self) -> None:
         family = [self.process.pid, *self.family()]
         for number in family:
             send_kill(number)
-        self.process.wait(30)
+        self.process.wait(60)
         self._log.close()
 
 

@@ -267,7 +267,7 @@ def until_expired(sink: Sink, transactions: list[Transaction]) -> None:
 
 
 def test_a_transaction_that_expires_before_the_decision(process: Subject, new_sink: Callable[..., Sink]) -> None:
-    sink = new_sink(process, timeout_ms=300)
+    sink = new_sink(process, timeout_ms=1_000)
     broker = sink.broker()
     held = take_over(broker)
     staged = sink.stage(held.claim, 0)
@@ -284,10 +284,10 @@ def test_a_transaction_that_expires_before_the_decision(process: Subject, new_si
 def test_a_decided_transaction_does_not_expire_while_the_driver_is_down(
     process: Subject, new_sink: Callable[..., Sink]
 ) -> None:
-    sink = new_sink(process, timeout_ms=1_000)
+    sink = new_sink(process, timeout_ms=5_000)
     with Hooked(sink.sink_id, process.bootstrap, "decide:after", die) as cluster, pytest.raises(Killed):
         sink.run(0, cluster)
-    time.sleep(1.5)  # Longer than the transactions would have been open.
+    time.sleep(6)  # Longer than the transactions would have been open.
     kill_and_start(process)
     sink.run(0)
     sink.check(1)
@@ -307,7 +307,7 @@ def plain(tmp_path: Path) -> Iterator[Subject]:
 def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
     plain: Subject, new_sink: Callable[..., Sink]
 ) -> None:
-    sink = new_sink(plain, timeout_ms=4_000)
+    sink = new_sink(plain, timeout_ms=12_000)
     sink.run(0)
     sink.check(1)
     with Hooked(sink.sink_id, plain.bootstrap, "decide:after", die) as cluster:
@@ -325,6 +325,6 @@ def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
     broker = sink.broker()
     held = take_over(broker)
     staged = sink.stage(held.claim, 2)
-    time.sleep(3)
+    time.sleep(8.5)  # More than two thirds of the time are over.
     with pytest.raises(Expired, match="too little"):
         commit(broker, held, QUERY, 2, staged)

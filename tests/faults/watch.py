@@ -52,13 +52,13 @@ class Bystander(threading.Thread):
     def run(self) -> None:
         try:
             wire.create_topic(self._address, self._topic)
-            with wire.Connection(self._address, timeout_s=30) as connection:
+            with wire.Connection(self._address, timeout_s=60) as connection:
                 while not self._finished.wait(0.005):
                     started = time.monotonic()
                     value = b"%d" % self.turns
                     sent = wire.produce(connection, self._topic, batches.batch([value]))
                     assert (sent.error_code, sent.base_offset) == (wire.Error.none, self.turns)
-                    found = wire.fetch(connection, self._topic, self.turns, max_wait=5000, min_bytes=1)
+                    found = wire.fetch(connection, self._topic, self.turns, max_wait=30_000, min_bytes=1)
                     assert batches.values(found.records) == [value]
                     self.turns += 1
                     self.slowest_s = max(self.slowest_s, time.monotonic() - started)
@@ -71,17 +71,20 @@ class Bystander(threading.Thread):
 
 
 @contextmanager
-def undisturbed(broker: Subject, slowest_s: float = 3.0) -> Iterator[Bystander]:
-    """A bystander works while the block runs, without an error and without ever waiting long."""
+def undisturbed(broker: Subject, slowest_s: float = 20.0) -> Iterator[Bystander]:
+    """A bystander works while the block runs, without an error and without ever waiting long.
+
+    Long is far longer than a broker takes that has other things to do, for the machine may have them, too.
+    """
     one = Bystander(broker)
     one.start()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while one.turns == 0 and one.error is None and time.monotonic() < end:
         time.sleep(0.01)
     before = one.turns
     try:
         yield one
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while one.turns < before + 3 and one.error is None and time.monotonic() < end:
             time.sleep(0.01)
     finally:

@@ -26,7 +26,7 @@ from .batches import Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
-READ_TIMEOUT_S = 20.0
+READ_TIMEOUT_S = 60.0
 EARLIEST, LATEST = -2, -1
 
 

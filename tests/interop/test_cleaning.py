@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from headrace.testing import Broker
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def eventually(check: Callable[[], Any]) -> Any:
 def create(broker: Broker, topic: str, **settings: object) -> None:
     config = {name.replace("_", "."): str(value) for name, value in settings.items()}
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, config=config)])[topic].result(60)
 
 
 def producer(broker: Broker, **options: object) -> Producer:
@@ -49,13 +49,14 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes | None, bytes 
         "enable.partition.eof": True, "auto.offset.reset": "earliest",
     })  # fmt: skip
     try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.assign([TopicPartition(topic, 0, low)])
         found = []
         while True:
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None
             if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
                 return found
             found.append((message.offset(), message.key(), message.value()))
     finally:
@@ -65,7 +66,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes | None, bytes 
 def low_watermark(broker: Broker, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
     try:
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         return int(low)
     finally:
         consumer.close()
@@ -84,7 +85,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker, code
     sender = producer(broker, **{"enable.idempotence": True, "compression.type": codec})
     for number in range(300):
         sender.produce("prices", key=f"key-{number % 5}", value=f"value-{number}")
-        assert sender.flush(10) == 0
+        assert sender.flush(60) == 0
     found = eventually(lambda: len(all_of := read_all(broker, "prices")) < 60 and all_of)
     assert {key: value for _, key, value in found} == {
         f"key-{number % 5}".encode(): f"value-{number}".encode() for number in range(295, 300)
@@ -96,7 +97,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker, code
     again = read_all(broker, "prices")
     assert again[-5:] == found[-5:]
     sender.produce("prices", key="key-0", value="after the restart")
-    assert sender.flush(20) == 0
+    assert sender.flush(60) == 0
     assert read_all(broker, "prices")[-1] == (300, b"key-0", b"after the restart")
 
 
@@ -108,10 +109,10 @@ def test_tombstones_remove_keys(broker: Broker) -> None:
     sender = producer(broker)
     sender.produce("prices", key="gone", value="x")
     sender.produce("prices", key="gone", value=None)
-    assert sender.flush(10) == 0
+    assert sender.flush(60) == 0
     for number in range(10):
         sender.produce("prices", key=f"other-{number}", value="v" * 100)
-        assert sender.flush(10) == 0
+        assert sender.flush(60) == 0
 
     def keys() -> set[bytes | None]:
         return {key for _, key, _ in read_all(broker, "prices")}
@@ -125,12 +126,12 @@ def test_retention_moves_the_start_of_a_topic(broker: Broker) -> None:
     sender = producer(broker)
     for number in range(50):
         sender.produce("events", value=f"{number:0200}")
-        assert sender.flush(10) == 0
+        assert sender.flush(60) == 0
     assert len(read_all(broker, "events")) == 50
     entry = ConfigEntry("retention.bytes", "4000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "events", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     low = eventually(lambda: low_watermark(broker, "events"))
     left = read_all(broker, "events")
     assert [offset for offset, _, _ in left] == list(range(left[0][0], 50))
@@ -144,8 +145,8 @@ def test_everything_past_retention_goes_also_from_the_active_segment(broker: Bro
     create(broker, "events", retention_ms=1)
     sender = producer(broker)
     sender.produce("events", value="x")
-    assert sender.flush(10) == 0
+    assert sender.flush(60) == 0
     eventually(lambda: low_watermark(broker, "events") == 1)
     sender.produce("events", value="y", timestamp=int(time.time() * 1000) + 600_000)
-    assert sender.flush(10) == 0
+    assert sender.flush(60) == 0
     assert read_all(broker, "events") == [(1, None, b"y")]

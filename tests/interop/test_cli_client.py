@@ -189,7 +189,7 @@ def test_follow_prints_what_comes_and_ends_cleanly_on_ctrl_c(broker, run, topic)
         run("produce", topic, stdin=b"after\n")
         assert follower.stdout.readline() == b"after\n"
         follower.send_signal(signal.SIGINT)
-        rest, errors = follower.communicate(timeout=20)
+        rest, errors = follower.communicate(timeout=60)
     finally:
         follower.kill()
     assert (follower.returncode, rest, errors) == (0, b"", b"")

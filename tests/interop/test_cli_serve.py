@@ -21,7 +21,7 @@ def start_and_fail(*arguments: str, cwd: Path, env: dict[str, str] | None = None
         [*HEADRACE, "serve", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         cwd=cwd,
         env={**os.environ, **(env or {})},
         check=False,
@@ -37,14 +37,14 @@ def send(bootstrap: str, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:
-        got = consumer.consume(count, 20)
+        got = consumer.consume(count, 60)
         return [int(message.value()) for message in got if message.error() is None]
     finally:
         consumer.close()
@@ -94,7 +94,7 @@ def test_ctrl_c_is_as_good_as_sigterm(tmp_path):
     with process:
         assert "ready" in process.stdout.readline()
         process.send_signal(2)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in errors
 
@@ -144,9 +144,9 @@ def test_settings_come_from_flags_then_environment_then_file(tmp_path):
     with broker:
         client = [*HEADRACE, "topic"]
         where = ["--bootstrap", broker.bootstrap]
-        subprocess.check_output([*client, "create", "t", *where], timeout=30)
+        subprocess.check_output([*client, "create", "t", *where], timeout=60)
         shown = subprocess.run(
-            [*client, "describe", "t", "--json", *where], check=True, capture_output=True, timeout=30
+            [*client, "describe", "t", "--json", *where], check=True, capture_output=True, timeout=60
         )
     topic = json.loads(shown.stdout)
     values = {each["name"]: each["value"] for each in topic["settings"]}
@@ -175,7 +175,7 @@ def test_the_advertised_address_is_what_clients_are_told_and_what_the_doctor_che
             [*HEADRACE, "doctor", "--bootstrap", broker.bootstrap],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
     assert result.returncode == 1

@@ -21,10 +21,10 @@ def open_transaction(broker: Subject) -> Callable[[str], tuple[str, Producer]]:
     def begin(topic: str) -> tuple[str, Producer]:
         name = f"txn-{uuid4().hex[:8]}"
         producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(topic, b"in doubt", partition=0)
-        producer.flush(30)
+        producer.flush(60)
         return name, producer
 
     return begin
@@ -47,7 +47,7 @@ def test_a_transaction_is_listed_described_and_aborted(
     assert "nothing was done" in run("txn", "abort", name, "--yes")
     assert name not in run("txn", "list", "--open")
     with pytest.raises(KafkaException):
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     with Client(broker.bootstrap) as client:
         client.publish(topic, "certain")
         assert [message.text for message in client.replay(topic)] == ["certain"]

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,7 +17,7 @@ from . import wire
 from .subject import Subject
 
 QUICK = {"group_initial_rebalance_delay_ms": "0", "group_min_session_timeout_ms": "500"}
-TIMEOUT_S = 30.0
+TIMEOUT_S = 90.0
 
 
 def produce(bootstrap: str, topic: str, values: range, partitions: int = 4) -> None:
@@ -176,7 +176,7 @@ def test_a_group_carries_on_through_a_kill_of_the_broker(own_broker: Callable[..
     broker = own_broker(**QUICK)
     wire.create_topic(broker.bootstrap, "t", 4)
     quick = {"reconnect_backoff_max_ms": 200, "topic_metadata_refresh_interval_ms": 1000}
-    members = Members(broker.bootstrap, "g", "t", **quick)
+    members = Members(broker.bootstrap, "g", "t", session_timeout_ms=60_000, **quick)
     members.start("a")
     members.start("b")
     until(lambda: members.all_owned(4, 2))
@@ -201,6 +201,14 @@ def group(bootstrap: str, name: str) -> Any:
         return connection.call(wire.DESCRIBE_GROUPS, 5, groups=[name]).groups[0]
 
 
+def until_told(output: IO[str], wanted: str) -> None:
+    """Read until this line. With so short a session a busy machine may lose its member, which then comes back."""
+    for line in output:
+        if line == wanted:
+            return
+    raise AssertionError(f"it ended without {wanted!r}")
+
+
 def test_a_crashed_member_is_replaced_after_its_session(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
     wire.create_topic(broker.bootstrap, "t", 2)
@@ -214,10 +222,10 @@ def test_a_crashed_member_is_replaced_after_its_session(own_broker: Callable[...
     victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert victim.stdout is not None
-        assert victim.stdout.readline() == "2\n"
+        until_told(victim.stdout, "2\n")
         members = Members(broker.bootstrap, "g", "t", session_timeout_ms=1000)
         members.start("b")
-        assert victim.stdout.readline() == "1\n"
+        until_told(victim.stdout, "1\n")
         until(lambda: len(members.owned.get("b", ())) == 1)
         victim.send_signal(signal.SIGSTOP)
         until(lambda: members.all_owned(2, 1))
@@ -235,7 +243,7 @@ def test_a_crashed_member_is_replaced_after_its_session(own_broker: Callable[...
 def test_static_members_restart_without_a_rebalance(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
     wire.create_topic(broker.bootstrap, "t", 4)
-    members = Members(broker.bootstrap, "g", "t", session_timeout_ms=20_000)
+    members = Members(broker.bootstrap, "g", "t", session_timeout_ms=60_000)
     members.start("a", group_instance_id="a")
     until(lambda: members.all_owned(4, 1))
     members.start("b", group_instance_id="b")
@@ -290,7 +298,9 @@ def test_fifty_groups_read_one_topic(own_broker: Callable[..., Subject]) -> None
 def test_twenty_members_rebalance_cooperatively(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
     wire.create_topic(broker.bootstrap, "t", 40)
-    members = Members(broker.bootstrap, "g", "t", partition_assignment_strategy="cooperative-sticky")
+    members = Members(
+        broker.bootstrap, "g", "t", partition_assignment_strategy="cooperative-sticky", session_timeout_ms=60_000
+    )
     for number in range(20):
         members.start(f"m{number}")
     until(lambda: members.all_owned(40, 20))

@@ -30,7 +30,7 @@ def python_consumer(bootstrap: str, name: str, *topics: str, **settings: Any) ->
         group_id=name,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=6000,
+        session_timeout_ms=20_000,
         heartbeat_interval_ms=300,
         **settings,
     )
@@ -99,7 +99,7 @@ def test_aiokafka_joins_commits_and_goes_on_after_a_kill(own_broker: Callable[..
     async def read(count: int, *, commit: bool) -> tuple[list[int], int | None]:
         one = AIOKafkaConsumer(
             "t", bootstrap_servers=broker.bootstrap, group_id="g", auto_offset_reset="earliest",
-            enable_auto_commit=False, session_timeout_ms=6000, heartbeat_interval_ms=300,
+            enable_auto_commit=False, session_timeout_ms=20_000, heartbeat_interval_ms=300,
         )  # fmt: skip
         await one.start()
         try:

@@ -38,7 +38,7 @@ def test_confluent(broker: Subject, topic: str) -> None:
     producer = Producer(settings)
     for number in range(COUNT):
         producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: errors.append(error) if error else None)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     assert not errors
     check(broker.bootstrap, topic)
 
@@ -47,8 +47,8 @@ def test_kafka_python(broker: Subject, topic: str) -> None:
     settings = {"enable_idempotence": True, "batch_size": 1000, "max_in_flight_requests_per_connection": 5}
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap, **settings)) as producer:
         sent = [producer.send(topic, b"%d" % number) for number in range(COUNT)]
-        producer.flush(20)
-        assert [future.get(20).offset for future in sent] == list(range(COUNT))
+        producer.flush(60)
+        assert [future.get(60).offset for future in sent] == list(range(COUNT))
     check(broker.bootstrap, topic)
 
 

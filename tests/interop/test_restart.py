@@ -34,7 +34,7 @@ def collect_garbage() -> Iterator[None]:
 
 def restart_in_the_middle(broker: Subject, how: str, sent: threading.Event) -> threading.Thread:
     def run() -> None:
-        assert sent.wait(30)
+        assert sent.wait(60)
         getattr(broker, how)()
         broker.start()
 
@@ -122,7 +122,7 @@ def test_kafka_python_producer_and_consumer_carry_on(how: str, own_broker: Calla
         for number in range(COUNT):
             futures.append(producer.send("carry-on", b"%d" % number, partition=number % PARTITIONS))
             if number == COUNT // 3:
-                futures[-1].get(30)
+                futures[-1].get(60)
                 halfway.set()
             if number > COUNT // 3:
                 time.sleep(0.0005)
@@ -178,11 +178,11 @@ def test_a_clean_stop_leaves_waiting_clients_with_an_answer_or_a_closed_connecti
     broker = own_broker()
     wire.create_topic(broker.bootstrap, "waiting")
     with wire.Connection(broker.bootstrap) as connection:
-        pending = connection.send(wire.FETCH, 12, wire.fetch_body("waiting", max_wait=60_000, min_bytes=1))
+        pending = connection.send(wire.FETCH, 12, wire.fetch_body("waiting", max_wait=300_000, min_bytes=1))
         assert connection.is_silent(0.2)
         started = time.monotonic()
         assert broker.terminate() == 0
-        assert time.monotonic() - started < 20
-        connection.set_timeout(5)
+        assert time.monotonic() - started < 60
+        connection.set_timeout(60)
         with suppress(wire.Closed):
             assert not connection.receive(pending).responses[0].partitions[0].records

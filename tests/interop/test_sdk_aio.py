@@ -22,7 +22,7 @@ def run(broker: Subject) -> Callable[[Test], None]:
 
     async def with_client(test: Test) -> None:
         async with Client(broker.bootstrap) as client:
-            await asyncio.wait_for(test(client), 60)
+            await asyncio.wait_for(test(client), 200)
 
     return lambda test: asyncio.run(with_client(test))
 
@@ -78,7 +78,7 @@ def test_a_cancelled_wait_loses_no_message(run: Callable[[Test], None], topic: s
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(stream), 0.05)
                 await client.publish(topic, str(number))
-                message = await asyncio.wait_for(anext(stream), 20)
+                message = await asyncio.wait_for(anext(stream), 60)
                 assert message.text == str(number)
                 client.ack(message)
 

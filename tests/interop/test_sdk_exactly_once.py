@@ -117,7 +117,7 @@ def test_a_handler_dead_letters_within_the_transaction(client: Client, new_topic
 
     def stop() -> None:
         for _ in range(297):
-            left.acquire(timeout=30)
+            left.acquire(timeout=60)
         client.stop()
 
     threading.Thread(target=stop, daemon=True).start()

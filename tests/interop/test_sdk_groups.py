@@ -89,7 +89,7 @@ def test_no_more_are_handed_over_than_may_be_open(client: Client, topic: str) ->
     with client.consume(topic, "g5", max_unacked=3) as stream:
         got = [next(stream)]
         while len(got) < 3:
-            got += stream.take(1, 5)
+            got += stream.take(1, 60)
         acker = threading.Timer(0.3, lambda: [each.ack() for each in got])
         acker.start()
         assert next(stream).text == "3"
@@ -129,7 +129,7 @@ def test_members_share_a_topic_and_one_takes_over_from_another(
 
     def publish_until(is_reached: Callable[[], bool]) -> None:
         nonlocal sent
-        end = time.monotonic() + 60
+        end = time.monotonic() + 100
         while not is_reached() and time.monotonic() < end:
             client.publish(topic, str(sent), partition=sent % 4)
             sent += 1
@@ -147,19 +147,19 @@ def test_members_share_a_topic_and_one_takes_over_from_another(
     finally:
         for name in got:
             streams[name].stop()
-            threads[name].join(30)
+            threads[name].join(60)
     # Leaving in good order commits first: nothing comes twice.
     assert sorted(got["leaves"] + got["stays"], key=int) == [str(number) for number in range(sent)]
 
 
-def wait_until(is_reached: Callable[[], bool], timeout_s: float = 60) -> None:
+def wait_until(is_reached: Callable[[], bool], timeout_s: float = 100) -> None:
     end = time.monotonic() + timeout_s
     while not is_reached() and time.monotonic() < end:
         time.sleep(0.01)
     assert is_reached()
 
 
-def run_until(client: Client, is_done: Callable[[], bool], timeout_s: float = 40) -> None:
+def run_until(client: Client, is_done: Callable[[], bool], timeout_s: float = 100) -> None:
     """Run the client's handlers until something holds."""
 
     def watch() -> None:
@@ -312,13 +312,13 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
     wait_for(150)
     join()
     members[0].stop()
-    threads[0].join(30)
+    threads[0].join(60)
     assert not threads[0].is_alive()
     wait_for(count)
     for member in members:
         member.stop()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     assert sorted(handled, key=int) == [str(number) for number in range(count)]
 
@@ -342,12 +342,22 @@ def test_a_signal_finishes_the_message_in_hand(
 ) -> None:
     fill(client, topic, 3)
     program = f"""
-import sys, time
+import logging, threading, time
 from headrace import Client
+
+told = threading.Event()
+class Listener(logging.Handler):
+    def emit(self, record):
+        if "finishing" in record.getMessage():
+            told.set()
+logging.getLogger("headrace.client").addHandler(Listener())
+logging.getLogger("headrace.client").setLevel(logging.INFO)
+
 client = Client({broker.bootstrap!r})
 @client.handler({topic!r}, group="signals")
 def handle(message):
     print("start", message.text, flush=True)
+    print("told" if told.wait(60) else "never told", flush=True)
     time.sleep(1)
     print("end", message.text, flush=True)
 with client:
@@ -361,7 +371,7 @@ print("closed", flush=True)
             assert process.stdout is not None
             assert process.stdout.readline() == b"start 0\n"
             process.send_signal(number)
-            assert process.stdout.read() == b"end 0\nclosed\n"
+            assert process.stdout.read() == b"told\nend 0\nclosed\n"
             assert process.wait(60) == 0
         finally:
             process.kill()

@@ -26,18 +26,18 @@ def change(bootstrap: str, topic: str, name: str, value: str) -> None:
     (done,) = admin.incremental_alter_configs(
         [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
     ).values()
-    done.result(20)
-    end = time.monotonic() + 15
+    done.result(60)
+    end = time.monotonic() + 60
     while True:
         (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        if found.result(20)[name].value == value:
+        if found.result(60)[name].value == value:
             return
         assert time.monotonic() < end
 
 
 def eventually_produces(connection: wire.Connection, topic: str, records: Callable[[], bytes], expected: Error) -> None:
     """Produce until the answer is `expected`: a change may take a moment to reach the log."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while (found := wire.produce(connection, topic, records()).error_code) != expected:
         assert time.monotonic() < end, f"still {found}, not {expected}"
         time.sleep(0.05)
@@ -83,19 +83,19 @@ def test_clients_see_log_append_time(broker: Subject, new_topic: Callable[..., s
     topic = new_topic(message_timestamp_type="LogAppendTime")
     before = batches.now_ms()
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-        sent = producer.send(topic, b"v", timestamp_ms=before - HOUR_MS).get(20)
+        sent = producer.send(topic, b"v", timestamp_ms=before - HOUR_MS).get(60)
     assert before <= sent.timestamp <= batches.now_ms()
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False}
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         assert message.timestamp() == (TIMESTAMP_LOG_APPEND_TIME, sent.timestamp)
 
 
 def test_log_append_time_can_be_switched_on(broker: Subject, connection: wire.Connection, topic: str) -> None:
     change(broker.bootstrap, topic, "message.timestamp.type", "LogAppendTime")
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while wire.produce(connection, topic, batches.batch([b"v"])).log_append_time is None:
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -150,13 +150,13 @@ def test_a_compacted_topic_refuses_records_without_a_key(
 def test_clients_are_told_about_the_missing_key(broker: Subject, new_topic: Callable[..., str]) -> None:
     topic = new_topic(cleanup_policy="compact")
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer, pytest.raises(InvalidRecordError):
-        producer.send(topic, b"no key").get(20)
+        producer.send(topic, b"no key").get(60)
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
-        assert producer.send(topic, b"v", b"k").get(20).offset == 0
+        assert producer.send(topic, b"v", b"k").get(60).offset == 0
     outcomes: list[int | None] = []
     confluent = Producer({"bootstrap.servers": broker.bootstrap})
     confluent.produce(topic, b"no key", on_delivery=lambda error, _: outcomes.append(error and error.code()))
-    assert confluent.flush(20) == 0
+    assert confluent.flush(60) == 0
     assert outcomes == [KafkaError.INVALID_RECORD]
 
 
@@ -226,14 +226,20 @@ def test_old_segments_go(settings: dict[str, str], own_broker: Callable[..., Sub
     broker = own_broker(**quick)
     wire.create_topic(broker.bootstrap, "short-lived", 1, settings)
     with wire.Connection(broker.bootstrap) as connection:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while wire.offset_at(connection, "short-lived", -2).offset <= 0:
             assert time.monotonic() < end
             assert wire.produce(connection, "short-lived", batches.batch([b"x" * 200_000])).error_code == Error.none
             time.sleep(0.05)
-        first = wire.offset_at(connection, "short-lived", -2).offset
         assert wire.fetch(connection, "short-lived", 0).error_code == Error.offset_out_of_range
-        found = wire.fetch(connection, "short-lived", first)
+        # What is newer is there, for as long as it is new: between asking where it starts and reading it may go, too.
+        while True:
+            assert time.monotonic() < end
+            assert wire.produce(connection, "short-lived", batches.batch([b"new"])).error_code == Error.none
+            first = wire.offset_at(connection, "short-lived", -2).offset
+            found = wire.fetch(connection, "short-lived", first)
+            if found.error_code != Error.offset_out_of_range:
+                break
         assert found.error_code == Error.none
         assert found.log_start_offset >= first
         assert wire.offset_at(connection, "short-lived", -1).offset > first
@@ -250,15 +256,15 @@ def test_settings_and_topics_survive_a_restart(own_broker: Callable[..., Subject
         eventually_produces(connection, "kept", lambda: batches.batch([b"x" * 6000]), Error.message_too_large)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "kept")]).values()
-    assert found.result(20)["retention.ms"].value == "123456789"
+    assert found.result(60)["retention.ms"].value == "123456789"
 
 
 def test_a_broker_setting_that_needs_a_restart_cannot_be_altered(broker: Subject) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (node,) = admin.describe_cluster().result(20).nodes
+    (node,) = admin.describe_cluster().result(60).nodes
     entry = ConfigEntry("connections.max.idle.ms", "99", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, str(node.id), incremental_configs=[entry])
     (done,) = admin.incremental_alter_configs([resource]).values()
     with pytest.raises(KafkaException) as caught:
-        done.result(20)
+        done.result(60)
     assert caught.value.args[0].code() in (KafkaError.INVALID_REQUEST, KafkaError.INVALID_CONFIG)

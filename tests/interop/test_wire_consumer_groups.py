@@ -224,7 +224,7 @@ def test_topics_that_come_and_grow_are_assigned(
     grow = {"topics": [{"name": topic, "count": 2, "assignments": None}], "timeout": 10_000}
     assert connection.call(wire.CREATE_PARTITIONS, 3, grow).results[0].error_code is Error.none
     wire.create_topic(broker.bootstrap, later, 3, {})
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while one.numbers() != [0, 0, 1, 1, 2]:
         assert time.monotonic() < end, one.numbers()
         time.sleep(0.05)
@@ -237,13 +237,13 @@ def test_patterns_mean_topics_that_are_there_and_that_come(
     topic = new_topic(2)
     one = member()
     assert one.join(subscribed_topic_names=[], subscribed_topic_regex=f"^{topic}(-.*)?").error_code is Error.none
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while one.numbers() != [0, 1]:
         assert time.monotonic() < end
         time.sleep(0.05)
         one.owns()
     wire.create_topic(broker.bootstrap, f"{topic}-more", 1, {})
-    end = time.monotonic() + 40
+    end = time.monotonic() + 60
     while one.numbers() != [0, 0, 1]:
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -359,7 +359,7 @@ def test_a_silent_member_is_removed(own_broker: Callable[..., Subject]) -> None:
         one, two = Member(connection, group), Member(connection, group, instance_id="static")
         one.join("t")
         two.join("t")
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while two.numbers() != [0, 1]:
             assert time.monotonic() < end
             time.sleep(0.1)
@@ -375,7 +375,7 @@ def test_a_member_that_does_not_give_up_what_it_must_is_removed(own_broker: Call
         one, two = Member(connection, group), Member(connection, group)
         one.join("t", rebalance_timeout=1000)
         two.join("t")
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while one.beat().error_code is Error.none:
             assert time.monotonic() < end
             time.sleep(0.1)
@@ -398,7 +398,7 @@ def test_members_go_on_at_their_epochs_after_a_kill(own_broker: Callable[..., Su
     broker.start()
     with Connection(broker.bootstrap) as connection:
         one.connection = two.connection = connection
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while one.beat().error_code in (Error.coordinator_load_in_progress, Error.not_coordinator):
             assert time.monotonic() < end
             time.sleep(0.05)

@@ -13,11 +13,13 @@ from . import batches, wire
 from .subject import Subject
 
 Error = wire.Error
+LONG_MS = 55_000
+"""Longer than anything here takes, and shorter than a connection waits for its answer."""
 
 
 @contextmanager
 def takes(at_least_s: float, at_most_s: float) -> Iterator[None]:
-    """The bounds are generous upwards: the machine may be busy, yet a broker that waits for a timeout misses them."""
+    """The bounds are generous upwards: the machine may be busy, yet a broker that waits for `LONG_MS` misses them."""
     started = time.monotonic()
     yield
     took = time.monotonic() - started
@@ -43,15 +45,15 @@ def produce(broker: Subject, topic: str, *values: bytes, partition: int = 0) -> 
 
 
 def test_an_empty_fetch_waits_its_time_and_no_longer(connection: wire.Connection, topic: str) -> None:
-    with takes(0.65, 4):
+    with takes(0.65, 30):
         found = wire.fetch(connection, topic, max_wait=700, min_bytes=1)
     assert found.error_code == Error.none
     assert not found.records
 
 
 def test_a_waiting_fetch_answers_when_data_arrives(broker: Subject, connection: wire.Connection, topic: str) -> None:
-    with takes(0.4, 5), after(0.4, lambda: produce(broker, topic, b"late")):
-        found = wire.fetch(connection, topic, max_wait=10_000, min_bytes=1)
+    with takes(0.4, 30), after(0.4, lambda: produce(broker, topic, b"late")):
+        found = wire.fetch(connection, topic, max_wait=LONG_MS, min_bytes=1)
     assert batches.values(found.records) == [b"late"]
 
 
@@ -61,14 +63,14 @@ def test_a_waiting_fetch_waits_for_min_bytes(broker: Subject, connection: wire.C
         time.sleep(0.5)
         produce(broker, topic, b"y" * 1000)
 
-    with takes(0.7, 6), after(0.2, twice):
-        found = wire.fetch(connection, topic, max_wait=10_000, min_bytes=1500)
+    with takes(0.7, 30), after(0.2, twice):
+        found = wire.fetch(connection, topic, max_wait=LONG_MS, min_bytes=1500)
     assert len(batches.values(found.records)) == 2
 
 
 def test_too_little_data_comes_when_the_time_is_up(broker: Subject, connection: wire.Connection, topic: str) -> None:
     produce(broker, topic, b"little")
-    with takes(0.45, 4):
+    with takes(0.45, 30):
         found = wire.fetch(connection, topic, max_wait=500, min_bytes=100_000)
     assert batches.values(found.records) == [b"little"]
 
@@ -76,19 +78,19 @@ def test_too_little_data_comes_when_the_time_is_up(broker: Subject, connection: 
 @pytest.mark.parametrize("min_bytes", [0, 1, 50])
 def test_enough_data_comes_at_once(min_bytes: int, broker: Subject, connection: wire.Connection, topic: str) -> None:
     produce(broker, topic, b"there")
-    with takes(0, 3):
-        found = wire.fetch(connection, topic, max_wait=10_000, min_bytes=min_bytes)
+    with takes(0, 30):
+        found = wire.fetch(connection, topic, max_wait=LONG_MS, min_bytes=min_bytes)
     assert batches.values(found.records) == [b"there"]
 
 
 def test_min_bytes_zero_never_waits(connection: wire.Connection, topic: str) -> None:
-    with takes(0, 3):
-        assert not wire.fetch(connection, topic, max_wait=10_000, min_bytes=0).records
+    with takes(0, 30):
+        assert not wire.fetch(connection, topic, max_wait=LONG_MS, min_bytes=0).records
 
 
 def test_an_error_is_told_at_once(connection: wire.Connection, topic: str) -> None:
-    with takes(0, 3):
-        assert wire.fetch(connection, topic, 1, max_wait=10_000, min_bytes=1).error_code == Error.offset_out_of_range
+    with takes(0, 30):
+        assert wire.fetch(connection, topic, 1, max_wait=LONG_MS, min_bytes=1).error_code == Error.offset_out_of_range
 
 
 def test_data_in_any_partition_ends_the_wait(
@@ -97,12 +99,12 @@ def test_data_in_any_partition_ends_the_wait(
     topic = new_topic(partitions=3)
     partitions = [{"partition": at, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for at in range(3)]
     body = {
-        "max_wait": 10_000,
+        "max_wait": LONG_MS,
         "min_bytes": 1,
         "max_bytes": 1 << 20,
         "topics": [{"topic": topic, "partitions": partitions}],
     }
-    with takes(0.3, 5), after(0.3, lambda: produce(broker, topic, b"v", partition=2)):
+    with takes(0.3, 30), after(0.3, lambda: produce(broker, topic, b"v", partition=2)):
         answer = connection.call(wire.FETCH, 12, body)
     found = {one.partition_index: batches.values(one.records) for one in answer.responses[0].partitions}
     assert found == {0: [], 1: [], 2: [b"v"]}
@@ -111,8 +113,8 @@ def test_data_in_any_partition_ends_the_wait(
 def test_two_hundred_waiting_fetches_cost_the_others_nothing(broker: Subject, topic: str) -> None:
     waiting = [wire.Connection(broker.bootstrap) for _ in range(200)]
     try:
-        sent = [one.send(wire.FETCH, 12, wire.fetch_body(topic, max_wait=30_000, min_bytes=1)) for one in waiting]
-        with wire.Connection(broker.bootstrap) as connection, takes(0, 5):
+        sent = [one.send(wire.FETCH, 12, wire.fetch_body(topic, max_wait=LONG_MS, min_bytes=1)) for one in waiting]
+        with wire.Connection(broker.bootstrap) as connection, takes(0, 30):
             for _ in range(20):
                 connection.call(wire.METADATA, 9, topics=[])
         produce(broker, topic, b"for all")

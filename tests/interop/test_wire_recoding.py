@@ -41,7 +41,7 @@ def test_every_codec_becomes_that_of_the_topic(
 
 def test_sequences_are_kept_and_duplicates_known(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(compression_type="gzip")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         made = connection.call(wire.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 60_000})
         if made.error_code is not Error.coordinator_load_in_progress:
@@ -100,7 +100,7 @@ def test_old_clients_write_to_a_topic_of_zstd(connection: wire.Connection, new_t
 def test_transactions_and_append_time_go_with_a_codec(broker: Subject, new_topic: Callable[..., str]) -> None:
     topic = new_topic(2, compression_type="lz4", message_timestamp_type="LogAppendTime")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "compression.type": "gzip"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for commits in (True, False, True):
         producer.begin_transaction()
         for number in range(50):

@@ -163,7 +163,7 @@ def test_an_incremental_fetch_waits_for_data(broker: Subject, session: Session) 
             15,
             session_id=session.id,
             session_epoch=session.epoch,
-            max_wait=20_000,
+            max_wait=55_000,
             min_bytes=1,
             max_bytes=1 << 20,
         )

@@ -211,7 +211,7 @@ def test_an_unknown_api_or_version_closes_only_that_connection(
 ) -> None:
     with wire.Connection(broker.bootstrap) as rude:
         rude.send_frame(request(key, version, 1, bytes(40)))
-        assert rude.wait_closed(10)
+        assert rude.wait_closed(60)
     assert connection.call(wire.METADATA, 9, topics=[]).brokers
 
 

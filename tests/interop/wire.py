@@ -154,7 +154,7 @@ def decode(pending: Pending, frame: bytes) -> Any:
 class Connection:
     """One TCP connection to a broker."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = 15.0) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = 60.0) -> None:
         host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -256,12 +256,12 @@ def create_topic(
     configs = [{"name": key, "value": value} for key, value in (settings or {}).items()]
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": configs}
     with Connection(bootstrap) as connection:
-        answer = connection.call(CREATE_TOPICS, 7, topics=[topic], timeout=15_000)
+        answer = connection.call(CREATE_TOPICS, 7, topics=[topic], timeout=60_000)
         assert answer.topics[0].error_code == Error.none, answer.topics[0]
         return wait_topic(connection, name, partitions)
 
 
-def wait_topic(connection: Connection, name: str, partitions: int, timeout_s: float = 15) -> uuid.UUID:
+def wait_topic(connection: Connection, name: str, partitions: int, timeout_s: float = 60) -> uuid.UUID:
     """Wait until all partitions of a topic answer; its id. Apache Kafka may list a partition before it serves it."""
     end = time.monotonic() + timeout_s
     while True:
@@ -333,7 +333,7 @@ def offset_at(
 
 def until_coordinated(connection: Connection, key_type: int = 0, name: str = "g") -> None:
     """Wait until there is a coordinator, and it has loaded what it knows of that name."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while True:
         found = connection.call(FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=[name]).coordinators[0]
         if found.error_code == ErrorCode.none:

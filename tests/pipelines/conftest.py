@@ -41,7 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.xdist_group("spark"))
     # A busy machine takes its time to start the processes of Spark.
     if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(400))
+        item.add_marker(pytest.mark.timeout(600))
     # PySpark leaves sockets to the collector, and pandas warns of what PySpark does with it.
     for kind in ("ResourceWarning", "DeprecationWarning", "FutureWarning", "pytest.PytestUnraisableExceptionWarning"):
         item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))

@@ -34,7 +34,7 @@ class InSession(CrashingSource):
         return "headrace-crashing"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_query_that_fails_at_many_steps_writes_each_row_once(
     spark: "SparkSession", bootstrap: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -57,7 +57,7 @@ def test_a_query_that_fails_at_many_steps_writes_each_row_once(
             .start()
         )
         try:
-            return bool(query.awaitTermination(90))
+            return bool(query.awaitTermination(300))
         except Exception:
             return False
 

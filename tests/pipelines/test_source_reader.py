@@ -214,7 +214,7 @@ def test_compaction_is_no_loss(reading: Reading, cluster: Cluster, write: Write,
     for round_ in range(20):
         write(topic, *[(b"k%d" % key, b"%d-%d" % (round_, key) * 20) for key in range(3)])
     end = cluster.list_offsets([(topic, 0)])[topic, 0].offset
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 200
     while len(rows := reading.batch(subscribe=topic)) > end / 2:
         assert time.monotonic() < deadline_s, f"{len(rows)} of {end} records are left: the topic is not compacted"
         time.sleep(0.05)

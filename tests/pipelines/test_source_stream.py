@@ -18,7 +18,7 @@ from headrace.wire import Cluster
 
 Write = Callable[..., int]
 NewTopic = Callable[..., str]
-WAIT_S = 150
+WAIT_S = 300
 
 
 class Stream:

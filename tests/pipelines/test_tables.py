@@ -20,7 +20,7 @@ from headrace.testing.disks import FaultyDisk, PowerLoss, stop_at
 Rows = Callable[..., DataFrame]
 
 # The first query of a session takes long on a busy machine.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_streaming_query_writes_each_batch_once(spark: SparkSession, tmp_path:
         started = stream.writeStream.foreachBatch(sink.write).option("checkpointLocation", str(tmp_path / "cp"))
         query = started.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(90)
+            assert query.awaitTermination(240)
         finally:
             query.stop()
 

@@ -18,7 +18,7 @@ Write = Callable[..., int]
 NewTopic = Callable[..., str]
 
 # The first query of a session takes long on a busy machine.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_it_is_consistent_while_the_archiver_runs(
     for thread in threads:
         thread.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(200)
         for _ in range(3):
             before = written[-1]
             rows = found(read_topic_table(spark, topic, bootstrap, path))
@@ -128,7 +128,7 @@ def test_it_is_consistent_while_the_archiver_runs(
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
     assert not failed
 
 

@@ -16,7 +16,7 @@ from tests.unit.pipelines import postgres
 from headrace.pipelines.upserts import UpsertError, UpsertOptions, UpsertSink
 
 # The first query of a session takes long on a busy machine.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from headrace.app.broker import BrokerApp
 from headrace.config.load import load_settings
 
 _HOST = "127.0.0.1"
-_START_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 60.0
 
 
 class Broker:

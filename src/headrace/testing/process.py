@@ -89,7 +89,7 @@ class BrokerProcess:
             command += ["--set", f"{name}={text}"]
         return command + self.args
 
-    def start(self, timeout_s: float = 20.0) -> "BrokerProcess":
+    def start(self, timeout_s: float = 60.0) -> "BrokerProcess":
         self.launch()
         return self.await_ready(timeout_s)
 
@@ -107,7 +107,7 @@ class BrokerProcess:
             env={**os.environ, "PYTHONUNBUFFERED": "1", **self.env},
         )
 
-    def await_ready(self, timeout_s: float = 20.0) -> "BrokerProcess":
+    def await_ready(self, timeout_s: float = 60.0) -> "BrokerProcess":
         """Wait for the ready line of a process that was launched."""
         line = self._read_line(self._running(), time.monotonic() + timeout_s)
         match = _READY.search(line)
@@ -127,9 +127,9 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """kill -9; returns when the process is gone. One that is not running is fine."""
-        self._signal(signal.SIGKILL, timeout_s=10.0)
+        self._signal(signal.SIGKILL, timeout_s=60.0)
 
-    def terminate(self, timeout_s: float = 30.0) -> int:
+    def terminate(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; returns the exit code."""
         process = self._running()
         self._signal(signal.SIGTERM, timeout_s)
@@ -159,7 +159,7 @@ class BrokerProcess:
         if self.is_running:
             self.resume()
             try:
-                self.terminate(timeout_s=10.0)
+                self.terminate(timeout_s=30.0)
             except subprocess.TimeoutExpired:
                 self.kill()
         self._stderr.close()

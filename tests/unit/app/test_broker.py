@@ -24,7 +24,7 @@ def test_work_in_the_background_that_ends_by_an_error_is_told_of_and_does_not_sp
     async def run() -> None:
         app = BrokerApp(broker_settings({"data.dir": str(tmp_path), "kafka.listen": "127.0.0.1:0"}))
         await app.start()
-        await asyncio.wait_for(swept.wait(), 10)
+        await asyncio.wait_for(swept.wait(), 60)
         await asyncio.sleep(0)
         await app.stop()
 

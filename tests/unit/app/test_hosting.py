@@ -94,9 +94,9 @@ def test_a_topic_made_without_room_is_served_when_there_is_some(
             await bench.metadata.create_topic("orders", partitions=3)
         bench.append("orders", 0)
         for _ in range(3):
-            await asyncio.wait_for(tries.get(), 10)
+            await asyncio.wait_for(tries.get(), 60)
         bench.disk.hook = None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(bench.partitions.of_topic(TopicName("orders"))) < 3:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         bench.append("orders", 1)

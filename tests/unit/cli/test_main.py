@@ -6,7 +6,7 @@ import pytest
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -77,5 +77,5 @@ def test_a_wrong_argument_is_one_sentence_and_exit_code_2(arguments, sentence):
 
 def test_serve_does_not_load_what_only_client_commands_need():
     code = "import sys, headrace.cli.main; print([m for m in ('confluent_kafka', 'rich', 'kio') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.strip() == "[]"

@@ -15,16 +15,16 @@ def test_calls_run_side_by_side_up_to_the_maximum() -> None:
     together = threading.Barrier(3)
     waiting = [threads.submit(together.wait, 30) for _ in range(3)]
     fourth = threads.submit(lambda: "after the others")
-    assert sorted(each.result(30) for each in waiting) == [0, 1, 2]
-    assert fourth.result(30) == "after the others"
+    assert sorted(each.result(60) for each in waiting) == [0, 1, 2]
+    assert fourth.result(60) == "after the others"
     threads.shutdown()
 
 
 def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
     threads = DaemonThreads(1, "test")
     with pytest.raises(ZeroDivisionError):
-        threads.submit(lambda: 1 / 0).result(30)
-    assert threads.submit(pow, 2, 3).result(30) == 8
+        threads.submit(lambda: 1 / 0).result(60)
+    assert threads.submit(pow, 2, 3).result(60) == 8
     threads.shutdown()
     with pytest.raises(RuntimeError):
         threads.submit(pow, 2, 3)
@@ -34,12 +34,12 @@ def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
 def test_calls_that_wait_are_made_after_a_shutdown_or_cancelled(is_cancelled: bool) -> None:
     threads = DaemonThreads(1, "test")
     both = threading.Barrier(2)
-    first, second = threads.submit(lambda: both.wait(30) + both.wait(30)), threads.submit(pow, 2, 3)
-    both.wait(30)
+    first, second = threads.submit(lambda: both.wait(60) + both.wait(60)), threads.submit(pow, 2, 3)
+    both.wait(60)
     threads.shutdown(wait=False, cancel_futures=is_cancelled)
-    both.wait(30)
-    first.result(30)
-    assert second.cancelled() if is_cancelled else second.result(30) == 8
+    both.wait(60)
+    first.result(60)
+    assert second.cancelled() if is_cancelled else second.result(60) == 8
 
 
 def test_a_call_is_not_waited_for_longer_than_told() -> None:

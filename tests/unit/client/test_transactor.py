@@ -136,8 +136,8 @@ def test_so_is_one_that_cannot_abort(setup: Setup) -> None:
 
 
 def test_so_is_one_that_does_not_return(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactor, "_CALL_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(transactor, "_GRACE_S", 0.5)
+    monkeypatch.setattr(transactor, "_CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(transactor, "_GRACE_S", 2.0)
     for_ever = threading.Event()
     setup.script = {"offsets": [lambda: for_ever.wait() and None]}
     one = setup.transactor()

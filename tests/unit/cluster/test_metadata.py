@@ -302,7 +302,7 @@ def test_a_store_that_fails_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     async def scenario(metadata: Metadata) -> None:
         await metadata._follower._store.close()
         with pytest.raises(errors.HeadraceError):
-            await asyncio.wait_for(metadata.create_topic("a"), 10)
+            await asyncio.wait_for(metadata.create_topic("a"), 60)
 
     run(tmp_path, scenario)
 

@@ -101,7 +101,7 @@ def active(partition: Partition, reloads: list[object] | None = None) -> Shard[C
 async def value_of(deferred: object) -> object:
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     deferred.then(future.set_result)  # type: ignore[attr-defined]
-    return (await asyncio.wait_for(future, 10)).get()  # type: ignore[attr-defined]
+    return (await asyncio.wait_for(future, 60)).get()  # type: ignore[attr-defined]
 
 
 def test_answers_come_when_committed_and_survive_a_restart(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from headrace.storage.log import Log
 async def value_of(deferred: Any) -> Any:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     deferred.then(future.set_result)
-    return (await asyncio.wait_for(future, 10)).get()
+    return (await asyncio.wait_for(future, 60)).get()
 
 
 @asynccontextmanager
@@ -155,12 +155,12 @@ def test_whoever_needs_the_topic_while_it_is_made_waits_until_it_is_there(tmp_pa
 
             metadata.subscribe(host)
             first = asyncio.create_task(groups.coordinator.ensure_topic())
-            await asyncio.wait_for(shown.wait(), 10)
+            await asyncio.wait_for(shown.wait(), 60)
             assert OFFSETS_TOPIC in metadata.image.topics
             second = asyncio.create_task(groups.coordinator.ensure_topic())
             await asyncio.sleep(0)
             assert not second.done()
             hosted.set()
-            await asyncio.wait_for(asyncio.gather(first, second), 10)
+            await asyncio.wait_for(asyncio.gather(first, second), 60)
 
     asyncio.run(run())

@@ -77,7 +77,7 @@ def test_a_cold_read_that_fails_is_answered(error: BaseException, monkeypatch: p
         assert isinstance(waiting, Deferred)
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         waiting.then(answered.set_result)
-        return b"".join((await asyncio.wait_for(answered, 5)).buffers)
+        return b"".join((await asyncio.wait_for(answered, 60)).buffers)
 
     with ThreadPoolExecutor(1) as workers:
         data = asyncio.run(run(workers))

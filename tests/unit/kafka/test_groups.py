@@ -94,7 +94,7 @@ class Groups:
 
     def answer(self, task: "asyncio.Task[Any]") -> Any:
         async def wait() -> Any:
-            return await asyncio.wait_for(task, 5)
+            return await asyncio.wait_for(task, 60)
 
         return self.harness.run(wait())
 

@@ -39,7 +39,7 @@ def server(directory: Path) -> Iterator[str]:
             if parent.owner() == "root" and parent.is_relative_to("/tmp"):
                 parent.chmod(parent.stat().st_mode | 0o011)
     initdb = [*unprivileged(), where / "initdb", "-D", data, "-U", USER, "-A", "trust", "-N", "--no-instructions"]
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, timeout=60, cwd="/")
+    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, timeout=240, cwd="/")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -56,15 +56,15 @@ def server(directory: Path) -> Iterator[str]:
         yield url
     finally:
         process.send_signal(signal.SIGQUIT)
-        process.wait(30)
+        process.wait(60)
         shutil.rmtree(data, ignore_errors=True)
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            psycopg.connect(url, connect_timeout=2).close()
+            psycopg.connect(url, connect_timeout=30).close()
         except psycopg.OperationalError:
             time.sleep(0.05)
         else:

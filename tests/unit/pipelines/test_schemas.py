@@ -58,7 +58,7 @@ class FakeRegistry:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

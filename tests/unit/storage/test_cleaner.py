@@ -606,7 +606,7 @@ def test_stop_gives_up_work_without_a_trace(tmp_path: Path) -> None:
         cleaner = Cleaner(lambda: [bench.log], clock=bench.clock, io_max_bytes_per_s=1)
         cleaner.start()
         await is_busy(cleaner)
-        await asyncio.wait_for(cleaner.stop(), 10)
+        await asyncio.wait_for(cleaner.stop(), 60)
 
     asyncio.run(main())
     assert bench.records() == before
@@ -626,7 +626,7 @@ def test_a_log_deleted_under_compaction_ends_it(tmp_path: Path) -> None:
         work = asyncio.create_task(cleaner.compact(bench.log))
         await is_busy(cleaner)
         bench.log.delete()
-        assert await asyncio.wait_for(work, 10) is None
+        assert await asyncio.wait_for(work, 60) is None
 
     asyncio.run(main())
     assert not folder.exists()

@@ -31,7 +31,7 @@ class Gate:
             self.began.set()
             if self.syncs == self._expected:
                 self.all_began.set()
-            self.open.wait(10)
+            self.open.wait(60)
 
 
 async def flushed_to(log: Log, offset: int) -> None:
@@ -44,14 +44,14 @@ async def flushed_to(log: Log, offset: int) -> None:
             before(log)
 
     log.on_flushed = note
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while log.flushed_offset < offset:
             moved.clear()
             await moved.wait()
 
 
 async def begun(gate: Gate) -> None:
-    assert await asyncio.to_thread(gate.began.wait, 10)
+    assert await asyncio.to_thread(gate.began.wait, 60)
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -95,7 +95,7 @@ def test_logs_are_synced_side_by_side() -> None:
             bench.disk.hook = gate  # type: ignore[attr-defined]
             bench.append(b"x")
             flusher.appended(bench.log)
-        assert await asyncio.to_thread(gate.all_began.wait, 10)
+        assert await asyncio.to_thread(gate.all_began.wait, 60)
         gate.open.set()
         await asyncio.gather(*(flushed_to(bench.log, 1) for bench in benches))
         await flusher.stop()
@@ -117,7 +117,7 @@ def test_a_failed_sync_ends_writing_and_is_told() -> None:
         disk.hook = hook
         bench.append(b"x")
         flusher.appended(bench.log)
-        log, error = await asyncio.wait_for(told, 10)
+        log, error = await asyncio.wait_for(told, 60)
         assert log is bench.log
         assert isinstance(error, StorageFailed)
         assert bench.log.flushed_offset == 0

@@ -86,7 +86,7 @@ class Broker:
 
     async def until(self, name: str, state: State | None) -> None:
         """Wait until a transactional id is in this state, or forgotten."""
-        deadline = asyncio.get_running_loop().time() + 10
+        deadline = asyncio.get_running_loop().time() + 60
         while True:
             assert asyncio.get_running_loop().time() < deadline
             with suppress(CoordinatorLoading):

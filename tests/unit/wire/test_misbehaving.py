@@ -4,7 +4,6 @@ import pickle
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,7 +13,9 @@ from headrace.model.errors import SettingsError
 from headrace.wire import Cluster, NotKafka, Timeouts, Unreachable, WireError
 from headrace.wire.errors import Refused, TimedOut, Unready, refusal
 
-HASTY = Timeouts(connect_s=2, request_s=0.5, patience_s=0.2)
+PATIENT = Timeouts(connect_s=60, request_s=60, patience_s=0.2)
+"""What answers, answers in time, however busy the machine is; and is asked once or twice."""
+HASTY = Timeouts(connect_s=60, request_s=0.5, patience_s=0.2)
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
                 continue
             # The client hangs up as soon as it knows, which may be in the middle of an answer.
             with connection, suppress(ConnectionError):
-                connection.settimeout(5)
+                connection.settimeout(60)
                 behave(connection)
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -41,7 +42,7 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
     finally:
         stopping.set()
-        thread.join(10)
+        thread.join(60)
         listener.close()
 
 
@@ -61,8 +62,8 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def asked(bootstrap: str) -> WireError:
-    with Cluster(bootstrap, timeouts=HASTY) as cluster, pytest.raises(WireError) as caught:
+def asked(bootstrap: str, timeouts: Timeouts = PATIENT) -> WireError:
+    with Cluster(bootstrap, timeouts=timeouts) as cluster, pytest.raises(WireError) as caught:
         cluster.metadata()
     return caught.value
 
@@ -91,12 +92,10 @@ def test_a_wrong_address() -> None:
 
 
 def test_silence_is_not_waited_for_forever() -> None:
-    with server(lambda connection: connection.recv(1000) and time.sleep(0.8)) as bootstrap:
-        started_s = time.monotonic()
-        error = asked(bootstrap)
-        assert isinstance(error, TimedOut)
-        assert "did not answer ApiVersions within 0.5 s" in str(error)
-        assert time.monotonic() - started_s < 5
+    with server(answering(b"")) as bootstrap:
+        error = asked(bootstrap, HASTY)
+    assert isinstance(error, TimedOut)
+    assert "did not answer ApiVersions within 0.5 s" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_silence_is_not_waited_for_forever() -> None:
 )
 def test_something_else_answers(answer: bytes) -> None:
     with server(answering(answer)) as bootstrap:
-        error = asked(bootstrap)
+        error = asked(bootstrap, HASTY)
     assert isinstance(error, NotKafka | TimedOut), error
     assert bootstrap in str(error)
 
