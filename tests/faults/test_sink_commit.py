@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli.errors import CommandFailed
+from headrace.cli.pipeline_background import _end_what_is_open, stop_pipeline
 from headrace.pipelines.ledger import LEDGER_TOPIC, Entry, Transaction, has_decided, task_transactional_id
-from headrace.pipelines.sink import clean_up
 from headrace.pipelines.sink_broker import WireBroker
+from headrace.pipelines.state import StateFolder
+from headrace.pipelines.topic_sinks import clean_up
 from headrace.pipelines.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -206,6 +209,27 @@ def test_a_query_that_was_killed_for_good_is_cleaned_up(process: Subject, sink: 
         sink.run(0, cluster)
     clean_up(options)
     sink.check(1)
+
+
+def test_stopping_a_pipeline_ends_what_it_left_open(process: Subject, sink: Sink, tmp_path: Path) -> None:
+    folder = StateFolder.of(tmp_path, "revenue")
+    folder.make()
+    options = {"kafka.bootstrap.servers": process.bootstrap, "sinkId": sink.sink_id, "delivery": "exactly-once"}
+    folder.write_sinks({"sink": {**options, "topic": sink.topic}, "other": {**options, "delivery": "at-least-once"}})
+    sink.stage(take_over(sink.broker()).claim, 7)
+    assert sink.open_ids("Ongoing")
+    stop_pipeline("revenue", tmp_path)
+    sink.check(0)
+    with Hooked(sink.sink_id, process.bootstrap, "decide:after", die) as cluster, suppress(Killed):
+        sink.run(0, cluster)
+    with folder.run_lock.take("the pipeline"):
+        _end_what_is_open(folder)
+    assert sink.open_ids("Ongoing"), "it runs, and does so itself"
+    stop_pipeline("revenue", tmp_path)
+    sink.check(1)
+    folder.write_sinks({"sink": {**options, "kafka.bootstrap.servers": "nowhere"}})
+    with pytest.raises(CommandFailed, match="`headrace pipeline stop revenue` ends them once that is mended"):
+        stop_pipeline("revenue", tmp_path)
 
 
 def test_a_commit_that_fails_after_the_decision_is_not_taken_back(process: Subject, sink: Sink) -> None:

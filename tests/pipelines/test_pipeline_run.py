@@ -71,6 +71,9 @@ def test_records_that_do_not_fit_become_dead_letters_and_the_rest_goes_on(
         assert letter.header("headrace-original-timestamp") == "1700000000000"
         assert letter.header("headrace-group") == "pipeline-letters"
 
+    sinks = pipelines.state("letters").read_sinks()
+    assert {options["sinkId"] for options in sinks.values()} == {"letters.sink", "letters.dead-letters-source"}
+
     # Lag tools see the pipeline as a group, and the next run goes on where this one ended.
     spec = pipelines.file("letters", text).spec
     assert cluster.committed_offsets("pipeline-letters") == {(topic, 0): 150, (topic, 1): 150 + len(BAD)}

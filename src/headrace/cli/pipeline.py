@@ -139,6 +139,8 @@ def start(
 def stop(pipeline: PipelineArgument, state_dir: StateDir = DEFAULT_STATE_DIR) -> None:
     """Stop a pipeline that runs in the background, after its batch.
 
+    What it left open when it was killed is ended, too: it would hold back those who read its topics.
+
     Example: `headrace pipeline stop revenue`
     """
     from headrace.cli.pipeline_background import stop_pipeline

@@ -11,9 +11,11 @@ from typing import Any
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json, table
 from headrace.cli.pipelining import failing, load
+from headrace.model.errors import HeadraceError
 from headrace.pipelines.session import check_ready
-from headrace.pipelines.state import StateFolder, read_json
+from headrace.pipelines.state import AlreadyRunning, StateFolder, read_json
 from headrace.pipelines.supervisor import STOP_GRACE_S, start_in_background
+from headrace.pipelines.topic_sinks import clean_up_all
 
 _START_WAIT_S = 30.0
 _TAIL_BYTES = 64 * 1024
@@ -57,6 +59,7 @@ def stop_pipeline(pipeline: str, state_dir: Path) -> None:
     lock = folder.supervisor_lock if folder.supervisor_lock.holder() else folder.run_lock
     pid = lock.holder()
     if not pid:
+        _end_what_is_open(folder)
         print(f"{folder.root.name} is not running")
         return
     try:
@@ -70,7 +73,23 @@ def stop_pipeline(pipeline: str, state_dir: Path) -> None:
         if time.monotonic() > deadline:
             raise CommandFailed(f"{folder.root.name} (process {pid}) did not stop: see {folder.log}")
         time.sleep(0.05)
+    _end_what_is_open(folder)
     print(f"Stopped {folder.root.name}")
+
+
+def _end_what_is_open(folder: StateFolder) -> None:
+    """So that nothing of a pipeline that was killed, and may never run again, holds back those who read its topics."""
+    name = folder.root.name
+    try:
+        with folder.run_lock.take(f"the pipeline {name}"):
+            clean_up_all(folder.read_sinks().values())
+    except AlreadyRunning:
+        return  # Somebody has started it again meanwhile, and it does the same itself.
+    except HeadraceError as error:
+        raise CommandFailed(
+            f"{name} is stopped, but transactions that it may have left open hold back readers of its topics "
+            f"({error}): `headrace pipeline stop {name}` ends them once that is mended"
+        ) from error
 
 
 def show_status(pipeline: str | None, state_dir: Path, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from headrace.cli.pipelining import failing, load
 from headrace.cli.times import parse_time
 from headrace.pipelines.lag import Target, mirror_to, positions, targets
 from headrace.pipelines.state import StateFolder
+from headrace.pipelines.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition
 
 _OFFSET = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+)")
@@ -68,6 +69,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
         known = {(each.topic, each.partition): each for each in positions(spec)}
         wanted = targets(spec, target)
         if execute:
+            clean_up_all(topic_sinks(spec).values())
             start = {name: _nested(offsets) for name, offsets in wanted.items()}
             backup = folder.begin_anew(start)
             mirror_to(spec, wanted)

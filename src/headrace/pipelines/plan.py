@@ -28,6 +28,7 @@ from headrace.pipelines.spec import METADATA_COLUMNS, Deduplicate, OutputMode, S
 from headrace.pipelines.speccheck import split_watermark
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.toml_lines import Path as KeyPath
+from headrace.pipelines.topic_sinks import DEAD_LETTERS
 
 
 class Reader(Protocol):
@@ -149,7 +150,7 @@ class _Planner:
                 made = values.decoded(self._read(name, source, headers=True), source, self._spec.folder)
                 letters = deadletters.dead_letters(made, self._spec.errors, self._spec.group)
                 counted = letters.observe(f"dead:{name}", F.count(F.lit(1)).alias("rows"))
-                yield Query(f"dead-letters-{name}", counted, "append", dict(letters.dtypes), source=name)
+                yield Query(DEAD_LETTERS + name, counted, "append", dict(letters.dtypes), source=name)
 
     @contextmanager
     def _blaming(self, path: KeyPath) -> Iterator[None]:

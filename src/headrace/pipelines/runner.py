@@ -23,6 +23,7 @@ from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.spec import Source
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import StateFolder
+from headrace.pipelines.topic_sinks import topic_sinks
 from headrace.pipelines.topics import prepare_topics
 from headrace.pipelines.writing import start_query
 
@@ -68,6 +69,7 @@ class Runner:
         spec = self._file.spec
         self._folder.make()
         prepare_topics(spec)
+        self._folder.write_sinks(topic_sinks(spec))
         queries = plan(self._spark, self._file, self._read)
         self.book = Book(
             [each.name for each in queries if each.sink is not None],

@@ -232,18 +232,6 @@ def write_batch(df: DataFrame, batch_id: int, query_id: str, options: Mapping[st
     df.write.format("headrace").options(**named).mode("append").save()
 
 
-def clean_up(options: Mapping[str, str]) -> None:
-    """After a query was stopped for good: finish what it has decided, abort what it has not.
-
-    A query that is started again does this itself. Without either, transactions that were open when a query was killed
-    hold back readers of committed records until transactionTimeout.
-    """
-    found = sink_options(options)
-    if found.is_exactly_once:
-        with Cluster(found.bootstrap) as cluster:
-            take_over(WireBroker(cluster, found.sink_id, timeout_ms=found.transaction_timeout_ms))
-
-
 def _partition_count(cluster: Cluster, topic: str) -> int:
     found = cluster.metadata([topic]).get(topic)
     if found is None:

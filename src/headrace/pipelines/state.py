@@ -1,6 +1,7 @@
 """The folder in which a pipeline keeps what it must remember: `<state-dir>/<name>/`.
 
     checkpoint/<query>/    Spark's own: offsets, commits and state of each query
+    sinks.json             the topics that the last run wrote to, with the options of their sinks
     start.json             where the queries begin when they have no checkpoint (written by `reset`)
     progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus
     log, spark.log         what the pipeline and Spark had to say, bounded
@@ -75,6 +76,15 @@ class StateFolder:
         """Where a reset wants each source to begin: source, topic, partition, offset."""
         found: dict[str, dict[str, dict[str, int]]] = read_json(self.root / "start.json") or {}
         return found
+
+    def read_sinks(self) -> dict[str, dict[str, str]]:
+        """The options of each query that writes to topics, as the last run had them."""
+        found: dict[str, dict[str, str]] = read_json(self.root / "sinks.json") or {}
+        return found
+
+    def write_sinks(self, sinks: Mapping[str, Mapping[str, str]]) -> None:
+        """Note them for whoever has to end what a run left open, and has only the pipeline's name."""
+        write_json(self.root / "sinks.json", sinks)
 
     def begin_anew(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
         """Set the checkpoint aside, and let the next run begin at `start`; where the old checkpoint now is.

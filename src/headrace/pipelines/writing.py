@@ -11,9 +11,10 @@ from headrace.pipelines.output import table_options, upsert_options
 from headrace.pipelines.plan import Query
 from headrace.pipelines.reading import FORMAT
 from headrace.pipelines.sink import write_batch
-from headrace.pipelines.spec import Delivery, Sink, Spec
+from headrace.pipelines.spec import Sink, Spec
 from headrace.pipelines.state import StateFolder
 from headrace.pipelines.tables import TableSink
+from headrace.pipelines.topic_sinks import topic_sinks
 from headrace.pipelines.upserts import UpsertSink, running_query_id
 
 ForEachBatch = Callable[[DataFrame, int], None]
@@ -38,16 +39,13 @@ def checkpoint_of(spec: Spec, folder: StateFolder, query: str) -> str:
 
 
 def _to_sink(writer: DataStreamWriter, query: Query, spec: Spec) -> DataStreamWriter:
-    if query.sink is None:
-        bootstrap = spec.bootstrap_of(spec.sources[query.source or ""])
-        return _to_topics(writer, sink_options(spec, query.name, bootstrap, "exactly-once"))
-    sink = query.sink
-    if sink.topic is not None:
-        options = sink_options(spec, query.name, spec.bootstrap_of(sink), sink.delivery, sink)
-        if query.mode == "append":
-            return _to_topics(writer, options)
-        return writer.foreachBatch(_to_topics_by_batch(options))
-    return writer.foreachBatch(_batch_writer(sink, spec, query.name))
+    options = topic_sinks(spec).get(query.name)
+    if options is None:
+        assert query.sink is not None, "dead letters go to topics"
+        return writer.foreachBatch(_batch_writer(query.sink, spec, query.name))
+    if query.mode == "append":
+        return _to_topics(writer, options)
+    return writer.foreachBatch(_to_topics_by_batch(options))
 
 
 def _to_topics_by_batch(options: dict[str, str]) -> ForEachBatch:
@@ -64,17 +62,6 @@ def _to_topics(writer: DataStreamWriter, options: dict[str, str]) -> DataStreamW
     for name, value in options.items():
         writer = writer.option(name, value)
     return writer
-
-
-def sink_options(
-    spec: Spec, query: str, bootstrap: str, delivery: Delivery, sink: Sink | None = None
-) -> dict[str, str]:
-    """The options of the data source. The sink's id is the pipeline's and the query's name, wherever it runs."""
-    options = {"kafka.bootstrap.servers": bootstrap, "sinkId": f"{spec.name}.{query}", "delivery": delivery}
-    if sink is not None and sink.topic is not None:
-        options["topic"] = sink.topic
-        options |= {name: str(value) for name, value in sink.options.items()}
-    return options
 
 
 def _batch_writer(sink: Sink, spec: Spec, query: str) -> ForEachBatch:
