@@ -217,6 +217,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     brokers = dict(image.brokers)
     alive: list[Change] = []
     topics = dict(image.topics)
+    are_topics_changed = False
     partitions: list[Change] = []
     deleted = dict(image.deleted)
     for_all: Mapping[str, str] = image.broker_settings
@@ -226,6 +227,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         key, value = change.key, change.value
         if key.startswith(TOPICS):
             name = TopicName(key[len(TOPICS) :])
+            are_topics_changed = True
             if value is None:
                 topics.pop(name, None)
             else:
@@ -267,7 +269,9 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         if (broker := brokers.get(broker_id)) is not None:
             lives = change.value is not None
             brokers[broker_id] = replace(broker, is_alive=lives, epoch=change.revision if lives else broker.epoch)
-    topic_names: dict[UUID, TopicName] = {topic.topic_id: name for name, topic in topics.items()}
+    topic_names = image.topic_names
+    if are_topics_changed:
+        topic_names = {topic.topic_id: name for name, topic in topics.items()}
     for change in partitions:
         _put_partition(topics, topic_names, change)
     return replace(

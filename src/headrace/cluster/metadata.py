@@ -67,6 +67,8 @@ class Metadata:
         self._follower = Follower(store, settings, broker, is_alone=is_alone)
         self._new_uuid = new_uuid
         self._changing = asyncio.Lock()
+        self._usual: tuple[TopicSettings, TopicSettings] | None = None
+        """The defaults, and what they are for most topics of a cluster."""
 
     @property
     def image(self) -> ClusterImage:
@@ -104,11 +106,19 @@ class Metadata:
         Where nobody has set `min.insync.replicas`, a topic with three replicas or more gets two of them in a cluster:
         what is acknowledged outlives any one broker.
         """
-        settings = topic_settings(topic.settings, self.settings.topic_defaults)
+        defaults = self.settings.topic_defaults
+        settings = topic_settings(topic.settings, defaults) if topic.settings else defaults
         if self.is_alone or _MIN_INSYNC in topic.settings or _MIN_INSYNC in self.settings.given:
             return settings
         first = topic.partitions[0]
-        return replace(settings, min_insync_replicas=max(1, min(2, len(first.replicas) - len(first.removing) - 1)))
+        wanted = max(1, min(2, len(first.replicas) - len(first.removing) - 1))
+        if settings.min_insync_replicas == wanted:
+            return settings
+        if settings is not defaults:
+            return replace(settings, min_insync_replicas=wanted)
+        if self._usual is None or self._usual[0] is not defaults or self._usual[1].min_insync_replicas != wanted:
+            self._usual = (defaults, replace(defaults, min_insync_replicas=wanted))
+        return self._usual[1]
 
     def group_settings(self, group_id: str) -> GroupSettings:
         """The settings in force now for a group."""
