@@ -31,6 +31,7 @@ _BROKER_STOP_S = 45.0
 _ETCD_STOP_S = 15.0
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green", "bright_magenta")
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
+_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ")
 _READY = re.compile(r"ready on (\S+:\d+)")
 _ETCD_MISSING = (
     "there is no etcd on this machine's PATH, and a cluster needs one. On Debian or Ubuntu: "
@@ -112,7 +113,7 @@ class _Voice:
         when, level, text = match.groups()
         if level in ("WARNING", "ERROR", "CRITICAL"):
             self.tell(child.name, f"{when} {level.lower()}: {text}", "yellow" if level == "WARNING" else "red")
-        elif self._verbose or level == "INFO":
+        elif self._verbose or (level == "INFO" and not text.startswith(_DULL)):
             self.tell(child.name, f"{when} {text}")
 
     def tell(self, name: str, text: str, colour: str | None = None) -> None:

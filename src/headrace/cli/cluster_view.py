@@ -111,12 +111,13 @@ def compose(
 
 
 def _broker_views(info: ClusterInfo, parts: Mapping[Partition, PartitionInfo], dirs: Dirs) -> tuple[BrokerView, ...]:
+    """Every broker that the cluster tells of, and those it only names as having replicas: they are away."""
     leads = Counter(part.leader for part in parts.values())
     hosts = Counter(broker for part in parts.values() for broker in part.replicas)
     views = []
-    for broker_id, node in sorted(info.brokers.items()):
-        found = dirs.get(broker_id)
-        if node.is_fenced:
+    for broker_id in sorted({*info.brokers, *hosts}):
+        node, found = info.brokers.get(broker_id), dirs.get(broker_id)
+        if node is None or node.is_fenced:
             state = "away" if found is None else "starting"
         elif found is None:
             state = "unreachable"
@@ -125,8 +126,8 @@ def _broker_views(info: ClusterInfo, parts: Mapping[Partition, PartitionInfo], d
         views.append(
             BrokerView(
                 broker_id,
-                str(node.endpoint),
-                node.rack,
+                "?" if node is None else str(node.endpoint),
+                None if node is None else node.rack,
                 state,
                 leads[broker_id],
                 hosts[broker_id],

@@ -87,3 +87,8 @@ def test_states_of_brokers():
     found = view(part(1, (1,), (1,)), dirs={1: THERE, 2: THERE, 3: failed})
     assert exit_code(found) == DEGRADED
     assert "disk failed" in text(found)
+
+
+def test_a_broker_that_is_only_named_as_a_replica_is_away():
+    found = view(part(1, (1, 9), (1,)))
+    assert [(each.broker_id, each.state, each.address) for each in found.brokers][-1] == (9, "away", "?")
