@@ -69,7 +69,13 @@ class BrokerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty where there is only one broker: it knows its own address."""
     port: int = 0
     state: str = BrokerState.ACTIVE.value
-    draining: bool = False
+    data_dir: str = ""
+    """The id of the data directory that it has, or had when it was last alive."""
+    former_data_dir: str = ""
+    """That of the one it had before, if that is another and it has not been admitted with this one yet."""
+
+
+DRAINING_SETTING = "broker.draining"
 
 
 class AliveRecord(msgspec.Struct, frozen=True):
@@ -114,6 +120,7 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 _cluster = msgspec.json.Decoder(ClusterRecord)
 _moving = msgspec.json.Decoder(MovingRecord)
 _broker = msgspec.json.Decoder(BrokerRecord)
+_alive = msgspec.json.Decoder(AliveRecord)
 _controller = msgspec.json.Decoder(ControllerRecord)
 _topic = msgspec.json.Decoder(TopicRecord)
 _partition = msgspec.json.Decoder(PartitionRecord)
@@ -159,8 +166,10 @@ def encode_partition(state: PartitionState) -> bytes:
 
 
 def encode_broker(broker: BrokerInfo) -> bytes:
-    endpoint = broker.endpoint
-    return encode(BrokerRecord(broker.rack, endpoint.host, endpoint.port, broker.state.value, broker.is_draining))
+    """Without what other keys say: whether it is alive, and is to be drained."""
+    host, port = broker.endpoint.host, broker.endpoint.port
+    record = BrokerRecord(broker.rack, host, port, broker.state.value, broker.data_dir, broker.former_data_dir)
+    return encode(record)
 
 
 def encode_deleted(topic: DeletedTopic) -> bytes:
@@ -179,6 +188,10 @@ def deleted_on(key: str, value: bytes, broker_id: int) -> bytes:
     """The record of a deleted topic, with folders on this broker only."""
     record = _read(key, _deleted, value)
     return encode(DeletedRecord(record.name, record.partition_count, (broker_id,)))
+
+
+def decode_alive(broker_id: int, value: bytes) -> AliveRecord:
+    return _read(alive_key(broker_id), _alive, value)
 
 
 def decode_next_producer_id(value: bytes) -> int:
@@ -239,7 +252,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
             if value is None:
                 brokers.pop(broker_id, None)
             else:
-                _put_broker(brokers, broker_id, _read(key, _broker, value))
+                _put_broker(brokers, broker_id, _read(key, _broker, value), by_broker)
         elif key.startswith(ALIVE):
             alive.append(change)
         elif key == CONTROLLER:
@@ -258,6 +271,8 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 by_broker.pop(broker_id, None)
             else:
                 by_broker[broker_id] = _decode_settings(key, value)
+            if (broker := brokers.get(broker_id)) is not None:
+                brokers[broker_id] = replace(broker, is_draining=_is_draining(by_broker, broker_id))
         elif key.startswith(GROUP_SETTINGS):
             group_id = key[len(GROUP_SETTINGS) :]
             if value is None:
@@ -288,7 +303,16 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     )
 
 
-def _put_broker(brokers: dict[BrokerId, BrokerInfo], broker_id: BrokerId, record: BrokerRecord) -> None:
+def _is_draining(settings_by_broker: Mapping[BrokerId, Mapping[str, str]], broker_id: BrokerId) -> bool:
+    return settings_by_broker.get(broker_id, {}).get(DRAINING_SETTING, "").strip().lower() == "true"
+
+
+def _put_broker(
+    brokers: dict[BrokerId, BrokerInfo],
+    broker_id: BrokerId,
+    record: BrokerRecord,
+    settings_by_broker: Mapping[BrokerId, Mapping[str, str]],
+) -> None:
     if not record.host:
         return  # the only broker there is
     before = brokers.get(broker_id)
@@ -299,7 +323,9 @@ def _put_broker(brokers: dict[BrokerId, BrokerInfo], broker_id: BrokerId, record
         is_alive=before is not None and before.is_alive,
         epoch=0 if before is None else before.epoch,
         state=BrokerState(record.state),
-        is_draining=record.draining,
+        is_draining=_is_draining(settings_by_broker, broker_id),
+        data_dir=record.data_dir,
+        former_data_dir=record.former_data_dir,
     )
 
 

@@ -28,6 +28,7 @@ class BrokerSettings:
     advertise: str = ""
     # The cluster
     auto_leader_rebalance_enable: bool = True
+    broker_draining: bool = False
     broker_session_timeout_ms: int = 6_000
     controlled_shutdown_timeout_ms: int = 15_000
     etcd_ca_file: str = ""
@@ -150,6 +151,9 @@ _OWN_ROWS = (
     _row("auto.leader.rebalance.enable", Kind.BOOLEAN,
          "Whether leadership goes back by itself to the first replica of a partition once that is in sync again.",
          dynamic=True),
+    _row("broker.draining", Kind.BOOLEAN,
+         "Move every replica off this broker, and put no new one on it. When it is stopped after that, it has left the "
+         "cluster. Set on the running cluster, for one broker.", dynamic=True),
     _row("broker.session.timeout.ms", Kind.INT,
          "How long the cluster waits for a sign of life before it gives what this broker leads to others.", 2_000),
     _row("controlled.shutdown.timeout.ms", Kind.INT,

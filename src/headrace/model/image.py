@@ -46,6 +46,15 @@ class BrokerInfo:
     state: BrokerState = BrokerState.ACTIVE
     is_draining: bool = False
     """It is to lose all of its replicas, and gets no new ones."""
+    data_dir: str = ""
+    """The id of its data directory."""
+    former_data_dir: str = ""
+    """If it has come back with another data directory than it had, and was not admitted yet: the one it had."""
+
+    @property
+    def has_lost_data(self) -> bool:
+        """What it had as a replica is not there: it is in another data directory."""
+        return bool(self.former_data_dir)
 
     @property
     def can_lead(self) -> bool:

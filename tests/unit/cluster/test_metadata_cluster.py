@@ -95,12 +95,15 @@ class WayToStore:
             await changes.aclose()
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        self._check()
         return await self.store.grant_lease(ttl_ms)
 
     async def keep_alive(self, lease: LeaseId) -> bool:
+        self._check()
         return await self.store.keep_alive(lease)
 
     async def revoke_lease(self, lease: LeaseId) -> None:
+        self._check()
         await self.store.revoke_lease(lease)
 
     async def close(self) -> None: ...
