@@ -14,6 +14,7 @@ ends, and no time limit on a watch. What is promised here:
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -40,7 +41,11 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )
+_LONG_WAY = re.compile(
+    r"^failed to connect to all addresses; last error: \w+: \S+: (Failed to connect to remote host: )?"
+)
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
+_LINGER_S = 0.05
 _UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
 
 
@@ -242,6 +247,9 @@ class EtcdClient:
             await connection.closed()
         self._connection = None
         self._retired.clear()
+        if connections:
+            # A thread of grpc still tells the loop of the calls that have ended, and complains if that is closed.
+            await asyncio.sleep(_LINGER_S)
 
     async def _authenticate_again(self, connection: Connection) -> None:
         """Get a new token, once for all who need one."""
@@ -286,7 +294,7 @@ class EtcdClient:
                 why = str(error)
             else:
                 return connection
-        raise StoreUnavailable(f"etcd cannot be reached at {', '.join(endpoints)}: {why}")
+        raise StoreUnavailable(why if len(endpoints) == 1 else f"no etcd of {', '.join(endpoints)} answers; {why}")
 
     async def _try(self, connection: Connection) -> None:
         try:
@@ -297,7 +305,7 @@ class EtcdClient:
                     connection, lambda to: to.maintenance.Status, rpc.StatusRequest(), self._access.connect_timeout_s
                 )
         except TimeoutError:
-            raise StoreUnavailable(f"no answer from {connection.endpoint}") from None
+            raise StoreUnavailable(f"etcd at {connection.endpoint} does not answer") from None
         if self._access.user:
             await self._authenticate(connection)
 
@@ -346,7 +354,7 @@ class EtcdClient:
         return self._meaning(connection, error.code(), error.details() or "")
 
     def _meaning(self, connection: Connection, code: grpc.StatusCode, details: str) -> Exception:
-        text = details.removeprefix("etcdserver: ")
+        text = _LONG_WAY.sub("", details.removeprefix("etcdserver: "))
         if any(stale in details for stale in _STALE_TOKEN):
             return _StaleToken(f"etcd does not know the token any more: {text}")
         if "user name is empty" in details:
