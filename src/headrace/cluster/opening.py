@@ -1,5 +1,6 @@
 """Which metadata store a broker uses, from its settings: etcd if `etcd.endpoints` is set, else a file of its own."""
 
+import os
 from pathlib import Path
 
 from headrace.cluster.sqlite import SqliteStore
@@ -18,6 +19,8 @@ async def open_store(settings: BrokerSettings, data_dir: Path, clock: Clock) -> 
     """The store that these settings name, open; the caller closes it. `StartupError` says why it cannot be opened."""
     if not settings.etcd_endpoints:
         return await SqliteStore.open(data_dir / METADATA_FILE, clock)
+    # Read when grpc is imported. What it has to say comes as errors, too, and in our words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from headrace.cluster.etcd import EtcdStore
         from headrace.cluster.etcd_client import EtcdAccess

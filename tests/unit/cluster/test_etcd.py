@@ -1,6 +1,5 @@
 import asyncio
 import logging
-import re
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
