@@ -7,6 +7,9 @@ The four kinds of request, by session id and epoch:
     id any, epoch 0   a full request that starts a new session (id n ends)
     id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
 
+A session of a replica is looked at only where something has happened (`attention.py`): its plan has what the request
+names. There is one for each replica.
+
 All sessions together remember at most `PARTITIONS_MAX` partitions. Whoever asks for more gets no session, and names its
 partitions each time.
 """
@@ -14,10 +17,11 @@ partitions each time.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import BrokerId
 from headrace.protocol.fast import FetchedPartition, TopicKey
 
 _EPOCH_MAX = 2**31 - 1
@@ -60,6 +64,14 @@ class _Told:
     log_start_offset: int = -1
 
 
+class Attention(Protocol):
+    """`attention.Attention`, as far as it matters here."""
+
+    replica_id: BrokerId
+
+    def close(self) -> None: ...
+
+
 class Session:
     def __init__(self, session_id: int, by_id: bool, now_ms: float) -> None:
         self.session_id = session_id
@@ -69,6 +81,8 @@ class Session:
         self.wanted: OrderedDict[PartitionKey, Wanted] = OrderedDict()
         self.waiting: Callable[[], None] | None = None
         """Ends the wait of the request under way: the one behind it has changed what it waits for."""
+        self.attention: Attention | None = None
+        """Of a replica's session."""
         self._told: dict[PartitionKey, _Told] = {}
 
     def change(self, additions: Sequence[tuple[PartitionKey, Wanted]], forgotten: Sequence[PartitionKey]) -> None:
@@ -95,6 +109,10 @@ class Session:
         told.log_start_offset = part.log_start_offset
         return changed
 
+    def close(self) -> None:
+        if self.attention is not None:
+            self.attention.close()
+
     def served(self, key: PartitionKey) -> None:
         """A partition that just got its share goes to the back, so that none starves under max bytes."""
         self.wanted.move_to_end(key)
@@ -107,6 +125,7 @@ class Plan(NamedTuple):
     session: Session | None
     session_id: int
     is_incremental: bool
+    forgotten: Sequence[PartitionKey] = ()
 
 
 class FetchSessions:
@@ -118,15 +137,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: Any, *, by_id: bool, now_ms: float) -> Plan:
+    def plan(self, request: Any, *, by_id: bool, now_ms: float, is_replica: bool = False) -> Plan:
         """Resolve a request (kio entity) against its session; raises the session errors above."""
         session_id: int = getattr(request, "session_id", NO_SESSION)
         epoch: int = getattr(request, "session_epoch", -1)
         wanted = _wanted(request, by_id)
         if epoch > 0:
-            return self._go_on(session_id, epoch, request, wanted, by_id, now_ms)
-        if session_id != NO_SESSION:
-            self._sessions.pop(session_id, None)
+            return self._go_on(session_id, epoch, request, wanted, by_id, now_ms, is_replica=is_replica)
+        self._end(session_id)
         session = self._begin(by_id, now_ms) if epoch == 0 and wanted and self._has_room_for(len(wanted)) else None
         if session is None:
             return Plan(wanted, None, NO_SESSION, is_incremental=False)
@@ -141,6 +159,8 @@ class FetchSessions:
         wanted: Sequence[tuple[PartitionKey, Wanted]],
         by_id: bool,
         now_ms: float,
+        *,
+        is_replica: bool,
     ) -> Plan:
         session = self._sessions.get(session_id)
         if session is None:
@@ -153,13 +173,28 @@ class FetchSessions:
             raise SessionTopicIdMismatch(f"fetch session {session_id} mixes topic names and topic ids")
         added = sum(key not in session.wanted for key, _ in wanted)
         if added and not self._has_room_for(added):
-            del self._sessions[session_id]
+            self._end(session_id)
             raise SessionNotFound(f"fetch session {session_id} has ended: sessions have no room for more partitions")
         session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        session.change(wanted, _forgotten(request, by_id))
-        return Plan(tuple(session.wanted.items()), session, session_id, is_incremental=True)
+        forgotten = _forgotten(request, by_id)
+        session.change(wanted, forgotten)
+        everything = wanted if is_replica else tuple(session.wanted.items())
+        return Plan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
+
+    def only_for(self, session: Session, attention: Attention) -> None:
+        """This is the session of a replica from now on. Another one that it had before is over."""
+        session.attention = attention
+        for other in tuple(self._sessions.values()):
+            former = other.attention
+            if other is not session and former is not None and former.replica_id == attention.replica_id:
+                self._end(other.session_id)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
     def _has_room_for(self, partitions: int) -> bool:
         return partitions + sum(len(session.wanted) for session in self._sessions.values()) <= PARTITIONS_MAX
@@ -170,7 +205,7 @@ class FetchSessions:
             oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
             if oldest is None or now_ms - oldest.last_used_ms < _EVICT_AFTER_MS:
                 return None
-            del self._sessions[oldest_id]
+            self._end(oldest_id)
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()

@@ -133,8 +133,11 @@ class InSync:
         try:
             await self._metadata.commit(tuple(compares), [change.write for change in changes])
         except StoreConflict:
+            loop = asyncio.get_running_loop()
             for change in changes:
                 change.leading.refused(change.proposal)
+                # Whoever was faster is in the next image.
+                loop.call_later(_TRY_AGAIN_S, self.look_at, change.partition)
             return False
         except BaseException:
             for change in changes:

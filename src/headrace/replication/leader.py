@@ -116,6 +116,12 @@ class Leading:
         follower.start_offset = start_offset
         return is_news
 
+    def was_level(self, broker_id: BrokerId, at_ms: float) -> None:
+        """A follower had all that the leader had at that time."""
+        follower = self._followers.get(broker_id)
+        if follower is not None and follower.offset >= follower.seen_end:
+            follower.level_ms = max(follower.level_ms, at_ms)
+
     def committed(self, own_offset: int, min_in_sync: int) -> int:
         """Up to where everybody who may be in sync has everything; -1 if that is not known, or must not count."""
         state = self.state

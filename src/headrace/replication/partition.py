@@ -246,6 +246,11 @@ class Partition:
         if replica_id not in leading.state.isr and leading.can_join(replica_id, self.high_watermark):
             self.on_joinable(self)
 
+    def was_level(self, replica_id: BrokerId, at_ms: float) -> None:
+        """A follower had everything at that time, though it did not say so again."""
+        if self._leading is not None:
+            self._leading.was_level(replica_id, at_ms)
+
     def slice_for_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
         """Bytes from `offset` on, committed or not."""
         return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)

@@ -1,0 +1,85 @@
+"""Which partitions of a replica's fetch session need a look: those it has named, and those where something happened.
+
+A broker follows others in thousands of partitions, and in most of them nothing happens. So partitions tell the session,
+instead of being asked one by one at each request: when a log grows (the replica is woken), and when more is committed
+(which can wait for the next answer).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.kafka.fetch_sessions import PartitionKey
+from headrace.model.ids import BrokerId
+from headrace.replication.partition import Partition
+
+
+class _Seat(NamedTuple):
+    partition: Partition
+    growth: "_Growth"
+    commits: "_Commits"
+
+
+class Attention:
+    """Of one session. Whoever ends the session calls `close`."""
+
+    def __init__(self, replica_id: BrokerId) -> None:
+        self.replica_id = replica_id
+        self.broker_epoch = -1
+        """Under which the replica has told how far it is."""
+        self.contact_ms = 0.0
+        """When it was last heard of."""
+        self.due: dict[PartitionKey, None] = {}
+        """Where a look may find something to tell."""
+        self.wake: Callable[[], None] | None = None
+        """Tells the request that waits."""
+        self._seats: dict[PartitionKey, _Seat] = {}
+
+    def watch(self, key: PartitionKey, partition: Partition) -> None:
+        seat = self._seats.get(key)
+        if seat is not None:
+            if seat.partition is partition:
+                return
+            self.forget(key)
+        seat = self._seats[key] = _Seat(partition, _Growth(self, key, partition), _Commits(self, key))
+        partition.replica_waiters.add(seat.growth)
+        partition.data_waiters.add(seat.commits)
+
+    def forget(self, key: PartitionKey) -> None:
+        self.due.pop(key, None)
+        seat = self._seats.pop(key, None)
+        if seat is not None:
+            seat.partition.replica_waiters.remove(seat.growth)
+            seat.partition.data_waiters.remove(seat.commits)
+
+    def close(self) -> None:
+        for key in tuple(self._seats):
+            self.forget(key)
+
+
+class _Growth:
+    __slots__ = ("_attention", "_key", "_partition")
+
+    def __init__(self, attention: Attention, key: PartitionKey, partition: Partition) -> None:
+        self._attention = attention
+        self._key = key
+        self._partition = partition
+
+    def data_arrived(self) -> None:
+        attention = self._attention
+        if self._key not in attention.due:
+            attention.due[self._key] = None
+            # There was nothing more to tell when the replica was last heard of, so it had everything then.
+            self._partition.was_level(attention.replica_id, attention.contact_ms)
+        if attention.wake is not None:
+            attention.wake()
+
+
+class _Commits:
+    __slots__ = ("_attention", "_key")
+
+    def __init__(self, attention: Attention, key: PartitionKey) -> None:
+        self._attention = attention
+        self._key = key
+
+    def data_arrived(self) -> None:
+        self._attention.due[self._key] = None

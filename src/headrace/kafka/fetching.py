@@ -1,0 +1,329 @@
+"""A fetch from its first look at the partitions to its answer: bytes from the log to the socket, never decoded."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, Raw
+from headrace.kafka.errors import error_code
+from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
+from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.outbox import FileRange, Part
+from headrace.model.errors import HeadraceError, OffsetOutOfRange, StorageFailed
+from headrace.protocol.codec import response_header
+from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
+from headrace.protocol.units import to_ms
+from headrace.replication.partition import Partition, Role
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.disk import Buffer
+from headrace.storage.log import Slice
+from headrace.storage.segment import walk_headers
+
+log = logging.getLogger(__name__)
+
+READ_COMMITTED = 1
+_NOBODY = -1
+_FOLLOWERS_SERVE_FROM = 11
+_ZERO_ID = UUID(int=0)
+_SEND_FILE_FROM_BYTES = 32 * 1024
+
+
+class Found(NamedTuple):
+    """What a look at one partition gave: where its bytes are, or why there are none."""
+
+    key: PartitionKey
+    partition: Partition | None
+    part: FetchedPartition
+    slice: Slice | None
+
+
+class Fetch:
+    """One fetch from its first look at the partitions to its answer."""
+
+    __slots__ = (
+        "_answer",
+        "_committed",
+        "_ctx",
+        "_is_due",
+        "_max_bytes",
+        "_min_bytes",
+        "_plan",
+        "_rack",
+        "_timer",
+        "_wait_ms",
+        "_waits_on",
+    )  # fmt: skip
+
+    def __init__(self, ctx: Context, request: Any, plan: Plan) -> None:
+        self._ctx = ctx
+        self._plan = plan
+        self._rack: str = getattr(request, "rack_id", "")
+        self._committed = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
+        self._min_bytes: int = min(request.min_bytes, self._max_bytes)
+        self._wait_ms = to_ms(request.max_wait)
+        self._answer: Deferred[Answer] | None = None
+        self._waits_on: list[Partition] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = False
+
+    def run(self) -> Answer | Deferred[Answer]:
+        found = self._look()
+        if self._is_enough(found):
+            return self._read(found)
+        self._answer = Deferred(hurry=self._finish, size_bytes=max(0, self._max_bytes))
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
+        self._wait_on(found)
+        if self._plan.session is not None:
+            self._plan.session.waiting = self._finish
+        return self._answer
+
+    # -- waiting
+
+    def _wait_on(self, found: Sequence[Found]) -> None:
+        for item in found:
+            if item.partition is not None:
+                item.partition.data_waiters.add(self)
+                self._waits_on.append(item.partition)
+
+    def _wait_no_more(self) -> None:
+        for partition in self._waits_on:
+            partition.data_waiters.remove(self)
+        self._waits_on.clear()
+
+    def data_arrived(self) -> None:
+        """Look again, once for all that arrives in this turn of the loop."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_due = False
+        if self._timer is None:
+            return
+        found = self._look()
+        if self._is_enough(found):
+            self._settle(found)
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._settle(self._look())
+
+    def _settle(self, found: Sequence[Found]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wait_no_more()
+        if self._plan.session is not None:
+            self._plan.session.waiting = None
+        result = self._read(found)
+        answer = self._answer
+        assert answer is not None
+        if isinstance(result, Deferred):
+            result.then(answer.resolve)
+        else:
+            answer.resolve(result)
+
+    # -- looking: which bytes, without reading them
+
+    def _look(self) -> list[Found]:
+        left_bytes = self._max_bytes
+        found: list[Found] = []
+        is_first = True
+        for key, wanted in self._wanted():
+            item = self._look_at(key, wanted, left_bytes, at_least_one=is_first)
+            found.append(item)
+            if item.slice is not None:
+                left_bytes = max(0, left_bytes - item.slice.length)
+                is_first = False
+        return found
+
+    def _wanted(self) -> Iterable[tuple[PartitionKey, Wanted]]:
+        return self._plan.wanted
+
+    def _look_at(self, key: PartitionKey, wanted: Wanted, left_bytes: int, *, at_least_one: bool) -> Found:
+        max_bytes = min(wanted.max_bytes, left_bytes)
+        is_wanted = max_bytes > 0 or at_least_one
+        partition: Partition | None = None
+        try:
+            partition = self._partition(key)
+            partition.check_epoch(wanted.current_leader_epoch)
+            diverging = partition.diverges_at(wanted.last_fetched_epoch, wanted.offset)
+            cut = None
+            preferred = self._preferred(partition, wanted.offset) if self._rack else _NOBODY
+            if diverging is None and is_wanted and preferred < 0:
+                cut = self._slice(partition, wanted.offset, max_bytes, at_least_one=at_least_one)
+        except HeadraceError as error:
+            failed = self._failed(key, error_code(error))
+            if isinstance(error, OffsetOutOfRange) and partition is not None:
+                # A replica goes on from there.
+                start, high_watermark = partition.log.start_offset, partition.high_watermark
+                failed = failed._replace(high_watermark=high_watermark, log_start_offset=start)
+            return Found(key, None, failed, None)
+        part = FetchedPartition(
+            key.partition,
+            0,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log.start_offset,
+            () if self._committed else None,
+            diverging=diverging,
+            preferred_replica=preferred,
+        )
+        return Found(key, partition, part, cut)
+
+    def _partition(self, key: PartitionKey) -> Partition:
+        table = self._ctx.services.partitions
+        topic, index = key
+        partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
+        if not (partition.is_leader or self._may_ask_follower(partition)):
+            partition.check_leading()
+        return partition
+
+    def _may_ask_follower(self, partition: Partition) -> bool:
+        return self._ctx.version >= _FOLLOWERS_SERVE_FROM and partition.role is Role.FOLLOWER
+
+    def _slice(self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        return partition.slice(offset, max_bytes, committed=self._committed, at_least_one=at_least_one)
+
+    def _preferred(self, partition: Partition, offset: int) -> int:
+        """A follower that is nearer to this reader and has what it wants; -1 for none."""
+        leading, services = partition.leading, self._ctx.services
+        if leading is None or self._rack == services.settings.broker_rack:
+            return _NOBODY
+        brokers = services.metadata.image.brokers
+        for broker_id in leading.readers(offset):
+            broker = brokers.get(broker_id)
+            if broker is not None and broker.is_alive and broker.rack == self._rack:
+                return broker_id
+        return _NOBODY
+
+    def _is_enough(self, found: Sequence[Found]) -> bool:
+        if self._wait_ms <= 0 or not self._plan.wanted:
+            return True
+        return self._has_enough(found)
+
+    def _has_enough(self, found: Sequence[Found]) -> bool:
+        total = 0
+        for item in found:
+            if item.part.error_code or item.part.diverging is not None or item.part.preferred_replica >= 0:
+                return True
+            if item.slice is not None:
+                total += item.slice.length
+        return total >= self._min_bytes
+
+    # -- reading
+
+    def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+        """The answer at once if the page cache has every byte; else a worker thread reads."""
+        parts: list[FetchedPartition] = []
+        for item in found:
+            if item.slice is None:
+                parts.append(item.part)
+                continue
+            data = _without_waiting(item.slice)
+            if data is None:
+                return self._read_in_worker(found)
+            parts.append(item.part._replace(records=(data,)))
+        return self._reply(found, parts)
+
+    def _read_in_worker(self, found: Sequence[Found]) -> Deferred[Answer]:
+        answer: Deferred[Answer] = Deferred(
+            size_bytes=sum(item.slice.length for item in found if item.slice is not None)
+        )
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
+
+        def done(read: asyncio.Future[list[FetchedPartition]]) -> None:
+            error = read.exception()
+            if error is None:
+                answer.resolve(self._reply(found, read.result()))
+                return
+            # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
+            log.error("reading for a fetch failed", exc_info=error)
+            answer.resolve(self._reply(found, [self._failed(item.key, error_code(error)) for item in found]))
+
+        future.add_done_callback(done)
+        return answer
+
+    def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
+        session = self._plan.session
+        if self._committed:
+            parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
+        told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
+        if session is not None:
+            news = [(key, part) for key, part in told if session.is_news(key, part)]
+            for key, part in news:
+                if part.records and key in session.wanted:
+                    session.served(key)
+            if self._plan.is_incremental:
+                told = news
+        return answer_with(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
+
+    def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
+        if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:
+            leader = current_leader(self._ctx, key.topic, key.partition)
+            return FetchedPartition(key.partition, code.value, current_leader=leader)
+        return FetchedPartition(key.partition, code.value)
+
+
+def _without_waiting(cut: Slice) -> Part | None:
+    """The bytes if the page cache has them: small ones copied, large ones as a range to be sent from there."""
+    if cut.length < _SEND_FILE_FROM_BYTES:
+        return cut.file.read_cached(cut.position, cut.length)
+    return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
+
+
+def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition]:
+    return [item.part if item.slice is None else _read_one(item.key, item.part, item.slice) for item in found]
+
+
+def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedPartition:
+    try:
+        data: Buffer = cut.file.read(cut.position, cut.length)
+    except OSError as error:
+        problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
+        return FetchedPartition(key.partition, error_code(problem).value)
+    return part._replace(records=(data,)) if data else part
+
+
+def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:
+    """With the aborted transactions among the records, if there are any."""
+    if item.partition is None or item.slice is None or not part.records or not item.partition.log.aborted:
+        return part
+    cut = item.slice
+    if not item.partition.aborted_within(cut.first_batch_offset, item.part.last_stable_offset):
+        return part
+    headers = walk_headers(cut.file, cut.position, cut.position + cut.length)
+    end = max((header.next_offset for _, header in headers), default=cut.first_batch_offset)
+    return part._replace(aborted=item.partition.aborted_within(cut.first_batch_offset, end))
+
+
+def answer_with(
+    ctx: Context, parts: Sequence[tuple[PartitionKey, FetchedPartition]], *, error: ErrorCode, session_id: int
+) -> Raw:
+    """Partitions of one topic that follow each other share its entry."""
+    topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+    last: TopicKey | None = None
+    for key, part in parts:
+        topic = _ZERO_ID if key.topic is None else key.topic
+        if not topics or topic != last:
+            topics.append((topic, []))
+            last = topic
+        topics[-1][1].append(part)
+    leaders = [part.current_leader for _, part in parts if part.error_code]
+    return Raw(
+        fetch_response(
+            ctx.version,
+            response_header(ctx.header),
+            topics,
+            error_code=error.value,
+            session_id=session_id,
+            endpoints=endpoints_of(ctx, leaders) if leaders else (),
+        )
+    )

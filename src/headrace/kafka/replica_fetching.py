@@ -1,0 +1,120 @@
+"""The fetch of a follower: what it asks for tells how far it is."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headrace.kafka.attention import Attention
+from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
+from headrace.kafka.fetching import Fetch, Found
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import BrokerId
+from headrace.replication.partition import Partition
+from headrace.runtime.deferred import Deferred
+from headrace.storage.log import Slice
+
+
+class ReplicaFetch(Fetch):
+    """The fetch of a follower. In a session, only partitions are looked at where something may have happened."""
+
+    __slots__ = ("_attention", "_replica_epoch", "_replica_id")
+
+    def __init__(self, ctx: Context, request: Any, plan: Plan, replica_id: BrokerId, replica_epoch: int) -> None:
+        super().__init__(ctx, request, plan)
+        self._replica_id = replica_id
+        self._replica_epoch = replica_epoch
+        self._attention: Attention | None = None
+        session = plan.session
+        if session is not None:
+            known = session.attention
+            if isinstance(known, Attention) and known.replica_id == replica_id:
+                self._attention = known
+            else:
+                self._attention = Attention(replica_id)
+                ctx.services.fetch_sessions.only_for(session, self._attention)
+
+    def run(self) -> Answer | Deferred[Answer]:
+        self._take_note()
+        return super().run()
+
+    def _take_note(self) -> None:
+        """What a replica asks for tells how far it is; it counts when its leader epoch and its history are ours."""
+        now_ms = self._ctx.services.clock.monotonic_ms()
+        attention, session = self._attention, self._plan.session
+        told: Iterable[tuple[PartitionKey, Wanted]] = self._plan.wanted
+        if attention is not None and session is not None:
+            for key in self._plan.forgotten:
+                attention.forget(key)
+            if attention.broker_epoch != self._replica_epoch:
+                # It has another place in the cluster: what it told under the former one is told again.
+                attention.broker_epoch = self._replica_epoch
+                told = session.wanted.items()
+            attention.contact_ms = now_ms
+        for key, wanted in told:
+            if attention is not None:
+                attention.due[key] = None
+            try:
+                partition = self._partition(key)
+                if attention is not None:
+                    attention.watch(key, partition)
+                self._count(partition, wanted, now_ms)
+            except HeadraceError:
+                continue  # The look that follows says why.
+
+    def _count(self, partition: Partition, wanted: Wanted, now_ms: float) -> None:
+        partition.check_epoch(wanted.current_leader_epoch)
+        log = partition.log
+        is_sound = log.start_offset <= wanted.offset <= log.end_offset and wanted.current_leader_epoch >= 0
+        if is_sound and partition.diverges_at(wanted.last_fetched_epoch, wanted.offset) is None:
+            partition.replica_fetched(
+                self._replica_id,
+                self._replica_epoch,
+                wanted.offset,
+                log_start_offset=wanted.log_start_offset,
+                now_ms=now_ms,
+            )
+
+    def _wanted(self) -> Iterable[tuple[PartitionKey, Wanted]]:
+        attention, session = self._attention, self._plan.session
+        if attention is None or session is None:
+            return self._plan.wanted
+        return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
+
+    def _is_enough(self, found: Sequence[Found]) -> bool:
+        return self._wait_ms <= 0 or self._has_enough(found)
+
+    def _may_ask_follower(self, partition: Partition) -> bool:
+        return False
+
+    def _slice(self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        return partition.slice_for_replica(offset, max_bytes, at_least_one=at_least_one)
+
+    def _wait_on(self, found: Sequence[Found]) -> None:
+        if self._attention is not None:
+            self._attention.wake = self.data_arrived
+            return
+        for item in found:
+            if item.partition is not None:
+                item.partition.replica_waiters.add(self)
+                self._waits_on.append(item.partition)
+
+    def _wait_no_more(self) -> None:
+        if self._attention is not None:
+            self._attention.wake = None
+        for partition in self._waits_on:
+            partition.replica_waiters.remove(self)
+        self._waits_on.clear()
+
+    def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+        if self._attention is not None and self._plan.session is not None:
+            wanted = self._plan.session.wanted
+            for item in found:
+                is_left_over = (
+                    item.partition is not None
+                    and item.slice is None
+                    and item.part.diverging is None
+                    and wanted[item.key].offset < item.partition.log.end_offset
+                )
+                if not is_left_over:
+                    self._attention.due.pop(item.key, None)
+        return super()._read(found)
