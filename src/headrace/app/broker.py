@@ -1,47 +1,31 @@
-"""A broker: the only place where its parts are wired together.
+"""A broker in its real surroundings: a data directory, threads, sockets, and etcd if it is one of a cluster.
 
-Start: take the data directory, open the metadata, open the logs (recovering what a crash left), then listen.
-Stop: take no more requests, answer those under way, flush and close the logs, and only then mark the stop as clean.
+What it is made of, and in which order that starts and stops, is in `node.py`.
 """
 
 import asyncio
 import logging
-import random
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from typing import Any
+from random import Random
 
-from headrace.app.hosting import Hosting
+from headrace.app.node import Node, Surroundings
 from headrace.app.place import take_place
-from headrace.cluster.endpoints import default_endpoint
-from headrace.cluster.metadata import Metadata
-from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
-from headrace.groups.service import GroupService
-from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.preload import Preload
-from headrace.kafka.recoding import Recoder
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.replication.partitions import PartitionTable
+from headrace.replication.peers import TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
-from headrace.runtime.expiries import Expiries
 from headrace.runtime.process import tune_process
-from headrace.storage.cleaner import Cleaner
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
-from headrace.storage.manager import LogManager
-from headrace.transactions.markers import MarkerWriter
-from headrace.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
-
-_SWEEP_EVERY_S = 0.1
-_SESSION_ID_MAX = 2**31 - 1
 
 
 class BrokerApp:
@@ -82,111 +66,27 @@ class BrokerApp:
         undo, settings = self._undo, self.settings
         place = await take_place(settings, self._disk, self._clock)
         undo.push_async_callback(place.leave)
-        data_dir, store = place.data_dir, place.store
-        self._data_dir = data_dir
+        self._data_dir = place.data_dir
         workers = ThreadPoolExecutor(settings.background_threads, thread_name_prefix="worker")
         undo.callback(workers.shutdown)
-        endpoint = default_endpoint(settings.listen, settings.advertise, settings.listen.port)
-        metadata = Metadata(store, settings, endpoint, is_alone=place.is_alone)
-        await metadata.open(data_dir.cluster_id)
-        undo.push_async_callback(metadata.close)
-        partitions = PartitionTable()
-        hosting = await self._open_logs(data_dir, metadata, partitions, workers)
-        metadata.subscribe(hosting.image_changed)
-        groups = GroupService(settings, metadata=metadata, partitions=partitions, clock=self._clock, workers=workers)
-        groups.start()
-        undo.push_async_callback(groups.stop)
-        producer_ids = ProducerIds(store)
-        transactions = TransactionService(
-            settings,
-            metadata=metadata,
-            partitions=partitions,
-            producer_ids=producer_ids,
-            markers=MarkerWriter(
-                partitions,
-                lambda partition, producer_id, committed: groups.coordinator.transaction_ended(
-                    partition, producer_id, committed=committed
-                ),
-            ),
+        outside = Surroundings(
             clock=self._clock,
-            workers=workers,
-        )
-        transactions.start()
-        undo.push_async_callback(transactions.stop)
-        services = Services(
-            clock=self._clock,
-            metadata=metadata,
-            partitions=partitions,
-            producer_ids=producer_ids,
-            fetch_sessions=FetchSessions(
-                settings.max_incremental_fetch_session_cache_slots, lambda: random.randint(1, _SESSION_ID_MAX)
-            ),
-            expiries=Expiries(),
-            workers=workers,
-            recoder=Recoder(metadata, partitions, workers),
-            groups=groups,
-            transactions=transactions,
-            coordinators={0: groups.coordinator, 1: transactions.coordinator},
-        )
-        self._keep(self._sweep(services.expiries))
-        server = KafkaServer(services)
-        bound = await server.start()
-        undo.push_async_callback(server.stop, settings.shutdown_timeout_ms / 1000)
-        self._endpoint = bound
-        metadata.announce(default_endpoint(settings.listen, settings.advertise, bound.port))
-
-    async def _open_logs(
-        self, data_dir: DataDir, metadata: Metadata, partitions: PartitionTable, workers: ThreadPoolExecutor
-    ) -> Hosting:
-        settings, loop = self.settings, asyncio.get_running_loop()
-        logs = LogManager(
-            data_dir,
             disk=self._disk,
-            clock=self._clock,
-            producer_expiry_ms=settings.producer_id_expiration_ms,
-            on_failed=partitions.failed,
+            workers=workers,
+            make_pool=lambda threads, name: ThreadPoolExecutor(threads, thread_name_prefix=name),
+            make_flusher=lambda failed: Flusher(threads=settings.background_threads, on_failed=failed),
+            transport=TcpTransport(),
+            random=Random(),
         )
-        await loop.run_in_executor(workers, logs.start)
-        self._undo.push_async_callback(asyncio.to_thread, logs.stop)
-        flusher = Flusher(threads=settings.background_threads, on_failed=lambda _, error: logs.fail(error))
-        self._undo.push_async_callback(flusher.stop)
-        hosting = Hosting(metadata, logs, partitions, flusher, workers)
-        await hosting.open_all()
-        self._undo.push_async_callback(hosting.finish)
-        self._keep(logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000))
-        cleaner = Cleaner(
-            logs.logs.values,
-            clock=self._clock,
-            retention_check_interval_ms=settings.log_retention_check_interval_ms,
-            backoff_ms=settings.log_cleaner_backoff_ms,
-            threads=settings.log_cleaner_threads,
-            dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-            io_max_bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
-        )
-        cleaner.start()
-        self._undo.push_async_callback(cleaner.stop)
-        return hosting
+        node = Node(settings, place, outside)
+        undo.push_async_callback(node.stop)
+        await node.start(self._listen)
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a background task until the broker stops."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        task.add_done_callback(_say_why_it_ended)
-
-        async def end() -> None:
-            task.cancel()
-            await asyncio.wait((task,))
-
-        self._undo.push_async_callback(end)
-
-    async def _sweep(self, expiries: Expiries) -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_EVERY_S)
-            expiries.sweep(self._clock.monotonic_ms())
-
-
-def _say_why_it_ended(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("work in the background has ended, restart the broker: %s", error, exc_info=error)
+    async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+        server = KafkaServer(services)
+        bound = self._endpoint = await server.start()
+        undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
+        return bound
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:
@@ -197,7 +97,8 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     app = BrokerApp(settings)
-    await app.start()
+    if not await _started(app, stopping):
+        return
     preload = Preload()
     try:
         ready(app)
@@ -207,3 +108,20 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
         log.info("stopping")
     finally:
         await app.stop()
+
+
+async def _started(app: BrokerApp, stopping: asyncio.Event) -> bool:
+    """False if it was told to stop before it had started: one of a cluster may wait for long to be admitted."""
+    starting = asyncio.ensure_future(app.start())
+    told = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        log.info("stopping before it has started")
+        starting.cancel()
+        await asyncio.wait((starting,))
+        return False
+    finally:
+        told.cancel()
