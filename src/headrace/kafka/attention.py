@@ -2,7 +2,8 @@
 
 A broker follows others in thousands of partitions, and in most of them nothing happens. So partitions tell the session,
 instead of being asked one by one at each request: when a log grows (the replica is woken), and when more is committed
-(which can wait for the next answer).
+(which can wait for the next answer). Of one thing nobody tells, the start of a log that retention moves: for that
+everything is looked at now and then.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Attention:
         """Under which the replica has told how far it is."""
         self.contact_ms = 0.0
         """When it was last heard of."""
+        self.looked_at_all_ms = 0.0
         self.due: dict[PartitionKey, None] = {}
         """Where a look may find something to tell."""
         self.wake: Callable[[], None] | None = None

@@ -14,6 +14,9 @@ from headrace.runtime.deferred import Deferred
 from headrace.storage.log import Slice
 
 
+_LOOK_AT_ALL_EVERY_MS = 30_000.0
+
+
 class ReplicaFetch(Fetch):
     """The fetch of a follower. In a session, only partitions are looked at where something may have happened."""
 
@@ -50,6 +53,9 @@ class ReplicaFetch(Fetch):
                 attention.broker_epoch = self._replica_epoch
                 told = session.wanted.items()
             attention.contact_ms = now_ms
+            if now_ms - attention.looked_at_all_ms > _LOOK_AT_ALL_EVERY_MS:
+                attention.looked_at_all_ms = now_ms
+                attention.due.update(dict.fromkeys(session.wanted))
         for key, wanted in told:
             if attention is not None:
                 attention.due[key] = None

@@ -522,6 +522,8 @@ class Partition:
             if log.start_offset == target:
                 log.lower_start(before)
             raise
+        # Followers hear of the new start with their next answer.
+        self.data_waiters.advanced()
         return log.start_offset
 
     def _flushed(self, log: Log) -> None:

@@ -16,7 +16,7 @@ import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.dispatch import Context, Peer, Raw, route
 from headrace.kafka.fetch_sessions import FetchSessions
-from headrace.kafka.fetching import Fetching
+from headrace.kafka.fetching import Fetch
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import BrokerInfo, Endpoint, PartitionState
 from headrace.protocol.codec import peek_api, read_request_header, write_response
@@ -184,13 +184,13 @@ def test_a_follower_gets_what_its_leader_has_and_both_learn_that_it_is_committed
 def test_partitions_where_nothing_happens_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         looked: list[int] = []
-        look_at = Fetching._look_at
+        look_at = Fetch._look_at
 
-        def counted(self: Fetching, key: Any, *args: Any, **named: Any) -> Any:
+        def counted(self: Fetch, key: Any, *args: Any, **named: Any) -> Any:
             looked.append(key.partition)
             return look_at(self, key, *args, **named)
 
-        monkeypatch.setattr(Fetching, "_look_at", counted)
+        monkeypatch.setattr(Fetch, "_look_at", counted)
         async with pair(200) as both:
             both.lead()
             both.append(3, b"first")
