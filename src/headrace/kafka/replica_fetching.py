@@ -13,7 +13,6 @@ from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.storage.log import Slice
 
-
 _LOOK_AT_ALL_EVERY_MS = 30_000.0
 
 
