@@ -49,18 +49,22 @@ class FollowerSession:
         return FollowerSession(self._session_id)
 
     def tell(self, wanted: Mapping[Key, WantedByReplica], gone: Iterable[Key]) -> Ask:
-        """The next request. Before the session has begun `wanted` must be everything."""
+        """The next request. Before the session has begun `wanted` must be everything.
+
+        What is gone and wanted again is named even if nothing else is new: the leader answered with an error, and does
+        not look at it again by itself.
+        """
         if not self.is_begun:
             self.told.clear()
+        forgotten: dict[UUID, list[int]] = {}
+        for key in gone:
+            if self.told.pop(key, None) is not None and key not in wanted:
+                forgotten.setdefault(key[0], []).append(key[1])
         by_topic: dict[UUID, list[WantedByReplica]] = {}
         for key, part in wanted.items():
             if self.told.get(key) != part:
                 self.told[key] = part
                 by_topic.setdefault(key[0], []).append(part)
-        forgotten: dict[UUID, list[int]] = {}
-        for key in gone:
-            if key not in wanted and self.told.pop(key, None) is not None:
-                forgotten.setdefault(key[0], []).append(key[1])
         return Ask(self._session_id, self._epoch, by_topic, forgotten)
 
     def sent(self) -> None:
