@@ -41,6 +41,8 @@ _GATHER_S = 0.005
 """Changes that come within this time go into one request while another is under way."""
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 1.0
+_SAY_AFTER = 5
+"""Failures in a row that are worth a line in the log: brokers hear of changes one after the other, and that passes."""
 _IN_FLIGHT_MAX = 2
 
 _OUT_OF_RANGE = ErrorCode.offset_out_of_range.value
@@ -345,7 +347,8 @@ class LeaderFetcher:
             self._failed(key, followed, error)
             return
         if followed.failures:
-            log.info("%s is being replicated again", partition)
+            if followed.failures > _SAY_AFTER:
+                log.info("%s is being replicated again", partition)
             followed.failures = 0
         if followed.is_throttled:
             self._throttle.spend(len(part.records), self._clock.monotonic_ms())
@@ -384,7 +387,7 @@ class LeaderFetcher:
         self._back_off(key, followed, str(error))
 
     def _back_off(self, key: Key, followed: _Followed, why: str) -> None:
-        if not followed.failures:
+        if followed.failures == _SAY_AFTER:
             log.warning("%s is not being replicated for now: %s", followed.partition, why)
         wait_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(followed.failures, 10))
         followed.failures += 1
