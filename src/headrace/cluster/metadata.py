@@ -147,6 +147,10 @@ class Metadata:
         """Holds in a transaction for as long as this key of the store is as it is in the current image."""
         return self._follower.unchanged(key)
 
+    async def wait_for_image_after(self, known: ClusterImage) -> None:
+        """Until there is a newer image than this one, or for a while: after a conflict there soon is."""
+        await self._follower.wait_for_image_after(known)
+
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
         """One transaction; returns when every listener has seen it. `StoreConflict` if a comparison does not hold.
 

@@ -78,7 +78,7 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
         )
         await metadata.alter_group_settings(group_id, edit, validate_only=validate_only)
     else:
-        broker_id = named_broker(metadata, resource.resource_type, resource.resource_name)
+        broker_id = named_broker(metadata, resource.resource_type, resource.resource_name, may_be_another=True)
         edit = make_edit(
             resource.configs,
             BROKER_SETTINGS,
@@ -101,14 +101,19 @@ def named_group(name: str) -> str:
     return name
 
 
-def named_broker(metadata: Metadata, resource_type: int, name: str) -> int | None:
-    """The broker a resource names: this one, or None for all of them. Anything else is refused."""
+def named_broker(metadata: Metadata, resource_type: int, name: str, *, may_be_another: bool = False) -> int | None:
+    """The broker a resource names, or None for all of them. What is set on another can be changed here, not told."""
     if resource_type != ResourceType.BROKER:
         raise ProtocolError(
             f"settings of resource type {resource_type} are not supported: use topic (2), broker (4) or group (32)"
         )
     if not name:
         return None
-    if name != str(metadata.broker_id):
-        raise ProtocolError(f"this is broker {metadata.broker_id}: ask for it, or with an empty name for all brokers")
-    return metadata.broker_id
+    if name == str(metadata.broker_id):
+        return metadata.broker_id
+    if may_be_another:
+        for broker_id in metadata.image.brokers:
+            if name == str(broker_id):
+                return broker_id
+        raise ProtocolError(f"this is broker {metadata.broker_id}, and there is no broker {name} in its cluster")
+    raise ProtocolError(f"this is broker {metadata.broker_id}: ask for it, or with an empty name for all brokers")

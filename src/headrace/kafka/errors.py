@@ -62,6 +62,10 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidSettings: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
     # The cluster
+    errors.ElectionNotNeeded: ErrorCode.election_not_needed,
+    errors.PreferredLeaderNotAvailable: ErrorCode.preferred_leader_not_available,
+    errors.NoEligibleLeader: ErrorCode.eligible_leaders_not_available,
+    errors.NoReassignment: ErrorCode.no_reassignment_in_progress,
     errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
     errors.CoordinatorNotAvailable: ErrorCode.coordinator_not_available,
     errors.NotCoordinator: ErrorCode.not_coordinator,

@@ -16,10 +16,10 @@ from headrace.model.ids import NO_LEADER
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 
 
-def brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
-    """The brokers that are alive, each with the endpoint to tell this client."""
+def brokers(ctx: Context, image: ClusterImage, *, are_all: bool = False) -> Iterator[tuple[BrokerInfo, Endpoint]]:
+    """The brokers that are alive, or all of the cluster, each with the endpoint to tell this client."""
     own_id = ctx.services.metadata.broker_id
-    for broker in image.alive_brokers():
+    for broker in [image.brokers[each] for each in sorted(image.brokers)] if are_all else image.alive_brokers():
         yield broker, ctx.peer.local_endpoint if broker.broker_id == own_id else broker.endpoint
 
 

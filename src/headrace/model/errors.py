@@ -32,6 +32,10 @@ HeadraceError
 │   ├── InvalidReplicaAssignment
 │   ├── InvalidSettings        a topic or broker setting refused, with the reason
 │   └── PolicyViolation        well formed, yet past a limit of this broker
+├── ElectionNotNeeded         the leader is the one that was asked for
+├── PreferredLeaderNotAvailable  the first replica is not up, or not in sync
+├── NoEligibleLeader          nobody who is in sync is up
+├── NoReassignment            the partition does not move
 ├── FencedLeaderEpoch         the client's epoch is older than the leader's
 ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
 ├── NotLeader                 another broker leads this partition, or nobody does
@@ -309,6 +313,18 @@ class UnstableOffset(GroupError): ...
 
 
 class PeerUnavailable(HeadraceError): ...
+
+
+class ElectionNotNeeded(HeadraceError): ...
+
+
+class PreferredLeaderNotAvailable(HeadraceError): ...
+
+
+class NoEligibleLeader(HeadraceError): ...
+
+
+class NoReassignment(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -60,6 +60,11 @@ class BrokerInfo:
     def can_lead(self) -> bool:
         return self.is_alive and self.state is BrokerState.ACTIVE
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether nothing may be asked of it: it is dead, or has not been admitted yet."""
+        return not self.is_alive or self.state is BrokerState.STARTING
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:

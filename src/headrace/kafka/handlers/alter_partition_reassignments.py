@@ -1,16 +1,27 @@
-"""AlterPartitionReassignments (45), versions 0-1: with one broker, a partition can only be told to stay where it is.
+"""AlterPartitionReassignments (45), versions 0-1: move partitions to other brokers (KIP-455).
 
-- The replicas a partition has already: nothing to do. Any others name a broker there is not, one twice or none:
-  INVALID_REPLICA_ASSIGNMENT.
-- Null replicas cancel a move, and nothing moves: NO_REASSIGNMENT_IN_PROGRESS.
+- A move begins at once and ends by itself when every new replica is in sync; ListPartitionReassignments shows it.
+  Another request for the same partition changes where it goes. The order of replicas is their order as leaders.
+- Null replicas cancel the move: NO_REASSIGNMENT_IN_PROGRESS if there is none, INVALID_REPLICA_ASSIGNMENT if none of the
+  former replicas is in sync any more.
+- INVALID_REPLICA_ASSIGNMENT: no replica, a broker named twice, or one that is not in the cluster. One that is down is
+  allowed, as in Kafka: the move ends when it is back.
+- v1 may forbid to change the number of replicas: INVALID_REPLICATION_FACTOR.
+
+Any broker answers. Difference from Kafka: a move never ends with fewer replicas in sync than before it, unless fewer
+are wanted.
 """
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headrace.cluster import partition_requests
+from headrace.cluster.partition_requests import Outcomes
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.model.image import TopicImage
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import PartitionIndex, TopicPartition
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -18,31 +29,45 @@ KEY = 45
 
 
 @handles(KEY, 0, 1)
-def alter_partition_reassignments(ctx: Context, request: Any) -> Answer:
-    schema, image = ctx.schema, ctx.services.metadata.image
-    responses = []
-    for topic in request.topics:
-        found = image.topics.get(topic.name)
-        parts = tuple(_result(schema, topic.name, found, wanted) for wanted in topic.partitions)
-        responses.append(make(schema.ReassignableTopicResponse, name=topic.name, partitions=parts))
+async def alter_partition_reassignments(ctx: Context, request: Any) -> Answer:
+    may_change_factor = getattr(request, "allow_replication_factor_change", True)
+    wanted = {
+        TopicPartition(topic.name, PartitionIndex(part.partition_index)): part.replicas
+        for topic in request.topics
+        for part in topic.partitions
+    }
+    outcomes: Outcomes = {}
+    error, message = ErrorCode.none, None
+    try:
+        outcomes = await partition_requests.reassign(ctx.services.metadata, wanted, may_change_factor=may_change_factor)
+    except HeadraceError as failure:
+        error, message = error_code(failure), error_message(failure)
+    schema = ctx.schema
     return make(
         schema.AlterPartitionReassignmentsResponse,
         throttle_time=NO_THROTTLE,
-        allow_replication_factor_change=getattr(request, "allow_replication_factor_change", True),
-        error_code=ErrorCode.none,
-        error_message=None,
-        responses=tuple(responses),
+        allow_replication_factor_change=may_change_factor,
+        error_code=error,
+        error_message=message,
+        responses=tuple(
+            make(
+                schema.ReassignableTopicResponse,
+                name=topic.name,
+                partitions=tuple(
+                    _result(schema, part.partition_index, outcomes[TopicPartition(topic.name, part.partition_index)])
+                    for part in topic.partitions
+                ),
+            )
+            for topic in request.topics
+            if error is ErrorCode.none
+        ),
     )
 
 
-def _result(schema: Any, name: str, topic: TopicImage | None, wanted: Any) -> Any:
-    index = wanted.partition_index
-    error, message = ErrorCode.none, None
-    if topic is None or not 0 <= index < len(topic.partitions):
-        error, message = ErrorCode.unknown_topic_or_partition, f"there is no partition {name}-{index}"
-    elif wanted.replicas is None:
-        error, message = ErrorCode.no_reassignment_in_progress, f"{name}-{index} does not move"
-    elif tuple(wanted.replicas) != topic.partitions[index].replicas:
-        error = ErrorCode.invalid_replica_assignment
-        message = f"{name}-{index} cannot be on {list(wanted.replicas)}: there is one broker, and it is there already"
-    return make(schema.ReassignablePartitionResponse, partition_index=index, error_code=error, error_message=message)
+def _result(schema: Any, index: int, failure: HeadraceError | None) -> Any:
+    return make(
+        schema.ReassignablePartitionResponse,
+        partition_index=index,
+        error_code=ErrorCode.none if failure is None else error_code(failure),
+        error_message=None if failure is None else error_message(failure),
+    )

@@ -2,7 +2,7 @@
 
 - From v1 on the client says whether it wants brokers or controllers. Controllers have no endpoint of their own here:
   MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for a type that does not exist.
-- v2 may ask for fenced brokers; a broker that is fenced is not in the image, so none is listed as such.
+- v2 may ask for fenced brokers too: those that are not alive, or have not been admitted since they started.
 """
 
 from typing import Any
@@ -52,9 +52,10 @@ def describe_cluster(ctx: Context, request: Any) -> Answer:
                 host=endpoint.host,
                 port=endpoint.port,
                 rack=broker.rack,
-                is_fenced=False,
+                is_fenced=broker.is_fenced,
             )
-            for broker, endpoint in views.brokers(ctx, image)
+            for broker, endpoint in views.brokers(ctx, image, are_all=True)
+            if not broker.is_fenced or getattr(request, "include_fenced_brokers", False)
         ),
         cluster_authorized_operations=authorized.on_cluster(request.include_cluster_authorized_operations),
     )

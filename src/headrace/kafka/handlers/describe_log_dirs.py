@@ -1,7 +1,7 @@
 """DescribeLogDirs (35), versions 1-5: how much each partition takes on disk, and how much room there is.
 
 - There is one log directory. Null topics mean all; partitions that are not here are left out, as in Kafka.
-- From v4 on with the size of the volume. v5 tells whether the directory is cordoned: it never is.
+- From v4 on with the size of the volume. v5 tells whether the directory is cordoned: while this broker is drained.
 - The lag of a follower is how much of what is committed it has not got yet; that of a leader is 0.
 - There are no future logs: replicas do not move between directories.
 """
@@ -25,6 +25,7 @@ KEY = 35
 @handles(KEY, 1, 5)
 def describe_log_dirs(ctx: Context, request: Any) -> Answer:
     schema = ctx.schema
+    own = ctx.services.metadata.image.brokers.get(ctx.services.metadata.broker_id)
     log_dir = Path(ctx.services.settings.data_dir).absolute()
     by_topic: dict[str, list[Any]] = {}
     for partition in _wanted(ctx, request):
@@ -51,7 +52,7 @@ def describe_log_dirs(ctx: Context, request: Any) -> Answer:
         ),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
-        is_cordoned=False,
+        is_cordoned=own is not None and own.is_draining,
     )
     return make(schema.DescribeLogDirsResponse, throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(result,))
 

@@ -1,15 +1,28 @@
-"""ElectLeaders (43), versions 0-2: on one node every partition has its preferred and only leader.
+"""ElectLeaders (43), versions 0-2: give leadership back to the first replica of partitions.
 
-So each partition that is asked for is ELECTION_NOT_NEEDED, for either type of election, or UNKNOWN_TOPIC_OR_PARTITION;
-null stands for all that need an election, which is none. A type there is not is INVALID_REQUEST.
+- PREFERRED (the only type in v0): the first replica leads, if it is in sync, up and not being drained; else
+  PREFERRED_LEADER_NOT_AVAILABLE. If it leads already: ELECTION_NOT_NEEDED.
+- UNCLEAN: nobody who is not in sync is ever elected, since messages that were acknowledged would be lost. Where there
+  is a leader: ELECTION_NOT_NEEDED; where there is none: ELIGIBLE_LEADERS_NOT_AVAILABLE, with the brokers to start.
+- Null stands for all partitions; then those that need no election are left out of the answer.
+- A type there is not is INVALID_REQUEST, a partition there is not UNKNOWN_TOPIC_OR_PARTITION.
+
+Any broker answers. The new leaders are durable when the answer leaves; the timeout of the request is not needed.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headrace.cluster import partition_requests
+from headrace.cluster.partition_requests import Outcomes
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.model.image import TopicImage
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import ElectionNotNeeded, HeadraceError
+from headrace.model.ids import PartitionIndex, TopicPartition
+from headrace.model.image import ClusterImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -18,33 +31,57 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 @handles(KEY, 0, 2)
-def elect_leaders(ctx: Context, request: Any) -> Answer:
-    schema, image = ctx.schema, ctx.services.metadata.image
-    if getattr(request, "election_type", PREFERRED) not in (PREFERRED, UNCLEAN):
-        return make(
-            schema.ElectLeadersResponse,
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.invalid_request,
-            replica_election_results=(),
-        )
-    results = []
-    for wanted in request.topic_partitions or ():
-        topic = image.topics.get(wanted.topic)
-        parts = tuple(_result(schema, wanted.topic, topic, index) for index in wanted.partitions)
-        results.append(make(schema.ReplicaElectionResult, topic=wanted.topic, partition_result=parts))
+async def elect_leaders(ctx: Context, request: Any) -> Answer:
+    metadata = ctx.services.metadata
+    kind = getattr(request, "election_type", PREFERRED)
+    if kind not in (PREFERRED, UNCLEAN):
+        return _answer(ctx, ErrorCode.invalid_request, {})
+    asked = dict.fromkeys(_asked_for(request) if request.topic_partitions is not None else _all(metadata.image))
+    try:
+        if kind == UNCLEAN:
+            outcomes = partition_requests.refuse_unclean(metadata.image, asked)
+        else:
+            outcomes = await partition_requests.elect_preferred(metadata, asked)
+    except HeadraceError as failure:
+        return _answer(ctx, error_code(failure), {})
+    if request.topic_partitions is None:
+        outcomes = {each: error for each, error in outcomes.items() if not isinstance(error, ElectionNotNeeded)}
+    return _answer(ctx, ErrorCode.none, outcomes)
+
+
+def _asked_for(request: Any) -> Iterator[TopicPartition]:
+    for topic in request.topic_partitions:
+        for index in topic.partitions:
+            yield TopicPartition(topic.topic, PartitionIndex(index))
+
+
+def _all(image: ClusterImage) -> Iterable[TopicPartition]:
+    for topic in image.topics.values():
+        for index in range(len(topic.partitions)):
+            yield TopicPartition(topic.name, PartitionIndex(index))
+
+
+def _answer(ctx: Context, error: ErrorCode, outcomes: Outcomes) -> Answer:
+    schema = ctx.schema
     return make(
         schema.ElectLeadersResponse,
         throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
-        replica_election_results=tuple(results),
+        error_code=error,
+        replica_election_results=tuple(
+            make(
+                schema.ReplicaElectionResult,
+                topic=topic,
+                partition_result=tuple(_result(schema, each, outcomes[each]) for each in partitions),
+            )
+            for topic, partitions in groupby(outcomes, key=lambda partition: partition.topic)
+        ),
     )
 
 
-def _result(schema: Any, name: str, topic: TopicImage | None, index: int) -> Any:
-    if topic is None:
-        error, message = ErrorCode.unknown_topic_or_partition, f"there is no topic {name}"
-    elif not 0 <= index < len(topic.partitions):
-        error, message = ErrorCode.unknown_topic_or_partition, f"there is no partition {name}-{index}"
-    else:
-        error, message = ErrorCode.election_not_needed, f"{name}-{index} has its only replica for a leader"
-    return make(schema.PartitionResult, partition_id=index, error_code=error, error_message=message)
+def _result(schema: Any, partition: TopicPartition, failure: HeadraceError | None) -> Any:
+    return make(
+        schema.PartitionResult,
+        partition_id=partition.partition,
+        error_code=ErrorCode.none if failure is None else error_code(failure),
+        error_message=None if failure is None else error_message(failure),
+    )

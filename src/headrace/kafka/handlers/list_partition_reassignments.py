@@ -1,13 +1,16 @@
-"""ListPartitionReassignments (46), version 0: which partitions are moving. With one broker there is nowhere to go.
+"""ListPartitionReassignments (46), version 0: which partitions are moving, from where and to where.
 
-As in Kafka, topics and partitions that are not there are left out without an error, as those that do not move.
+Null topics stand for all. As in Kafka, topics and partitions that are not there are left out without an error, as those
+that do not move.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.image import ClusterImage, TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -16,10 +19,37 @@ KEY = 46
 
 @handles(KEY, 0, 0)
 def list_partition_reassignments(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    topics = []
+    for topic, indexes in _asked_for(ctx.services.metadata.image, request.topics):
+        moving = tuple(
+            make(
+                schema.OngoingPartitionReassignment,
+                partition_index=index,
+                replicas=state.replicas,
+                adding_replicas=state.adding,
+                removing_replicas=state.removing,
+            )
+            for index in indexes
+            if 0 <= index < len(topic.partitions) and (state := topic.partitions[index]).is_reassigning
+        )
+        if moving:
+            topics.append(make(schema.OngoingTopicReassignment, name=topic.name, partitions=moving))
     return make(
-        ctx.schema.ListPartitionReassignmentsResponse,
+        schema.ListPartitionReassignmentsResponse,
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         error_message=None,
-        topics=(),
+        topics=tuple(topics),
     )
+
+
+def _asked_for(image: ClusterImage, wanted: Any) -> Iterator[tuple[TopicImage, Sequence[int]]]:
+    if wanted is None:
+        for topic in image.topics.values():
+            yield topic, range(len(topic.partitions))
+        return
+    for each in wanted:
+        found = image.topics.get(each.name)
+        if found is not None:
+            yield found, each.partition_indexes
