@@ -1,12 +1,20 @@
 """The responses written by hand are read back by kio's own reader, in every version."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from headrace.protocol.fast import FetchedPartition, ProducedPartition, fetch_response, produce_response, uvarint
+from headrace.protocol.fast import (
+    FetchedPartition,
+    NodeEndpoint,
+    ProducedPartition,
+    fetch_response,
+    produce_response,
+    uvarint,
+)
 
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 
@@ -73,3 +81,50 @@ def test_uvarint_reads_back(value: int) -> None:
     from kio.serial.readers import read_unsigned_varint
 
     assert read_unsigned_varint(uvarint(value), 0) == (value, len(uvarint(value)))
+
+
+NODES = (NodeEndpoint(3, "three.example", 9093, "rack-c"), NodeEndpoint(4, "::1", 9094, None))
+
+
+def _nodes(response: Any) -> list[tuple[int, str, int, str | None]]:
+    return [(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_refused_produce_names_the_leader(version: int) -> None:
+    topic = TOPIC_ID if version >= 13 else "orders"
+    parts = [ProducedPartition(0, 6, error_message="elsewhere", current_leader=(3, 17)), ProducedPartition(1, 0, 5)]
+    body = produce_response(version, b"", [(topic, parts)], endpoints=NODES)
+    response, size = entity_reader(load_response_schema(0, version))(body, 0)
+    assert size == len(body)
+    refused, fine = response.responses[0].partition_responses
+    assert (refused.error_code, fine.error_code) == (6, 0)
+    if version >= 10:
+        assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (3, 17)
+        assert fine.current_leader.leader_id == -1
+        assert _nodes(response) == list(map(tuple, NODES))
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_refused_fetch_names_the_leader_or_another_replica(version: int) -> None:
+    topic = TOPIC_ID if version >= 13 else "orders"
+    leader = (3, 17) if version >= 12 else None
+    parts = [
+        FetchedPartition(0, 6, current_leader=leader),
+        FetchedPartition(1, 0, diverging=(2, 9) if leader else None, current_leader=leader),
+        FetchedPartition(2, 0, preferred_replica=4),
+    ]
+    body = b"".join(fetch_response(version, b"", [(topic, parts)], endpoints=NODES))
+    response, size = entity_reader(load_response_schema(1, version))(body, 0)
+    assert size == len(body)
+    refused, both, moved = response.responses[0].partitions
+    assert refused.error_code == 6
+    if version >= 11:
+        assert (refused.preferred_read_replica, moved.preferred_read_replica) == (-1, 4)
+    if version >= 12:
+        assert (refused.current_leader.leader_id, refused.current_leader.leader_epoch) == (3, 17)
+        assert (both.diverging_epoch.epoch, both.diverging_epoch.end_offset) == (2, 9)
+        assert both.current_leader.leader_id == 3
+        assert moved.current_leader.leader_id == -1
+    if version >= 16:
+        assert _nodes(response) == list(map(tuple, NODES))

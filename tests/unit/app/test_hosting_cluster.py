@@ -1,0 +1,273 @@
+"""What a broker of a cluster hosts, and which part it plays for it, follows the image."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.app.hosting import Cluster, Hosting
+from headrace.cluster import layout
+from headrace.cluster.metadata import Metadata
+from headrace.cluster.sqlite import SqliteStore
+from headrace.cluster.store import Delete, Put
+from headrace.config.broker import broker_settings
+from headrace.model.errors import NotLeader, UnknownPartition, UnknownTopic
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicName
+from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint, PartitionState
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+from headrace.replication.partition import Partition, Role
+from headrace.replication.partitions import PartitionTable
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.disk import OsDisk
+from headrace.storage.datadir import DataDir
+from headrace.storage.flusher import Flusher
+from headrace.storage.manager import LogManager
+
+OWN, OTHER, THIRD = map(BrokerId, (1, 2, 3))
+BATCH = build_batch([Record(0, 1000, None, b"value")])
+
+
+class Fetching:
+    """Who is followed where."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[str, BrokerId] = {}
+        self.throttled: set[str] = set()
+
+    def follow(self, partition: Partition, leader_id: BrokerId, *, is_throttled: bool = False) -> None:
+        self.leaders[str(partition)] = leader_id
+        (self.throttled.add if is_throttled else self.throttled.discard)(str(partition))
+
+    def forget(self, partition: Partition) -> None:
+        self.leaders.pop(str(partition), None)
+
+
+class Bench:
+    def __init__(self, root: Path, store: SqliteStore) -> None:
+        self.root = root
+        self.store = store
+        self.metadata = Metadata(store, broker_settings({"broker.id": "1"}), Endpoint("h", 1), is_alone=False)
+        self.partitions = PartitionTable(lambda: self.metadata.image)
+        self.fetching = Fetching()
+        self.epoch = 0
+
+    async def put_broker(self, broker_id: BrokerId, state: BrokerState, *, epoch_of_own: bool = True) -> None:
+        """A broker takes a place, or changes its state in it."""
+        info = BrokerInfo(broker_id, Endpoint("h", 1), state=state)
+        writes: list[Put | Delete] = [Put(layout.broker_key(broker_id), layout.encode_broker(info))]
+        if state is BrokerState.STARTING:
+            writes.append(Put(layout.alive_key(broker_id), b"{}"))
+        await self.metadata.commit([], writes)
+        if state is BrokerState.STARTING and broker_id == OWN and epoch_of_own:
+            self.epoch = self.metadata.image.brokers[OWN].epoch
+
+    async def change(self, index: int = 0, topic: str = "t", **fields: object) -> None:
+        state = self.state(topic, index)
+        changed = replace(state, partition_epoch=state.partition_epoch + 1, **fields)  # type: ignore[arg-type]
+        topic_id = self.metadata.image.topics[TopicName(topic)].topic_id
+        await self.metadata.change_partitions({(topic_id, index): changed}, None)
+
+    def state(self, topic: str = "t", index: int = 0) -> PartitionState:
+        return self.metadata.image.topics[TopicName(topic)].partitions[index]
+
+    def get(self, index: int = 0, topic: str = "t") -> Partition:
+        return self.partitions.get(topic, index)
+
+    def folders(self) -> set[str]:
+        return {path.name for path in self.root.iterdir() if path.is_dir() and not path.name.endswith("-delete")}
+
+
+@asynccontextmanager
+async def bench_in(root: Path) -> AsyncIterator[Bench]:
+    clock, disk = SystemClock(), OsDisk()
+    store = await SqliteStore.open(root / "metadata.sqlite", clock)
+    bench = Bench(root, store)
+    await bench.metadata.open("cluster")
+    logs = LogManager(DataDir(root, "cluster", OWN), disk=disk, clock=clock, is_replicated=True)
+    logs.start()
+    flusher = Flusher()
+    cluster = Cluster(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
+    with ThreadPoolExecutor(2) as workers:
+        hosting = Hosting(bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster)
+        await hosting.open_all()
+        bench.metadata.subscribe(hosting.image_changed)
+        try:
+            yield bench
+        finally:
+            await hosting.finish()
+            await flusher.stop()
+            await asyncio.to_thread(logs.stop)
+            await bench.metadata.close()
+            await store.close()
+
+
+def run(root: Path, *scenarios: Callable[[Bench], Awaitable[None]]) -> None:
+    """Each in a process of its own, on the same data."""
+
+    async def main(scenario: Callable[[Bench], Awaitable[None]]) -> None:
+        async with bench_in(root) as bench:
+            await scenario(bench)
+
+    for scenario in scenarios:
+        asyncio.run(main(scenario))
+
+
+async def three_brokers(bench: Bench) -> None:
+    for broker_id in (OWN, OTHER, THIRD):
+        await bench.put_broker(broker_id, BrokerState.STARTING)
+    for broker_id in (OTHER, THIRD):
+        await bench.put_broker(broker_id, BrokerState.ACTIVE)
+
+
+async def topic_on(bench: Bench, assignment: dict[int, list[int]]) -> None:
+    await bench.put_broker(OWN, BrokerState.ACTIVE)
+    await bench.metadata.create_topic("t", assignment=assignment)
+
+
+def test_a_broker_hosts_its_own_replicas_and_knows_of_the_others(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2], 1: [2, 1], 2: [2, 3]})
+        assert bench.folders() == {"t-0", "t-1"}
+        assert bench.get(0).is_leader
+        assert bench.get(1).role is Role.FOLLOWER
+        assert bench.fetching.leaders == {"t-1": OTHER}
+        with pytest.raises(NotLeader, match="broker 2 leads it"):
+            bench.get(2)
+        with pytest.raises(UnknownPartition):
+            bench.get(3)
+        with pytest.raises(UnknownTopic):
+            bench.partitions.get("u", 0)
+
+    run(tmp_path, scenario)
+
+
+def test_roles_wait_for_the_broker_to_be_admitted_under_its_present_lease(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2], 1: [2, 1]})
+        # A new lease, of which the controller does not know anything yet.
+        await bench.put_broker(OWN, BrokerState.STARTING)
+        assert {bench.get(0).role, bench.get(1).role} == {Role.IDLE}
+        assert bench.fetching.leaders == {}
+        await bench.change(0, leader=OTHER, leader_epoch=LeaderEpoch(1))
+        assert bench.get(0).role is Role.IDLE
+        await bench.put_broker(OWN, BrokerState.ACTIVE)
+        assert bench.get(0).role is Role.FOLLOWER
+        assert bench.fetching.leaders == {"t-0": OTHER, "t-1": OTHER}
+        # Admitted, but under a lease that this process does not have.
+        await bench.put_broker(OWN, BrokerState.STARTING, epoch_of_own=False)
+        await bench.put_broker(OWN, BrokerState.ACTIVE)
+        assert bench.get(0).role is Role.IDLE
+
+    run(tmp_path, scenario)
+
+
+def test_roles_change_in_the_order_of_the_store(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2]})
+        told: list[str] = []
+        bench.partitions.on_leading.append(lambda partition: told.append(f"leads {partition.leader_epoch}"))
+        bench.partitions.on_not_leading.append(lambda partition: told.append("leads not"))
+        waiting: list[BaseException | None] = []
+        bench.get().append(BATCH, read_header(BATCH))
+        assert not bench.get().when_committed(1, waiting.append)
+        await bench.change(isr=(OWN,))
+        assert bench.get().in_sync_count == 1
+        await bench.change(leader=OTHER, leader_epoch=LeaderEpoch(1), isr=(OWN, OTHER))
+        assert bench.get().leader_id == OTHER
+        await bench.change(leader=NO_LEADER, leader_epoch=LeaderEpoch(2), isr=(OTHER,))
+        assert bench.get().role is Role.IDLE
+        assert bench.fetching.leaders == {}
+        await bench.change(leader=OWN, leader_epoch=LeaderEpoch(3), isr=(OWN,))
+        assert told == ["leads not", "leads 3"]
+        await bench.put_broker(OWN, BrokerState.STOPPING)
+        assert bench.get().is_leader
+
+    run(tmp_path, scenario)
+
+
+def test_a_replica_that_a_reassignment_takes_away_goes_with_its_folder(tmp_path: Path) -> None:
+    async def moved(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [2, 1], 1: [2, 1]})
+        assert bench.folders() == {"t-0", "t-1"}
+        await bench.change(0, replicas=(OTHER, THIRD), isr=(OTHER, THIRD))
+        assert bench.folders() == {"t-1"}
+        with pytest.raises(NotLeader):
+            bench.get(0)
+        await bench.change(0, replicas=(OTHER, OWN, THIRD), adding=(OWN,))
+        assert bench.fetching.throttled == {"t-0"}
+        await bench.change(0, isr=(OTHER, OWN))
+        assert not bench.fetching.throttled
+
+    run(tmp_path, moved)
+    (tmp_path / "strange-0").mkdir()
+    # The other one goes while this broker is down.
+    asyncio.run(_change_behind_its_back(tmp_path))
+
+    async def strangers_stay(bench: Bench) -> None:
+        assert bench.folders() == {"t-0", "strange-0"}
+
+    run(tmp_path, strangers_stay)
+
+
+async def _change_behind_its_back(root: Path) -> None:
+    store = await SqliteStore.open(root / "metadata.sqlite", SystemClock())
+    metadata = Metadata(store, broker_settings({"broker.id": "2"}), Endpoint("h", 1), is_alone=False)
+    await metadata.open("cluster")
+    topic = metadata.image.topics[TopicName("t")]
+    state = topic.partitions[1]
+    changed = replace(state, replicas=(OTHER, THIRD), isr=(OTHER, THIRD), partition_epoch=state.partition_epoch + 1)
+    await metadata.change_partitions({(topic.topic_id, 1): changed}, None)
+    await metadata.close()
+    await store.close()
+
+
+def test_a_topic_is_deleted_on_each_broker_that_has_a_part_of_it(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2], 1: [2, 3]})
+        topic_id = bench.metadata.image.topics[TopicName("t")].topic_id
+        forgotten = asyncio.Event()
+
+        def look(_: ClusterImage, new: ClusterImage) -> None:
+            if topic_id in new.deleted and OWN not in new.deleted[topic_id].brokers:
+                forgotten.set()
+
+        bench.metadata.subscribe(look)
+        await bench.metadata.delete_topic("t")
+        assert bench.folders() == set()
+        await asyncio.wait_for(forgotten.wait(), 30)
+        assert bench.metadata.image.deleted[topic_id].brokers == (OTHER, THIRD)
+        # Another topic of that name is none of the old one's business.
+        await bench.metadata.create_topic("t", assignment={0: [1, 2]})
+        assert bench.get(0).is_leader
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_known_as_committed_survives_a_restart(tmp_path: Path) -> None:
+    async def first(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2]})
+        partition = bench.get()
+        for _ in range(3):
+            partition.append(BATCH, read_header(BATCH))
+        partition.replica_fetched(OTHER, 7, 2, log_start_offset=0, now_ms=0)
+        async with asyncio.timeout(30):
+            await partition.until_committed(2)
+
+    async def second(bench: Bench) -> None:
+        assert bench.get().role is Role.IDLE
+        assert bench.get().high_watermark == 2
+        assert bench.partitions.get("t", PartitionIndex(0)).log.end_offset == 3
+
+    run(tmp_path, first, second)
