@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 2.0
+_STOP_TIMEOUT_S = 2.0
 
 
 @dataclass(slots=True)
@@ -80,11 +81,16 @@ class Controlling:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Decide nothing any more. `/controller` goes with the broker's lease."""
+        """Decide nothing any more, and let another broker control at once."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+        fence, self._fence = self._fence, None
+        if fence is not None:
+            with suppress(HeadraceError, TimeoutError):
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await self._metadata.commit([fence], [Delete(layout.CONTROLLER)])
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         if self._fence is None:

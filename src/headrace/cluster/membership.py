@@ -113,6 +113,12 @@ class Membership:
         """
         self._endpoint = endpoint
         self._metadata.subscribe(self._image_changed)
+        if self._newcomer(self._metadata.image.brokers.get(self.broker_id), endpoint).has_lost_data:
+            log.warning(
+                "broker %d had another data directory before. What it had is fetched from the others; it is not "
+                "admitted while there are partitions that nobody else has, which the log of the controller names",
+                self.broker_id,
+            )
         give_up_at_ms = self._clock.monotonic_ms() + _SESSIONS_TO_WAIT * self._session_ms
         why = f"another process is broker {self.broker_id} of this cluster: stop it, or choose another broker.id"
         while True:

@@ -129,7 +129,9 @@ def test_a_planned_stop_hands_over_first(tmp_path: Path) -> None:
             assert state.leader in (2, 3)
             assert set(state.isr) == {2, 3}
         assert one.metadata.image.is_alive(ONE)
-        await one.stop()
+        await one.controlling.stop()
         await until(lambda: two.metadata.image.controller_id not in (ONE, NO_LEADER))
+        assert one.metadata.image.is_alive(ONE), "somebody else controls before this one is gone"
+        await one.stop()
 
     run(tmp_path, scenario)
