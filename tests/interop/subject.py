@@ -174,16 +174,22 @@ class KafkaProcess:
         return self._log.read_text(errors="replace")
 
 
+SELDOM = {"log.retention.check.interval.ms": str(24 * 3_600_000)}
+"""Many tests write records that are years old. In a run that takes longer than five minutes, retention would take them
+at any moment, in the middle of such a test; those that are about retention have it look more often."""
+
+
 def make(home: Path, settings: Mapping[str, str] | None = None) -> Subject:
     """A broker that is not running yet, with its data under `home` and these broker settings by Kafka's names."""
     if EXTERNAL:
         if settings:
             pytest.skip("needs a broker with its own settings, and the broker under test is not our process")
         return External(EXTERNAL)
+    settings = {**SELDOM, **(settings or {})}
     if KAFKA_LIBS:
         if shutil.which("java") is None:
             pytest.skip("HEADRACE_TEST_KAFKA_LIBS is set but there is no java")
-        return KafkaProcess(KAFKA_LIBS, home, settings or {})
+        return KafkaProcess(KAFKA_LIBS, home, settings)
     from headrace.testing.process import BrokerProcess
 
-    return BrokerProcess(home / "data", settings=settings or {})
+    return BrokerProcess(home / "data", settings=settings)

@@ -12,6 +12,8 @@ import pytest
 
 from headrace.testing.process import BrokerProcess
 
+from .subject import SELDOM
+
 Result = subprocess.CompletedProcess[bytes]
 Run = Callable[..., Result]
 
@@ -20,7 +22,7 @@ HEADRACE = [sys.executable, "-m", "headrace"]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", settings=SELDOM) as running:
         yield running
 
 

@@ -281,8 +281,10 @@ def test_results_that_are_refused_count_as_failures_of_the_handler(
 def test_members_that_come_and_go_finish_what_they_have_in_hand(
     broker: Subject, client: Client, new_topic: Callable[..., str], protocol: str, delivery: str
 ) -> None:
-    """No message is lost or handled twice when partitions are given up in good order."""
-    topic = new_topic(partitions=4)
+    """No message is lost or handled twice when partitions are given up in good order. Exactly once, that holds for the
+    results: a transaction that a busy machine does not commit in time is aborted, and its messages are handled again.
+    """
+    topic, out = new_topic(partitions=4), new_topic()
     count = 400
     fill(client, topic, count)
     handled: list[str] = []
@@ -294,17 +296,18 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
         member = Client(broker.bootstrap, settings={"group.protocol": protocol})
 
         @member.handler(topic, group=f"{topic}-group", delivery=delivery, workers=2, batch=5)  # type: ignore[arg-type]
-        def handle(message: Message) -> None:
+        def handle(message: Message) -> Outgoing:
             time.sleep(0.005)
             with lock:
                 handled.append(message.text)
+            return Outgoing(out, message.payload)
 
         members.append(member)
         threads.append(threading.Thread(target=member.run, daemon=True))
         threads[-1].start()
 
     def wait_for(number: int) -> None:
-        wait_until(lambda: len(handled) >= number)
+        wait_until(lambda: len(set(handled)) >= number)
 
     join()
     wait_for(20)
@@ -320,7 +323,8 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert sorted(handled, key=int) == [str(number) for number in range(count)]
+    results = [message.text for message in client.replay(out)]
+    assert sorted(results if delivery == "exactly-once" else handled, key=int) == [str(n) for n in range(count)]
 
 
 def test_without_a_dead_letter_topic_the_handler_stops_and_skips_nothing(client: Client, topic: str) -> None:

@@ -388,7 +388,7 @@ def test_the_first_batch_is_the_same_after_a_restart(reading: Reading, new_topic
 
 
 def test_a_restart_of_the_broker_is_waited_out() -> None:
-    with Broker() as broker, Cluster(broker.bootstrap) as cluster:
+    with Broker(settings={"log.retention.ms": -1}) as broker, Cluster(broker.bootstrap) as cluster:
         cluster.create_topic("t", partitions=1)
         cluster.produce({("t", 0): build_batch([Record(0, T0_MS, None, b"a")])})
         stream = Reading(broker.bootstrap).stream(subscribe="t", startingOffsets="earliest")
