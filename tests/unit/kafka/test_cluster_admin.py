@@ -169,6 +169,25 @@ def test_who_is_not_in_sync_is_not_elected(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_a_client_is_sent_to_the_broker_it_asks_with_what_others_send_to_the_controller(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        for member in await members.start_all(1, 2):
+            answer = await ask(
+                member,
+                METADATA,
+                12,
+                lambda schema: make(
+                    schema.MetadataRequest,
+                    topics=(),
+                    allow_auto_topic_creation=False,
+                    include_topic_authorized_operations=False,
+                ),
+            )
+            assert answer.controller_id == member.metadata.broker_id
+
+    run(tmp_path, scenario)
+
+
 def test_brokers_that_are_down_are_told_as_fenced_and_one_that_is_down_can_be_drained(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
         one, two, _ = await members.start_all(1, 2, 3)

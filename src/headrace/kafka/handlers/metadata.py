@@ -5,6 +5,8 @@
   so) and `auto.create.topics.enable` is on. It is usable when the answer leaves. Internal topics are not created so.
 - Topic ids: told from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
   UNKNOWN_TOPIC_ID and creates nothing.
+- The controller is the broker that answers: any broker takes what others send to the controller. A client that was told
+  the name of a broker which is dead by now would wait for it. DescribeCluster tells who it really is.
 - Authorized operations: of topics from v8 on, of the cluster in v8-10; only when asked for.
 
 Differences from Kafka: a topic that is being auto-created is in this very answer, where Kafka says LEADER_NOT_AVAILABLE
@@ -118,6 +120,7 @@ def _topic(ctx: Context, request: Any, image: ClusterImage, topic: TopicImage) -
 
 def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) -> Answer:
     schema = ctx.schema
+    own_id = ctx.services.metadata.broker_id
     brokers = tuple(
         make(
             schema.MetadataResponseBroker,
@@ -133,7 +136,7 @@ def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) 
         throttle_time=NO_THROTTLE,
         brokers=brokers,
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=own_id if image.is_alive(own_id) else image.controller_id,
         topics=tuple(topics),
         cluster_authorized_operations=authorized.on_cluster(
             getattr(request, "include_cluster_authorized_operations", False)
