@@ -29,6 +29,8 @@ _ETCD_READY_S = 60.0
 _READY_S = 120.0
 _BROKER_STOP_S = 45.0
 _ETCD_STOP_S = 15.0
+_ORPHANED = signal.SIGKILL
+"""Nobody is left to stop them in order, and brokers without their etcd would take long to stop."""
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green", "bright_magenta")
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
 _DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ")
@@ -209,6 +211,7 @@ class _Dev:
             ],
             log_file=self._wanted.folder / "logs" / "etcd.log",
             heard=self._voice.heard,
+            orphaned=_ORPHANED,
         )
         await self._etcd.start()
         deadline_s = time.monotonic() + _ETCD_READY_S
@@ -235,6 +238,7 @@ class _Dev:
             log_file=folder / "logs" / f"broker-{number}.log",
             heard=self._voice.heard,
             became_ready=self._became_ready,
+            orphaned=_ORPHANED,
         )
 
     def _became_ready(self, broker: Child, line: str) -> None:

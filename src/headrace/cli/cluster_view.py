@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from headrace.cli.errors import CommandFailed
@@ -143,7 +143,10 @@ def look(cluster: Cluster) -> ClusterView:
     """Ask the cluster for everything that is shown."""
     info = cluster.describe()
     topics = cluster.metadata()
-    return compose(info, topics, _min_isr(cluster, list(topics)), cluster.reassignments(), stored(cluster, info))
+    reassigning: Mapping[Partition, Reassignment] = {}
+    with suppress(WireError):  # only the controller tells of them, and it may have just died
+        reassigning = cluster.reassignments() if info.controller >= 0 else {}
+    return compose(info, topics, _min_isr(cluster, list(topics)), reassigning, stored(cluster, info))
 
 
 def stored(cluster: Cluster, info: ClusterInfo) -> dict[int, list[LogDir] | None]:

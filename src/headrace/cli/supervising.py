@@ -23,12 +23,20 @@ _STEADY_S = 60.0
 """A child that ran for so long is started again soon, however often it died before."""
 
 
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def _ended_with_parent(number: signal.Signals) -> Callable[[], None]:
+    """For a process to call when it begins: it gets this signal when its parent ends."""
+
+    def arrange() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, number)
+
+    return arrange
 
 
 class Child:
-    """One process, which may be started again. `heard` gets each line of its stderr, `became_ready` its ready line."""
+    """One process, which may be started again. `heard` gets each line of its stderr, `became_ready` its ready line.
+
+    `orphaned` is the signal that it gets when its parent has died.
+    """
 
     def __init__(
         self,
@@ -38,6 +46,7 @@ class Child:
         log_file: Path | None = None,
         heard: Callable[["Child", str], None] | None = None,
         became_ready: Callable[["Child", str], None] | None = None,
+        orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -47,6 +56,7 @@ class Child:
         self._log_file = log_file
         self._heard = heard
         self._became_ready = became_ready
+        self._orphaned = orphaned
         self._process: asyncio.subprocess.Process | None = None
         self._output: asyncio.Future[tuple[None, None]] | None = None
         self._started_s = 0.0
@@ -74,7 +84,7 @@ class Child:
             stderr=asyncio.subprocess.PIPE,
             limit=_MAX_LINE_BYTES,
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            preexec_fn=_ended_with_parent(self._orphaned),
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
