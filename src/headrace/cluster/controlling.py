@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 2.0
+_CONFLICT_MAX_S = 0.1
 _STOP_TIMEOUT_S = 2.0
 
 
@@ -116,7 +117,7 @@ class Controlling:
                 pause_s = _RETRY_FIRST_S
                 continue
             except StoreConflict:
-                log.debug("somebody else changed the same thing: deciding anew")
+                pause_s = min(pause_s, _CONFLICT_MAX_S)  # Somebody else was faster, and will not be for ever.
             except HeadraceError as error:
                 log.warning("what the controller decided could not be written, trying again: %s", error)
             except Exception:

@@ -86,7 +86,8 @@ class InSync:
                 log.info("who is in sync cannot be changed now: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, sweep_at_ms - self._clock.monotonic_ms()) / 1000)
+                async with asyncio.timeout(max(0.0, sweep_at_ms - self._clock.monotonic_ms()) / 1000):
+                    await self._wake.wait()
 
     async def _put(self, changes: Sequence[_Change]) -> None:
         if not await self._commit(changes) and len(changes) > 1:
