@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
 
-from headrace.cluster.store import StoreUnavailable
+from headrace.cluster.store import StoreRefused, StoreUnavailable
 from headrace.kafka.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdMismatch
 from headrace.model import errors
 
@@ -93,6 +93,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,
+    StoreRefused: ErrorCode.policy_violation,
     # Fetch sessions
     SessionNotFound: ErrorCode.fetch_session_id_not_found,
     InvalidSessionEpoch: ErrorCode.invalid_fetch_session_epoch,
