@@ -13,7 +13,7 @@ admitted has seen what was put right before.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -191,23 +191,25 @@ class Hosting:
         """Host every partition of these topics that can be; the reason if one cannot."""
         failure: HeadraceError | None = None
         for topic in topics:
-            try:
-                await self._add_partitions(topic)
-            except HeadraceError as error:
-                failure = error
-            except OSError as error:
-                failure = storage_error(error, f"making the logs of {topic.name}")
+            for name, error in (await self._add_partitions(topic)).items():
+                if isinstance(error, HeadraceError):
+                    failure = error
+                elif isinstance(error, OSError):
+                    failure = storage_error(error, f"making the log of {name}")
         return failure
 
-    async def _add_partitions(self, topic: TopicImage) -> None:
+    async def _add_partitions(self, topic: TopicImage) -> Mapping[TopicPartition, Exception]:
         hosted = {partition.index for partition in self._partitions.of_topic(topic.name)}
         missing = [i for i, state in enumerate(topic.partitions) if i not in hosted and self._is_mine(state)]
         if not missing:
-            return
-        settings = self._metadata.topic_settings(topic)
+            return {}
+        wanted = Wanted(topic.topic_id, self._metadata.topic_settings(topic))
+        failed = await self._in_worker(self._logs.create_logs, {_name(topic, index): wanted for index in missing})
         for index in missing:
-            log = await self._in_worker(self._logs.create_log, _name(topic, index), topic.topic_id, settings)
-            self._host(topic, index, log)
+            log = self._logs.get(_name(topic, index))
+            if log is not None:
+                self._host(topic, index, log)
+        return failed
 
     def _host(self, topic: TopicImage, index: int, log: Log) -> None:
         state = topic.partitions[index]

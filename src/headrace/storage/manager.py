@@ -153,14 +153,33 @@ class LogManager:
 
     def create_log(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Log:
         """The log of a partition that was just assigned here: made, or opened if it is there already."""
-        log = self._logs.get(partition)
-        if log is None:
-            exists = str(partition) in self._disk.folders(self.data_dir.path)
-            log = self._logs[partition] = self._open(partition, topic_id, settings, exists=exists)
-            if self._failure is not None:
-                # The directory failed meanwhile, without this log being known.
-                log.fail(self._failure)
-        return log
+        failed = self.create_logs({partition: Wanted(topic_id, settings)})
+        if failed:
+            raise failed[partition]
+        return self._logs[partition]
+
+    def create_logs(self, wanted: Mapping[TopicPartition, Wanted]) -> dict[TopicPartition, Exception]:
+        """The same for several at a time; returns those that could not be made, with the reason."""
+        missing = [partition for partition in wanted if partition not in self._logs]
+        there = set(self._disk.folders(self.data_dir.path)) if missing else set()
+        failed: dict[TopicPartition, Exception] = {}
+
+        def create_one(partition: TopicPartition) -> None:
+            try:
+                log = self._open(partition, *wanted[partition], exists=str(partition) in there)
+                self._logs[partition] = log
+                if self._failure is not None:
+                    # The directory failed meanwhile, without this log being known.
+                    log.fail(self._failure)
+            except (HeadraceError, OSError) as error:
+                failed[partition] = error
+
+        if len(missing) == 1:
+            create_one(missing[0])
+        elif missing:
+            with self._make_pool(_OPENERS, "open") as pool:
+                list(pool.map(create_one, missing))
+        return failed
 
     def _open(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, *, exists: bool) -> Log:
         if self._failure is not None:
