@@ -15,12 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
-from headrace.model.errors import HeadraceError, NotLeader, StartupError, UnknownTopic
-from headrace.model.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
+from headrace.model.errors import HeadraceError, NotLeader, StartupError, StoreConflict, UnknownTopic
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicPartition
 from headrace.model.image import BrokerState, ClusterImage, DeletedTopic, PartitionState, TopicImage
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
@@ -35,6 +36,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _TRY_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.1
 
 
 class Follows(Protocol):
@@ -170,12 +172,72 @@ class Hosting:
             partitions.idle(partition, state)
         else:
             partitions.follow(partition, state)
+            self._drop_damaged(partition)
             is_throttled = self._own_id in state.adding and self._own_id not in state.isr
             cluster.fetchers.follow(partition, state.leader, is_throttled=is_throttled)
 
     async def _look_again(self) -> None:
         async with self._changing:
             self._take_roles(self._metadata.image, ())
+
+    # Damage
+
+    async def withdraw(self) -> None:
+        """Leave the in-sync set wherever the log here is not whole and another replica is in it.
+
+        Before this broker takes its place in the cluster: it must neither be elected with a hole in its log, nor count
+        as one that has everything. As a follower it then fetches anew what it has lost.
+        """
+        for partition in tuple(self._partitions.all()):
+            if partition.log.damaged_from is not None:
+                await self._withdraw_from(partition)
+
+    async def _withdraw_from(self, partition: Partition) -> None:
+        while True:
+            topic = self._metadata.image.topics.get(partition.topic)
+            if topic is None or topic.topic_id != partition.topic_id:
+                return
+            state = topic.partitions[partition.index]
+            others = tuple(broker for broker in state.isr if broker != self._own_id)
+            if others == state.isr:
+                return
+            if not others:
+                _log.error("%s has lost offsets from %s on, and no other replica in sync has them", partition,
+                           partition.log.damaged_from)  # fmt: skip
+                return
+            leads = state.leader == self._own_id
+            changed = replace(
+                state,
+                isr=others,
+                leader=NO_LEADER if leads else state.leader,
+                leader_epoch=LeaderEpoch(state.leader_epoch + leads),
+                partition_epoch=state.partition_epoch + 1,
+            )
+            try:
+                await self._metadata.change_partitions({(partition.topic_id, partition.index): changed})
+            except StoreConflict:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _drop_damaged(self, partition: Partition) -> None:
+        if partition.log.damaged_from is not None:
+            try:
+                partition.drop_damaged()
+            except HeadraceError as error:
+                _log.error("%s stays damaged: %s", partition, error)
+
+    def _found_damaged(self, partition: Partition, offset: int) -> None:
+        known = partition.log.damaged_from
+        if known is None or offset < known:
+            _log.error("%s is damaged at offset %d: its replicas on other brokers take over", partition, offset)
+            self._in_background(self._give_up(partition, offset))
+
+    async def _give_up(self, partition: Partition, offset: int) -> None:
+        """Let another replica lead, and get from it what is damaged here."""
+        try:
+            await self._in_worker(partition.log.note_damage, offset)
+            await self._withdraw_from(partition)
+        except HeadraceError as error:
+            _log.error("%s cannot be handed over for now: %s", partition, error)
 
     # Coming
 
@@ -226,6 +288,7 @@ class Hosting:
         self._partitions.add(partition)
         if self._cluster is not None:
             partition.on_joinable = self._cluster.on_joinable
+            partition.on_damaged = self._found_damaged
             self._take_role(partition, state)
 
     def _reconfigure(self, topics: Iterable[TopicImage]) -> None:

@@ -230,6 +230,7 @@ class Node:
     ) -> None:
         membership.on_admitted.append(hosting.look_again)
         controlling = Controlling(metadata, membership, self._outside.clock)
+        await hosting.withdraw()
         await membership.register(endpoint)
         controlling.start()
         self._undo.push_async_callback(controlling.stop)

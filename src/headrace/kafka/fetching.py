@@ -13,11 +13,13 @@ from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
-from headrace.model.errors import HeadraceError, OffsetOutOfRange, StorageFailed
+from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange, StorageFailed
 from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
 from headrace.protocol.units import to_ms
-from headrace.replication.partition import Partition, Role
+from headrace.records.batch import HEADER_SIZE, MAGIC, check_batch, read_header
+from headrace.replication.partition import Partition
+from headrace.replication.readable import Role
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
@@ -226,7 +228,7 @@ class Fetch:
             if item.slice is None:
                 parts.append(item.part)
                 continue
-            data = _without_waiting(item.slice)
+            data = None if _is_to_be_checked(item) else _without_waiting(item.slice)
             if data is None:
                 return self._read_in_worker(found)
             parts.append(item.part._replace(records=(data,)))
@@ -239,10 +241,11 @@ class Fetch:
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
 
-        def done(read: asyncio.Future[list[FetchedPartition]]) -> None:
+        def done(read: asyncio.Future[list[FetchedPartition | Damaged]]) -> None:
             error = read.exception()
             if error is None:
-                answer.resolve(self._reply(found, read.result()))
+                parts = [self._told_of_damage(*each) for each in zip(found, read.result(), strict=True)]
+                answer.resolve(self._reply(found, parts))
                 return
             # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
             log.error("reading for a fetch failed", exc_info=error)
@@ -250,6 +253,13 @@ class Fetch:
 
         future.add_done_callback(done)
         return answer
+
+    def _told_of_damage(self, item: Found, part: "FetchedPartition | Damaged") -> FetchedPartition:
+        if isinstance(part, FetchedPartition):
+            return part
+        assert item.partition is not None
+        item.partition.on_damaged(item.partition, part.offset)
+        return self._failed(item.key, ErrorCode.kafka_storage_error)
 
     def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
         session = self._plan.session
@@ -279,17 +289,52 @@ def _without_waiting(cut: Slice) -> Part | None:
     return FileRange(cut.file, cut.position, cut.length) if cut.file.is_cached(cut.position, cut.length) else None
 
 
-def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition]:
-    return [item.part if item.slice is None else _read_one(item.key, item.part, item.slice) for item in found]
+class Damaged(NamedTuple):
+    """What was to be sent is not what was written."""
+
+    offset: int
 
 
-def _read_one(key: PartitionKey, part: FetchedPartition, cut: Slice) -> FetchedPartition:
+def _is_to_be_checked(item: Found) -> bool:
+    """Whether another replica has what may have gone bad here: what lies on disk for long is checked before it is sent.
+
+    What is new is in the page cache as it was written, after its checksum was checked.
+    """
+    return (
+        item.slice is not None and item.slice.is_closed and item.partition is not None and item.partition.is_replicated
+    )
+
+
+def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition | Damaged]:
+    return [item.part if item.slice is None else _read_one(item, item.slice) for item in found]
+
+
+def _read_one(item: Found, cut: Slice) -> FetchedPartition | Damaged:
     try:
         data: Buffer = cut.file.read(cut.position, cut.length)
     except OSError as error:
         problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
-        return FetchedPartition(key.partition, error_code(problem).value)
-    return part._replace(records=(data,)) if data else part
+        return FetchedPartition(item.key.partition, error_code(problem).value)
+    if _is_to_be_checked(item) and (damaged := _first_damaged(data, cut.first_batch_offset)) is not None:
+        return Damaged(damaged)
+    return item.part._replace(records=(data,)) if data else item.part
+
+
+def _first_damaged(data: Buffer, first_offset: int) -> int | None:
+    """The offset of the first batch with a wrong checksum; the last one may be cut off."""
+    position, offset = 0, first_offset
+    view = memoryview(data)
+    while (left := len(view) - position) >= HEADER_SIZE:
+        header = read_header(view, position)
+        if header.magic == MAGIC and header.size > left:
+            break
+        try:
+            check_batch(view, position)
+        except CorruptBatch:
+            return offset
+        position += header.size
+        offset = header.next_offset
+    return None
 
 
 def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:

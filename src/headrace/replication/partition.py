@@ -7,81 +7,57 @@ Promises:
   anybody has read, or got an acks=all answer for, is there after a power cut (invariants 1 and 2);
 - whoever waits for a commit hears of it, or that it cannot come any more: the leader has changed, the disk has failed.
 
-What a leader knows of its followers is in `leader.py`, what a follower makes of an answer in `follower.py`.
+What a leader knows of its followers is in `leader.py`, what a follower does in `copying.py`, what readers see in
+`readable.py`.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from enum import Enum, auto
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import (
-    FencedLeaderEpoch,
     HeadraceError,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
     StorageFailed,
-    UnknownLeaderEpoch,
 )
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant
-from headrace.records.batch import BatchHeader, Buffer, iter_headers
+from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
-from headrace.replication.follower import (
-    Fetched,
-    FetchPosition,
-    known_high_watermark,
-    restart_point,
-    truncation_point,
-    whole_batches,
-)
+from headrace.replication.copying import Copying
 from headrace.replication.leader import Leading
-from headrace.replication.waiters import CommitWaiters, DataWaiters
+from headrace.replication.readable import Role
+from headrace.replication.waiters import CommitWaiters
 from headrace.storage.log import AppendResult, Log, Slice
 
 _log = logging.getLogger(__name__)
 
 _ALONE = BrokerId(0)
-_ANY_OFFSET = 2**63
-
-
-class Role(Enum):
-    IDLE = auto()
-    """Neither leads nor follows: this broker has not been admitted, or nobody leads."""
-    LEADER = auto()
-    FOLLOWER = auto()
 
 
 def _nobody(_: "Partition") -> None:
     """Nobody commits changes of who is in sync where there is one replica."""
 
 
-class Partition:
+def _said(partition: "Partition", offset: int) -> None:
+    """There is no other replica to get it from."""
+    _log.error("%s is damaged at offset %d", partition, offset)
+
+
+class Partition(Copying):
     __slots__ = (
-        "_appended",
         "_broker_id",
         "_commit_waiters",
-        "_flush_waiters",
-        "_leaders_high_watermark",
         "_leading",
         "_min_in_sync",
-        "_visible_when_flushed",
-        "data_waiters",
-        "high_watermark",
-        "index",
-        "is_leader",
-        "leader_epoch",
         "leader_id",
-        "log",
+        "on_damaged",
         "on_joinable",
-        "replica_waiters",
-        "role",
         "state",
-        "topic",
-        "topic_id",
     )
 
     def __init__(
@@ -101,25 +77,15 @@ class Partition:
         Without a `high_watermark` this is the only replica, and leads from the beginning. With one (what was last known
         to be committed) it is idle until it is told its role.
         """
-        self.topic = topic
-        self.index = index
-        self.topic_id = topic_id
-        self.log = log
-        self.leader_epoch = leader_epoch
-        self.data_waiters = DataWaiters()
-        """Readers, who are told when the high watermark moves."""
-        self.replica_waiters = DataWaiters()
-        """Followers, who are told when the log grows."""
+        super().__init__(topic, index, topic_id, log, leader_epoch, appended=appended)
         self.on_joinable: Callable[[Partition], None] = _nobody
         """Called when a follower has caught up and may be taken as in sync."""
+        self.on_damaged: Callable[[Partition, int], None] = _said
+        """Called with the offset of a batch that was found to be damaged on this broker's disk."""
         self._broker_id = broker_id
         self._commit_waiters = CommitWaiters()
-        self._flush_waiters = CommitWaiters()
-        self._appended = appended
-        self._visible_when_flushed = log.settings.flushes_before_ack
         self._min_in_sync = log.settings.min_insync_replicas
         self._leading: Leading | None = None
-        self._leaders_high_watermark = 0
         self.state: PartitionState | None = None
         """What the cluster agreed on last; None where there is only one broker."""
         if high_watermark is None:
@@ -128,19 +94,10 @@ class Partition:
             self.leader_id = broker_id
             self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
         else:
-            self.role = Role.IDLE
-            self.is_leader = False
             self.leader_id = NO_LEADER
             self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         log.high_watermark = self.high_watermark
         log.on_flushed = self._flushed
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
-
-    @property
-    def settings(self) -> TopicSettings:
-        return self.log.settings
 
     @property
     def in_sync_count(self) -> int:
@@ -153,9 +110,9 @@ class Partition:
         return self._leading is not None and len(self._leading.maximal) > 1
 
     @property
-    def lag(self) -> int:
-        """How many offsets that are committed are not here yet."""
-        return 0 if self.is_leader else max(0, self._leaders_high_watermark - self.log.end_offset)
+    def is_replicated(self) -> bool:
+        """Whether other brokers have replicas, too."""
+        return self.state is not None and len(self.state.replicas) > 1
 
     @property
     def leading(self) -> Leading | None:
@@ -260,122 +217,6 @@ class Partition:
         if self._leading is not None and self.high_watermark < self._leading.epoch_start_offset:
             raise OffsetNotAvailable(f"{self.topic}-{self.index} has a new leader that does not know yet how far it is")
 
-    # A follower and its leader
-
-    def fetch_position(self) -> FetchPosition:
-        """What to ask the leader for next."""
-        log = self.log
-        return FetchPosition(self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
-
-    def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
-        """Act on what the leader of an epoch answered to `fetch_position`: append, or drop what is not its history.
-
-        `FencedLeaderEpoch` if that epoch is not followed any more. What the log raises leaves it as it was before the
-        batch at fault.
-        """
-        if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
-            raise FencedLeaderEpoch(f"{self.topic}-{self.index} does not follow leader epoch {leader_epoch} any more")
-        log = self.log
-        try:
-            if part.diverging is not None:
-                self._truncate(truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch))
-                return
-            if part.is_out_of_range:
-                self._restart(part)
-                return
-            if len(part.records):
-                self._append_fetched(whole_batches(part.records))
-            self._learn(part)
-        except StorageFailed as error:
-            if log.failure is not None:
-                self.failed(error)
-            raise
-
-    def _append_fetched(self, batches: memoryview) -> None:
-        log = self.log
-        skipped = 0
-        for at, header in iter_headers(batches):
-            if header.next_offset > log.end_offset:
-                if header.base_offset < log.end_offset == log.start_offset:
-                    # The leader's log starts inside of a batch, and so does this one: the whole batch is needed.
-                    start = log.start_offset
-                    log.truncate_fully_and_start_at(header.base_offset)
-                    log.append_replicated(batches[at : at + header.size])
-                    log.raise_start(start)
-                    skipped = at + header.size
-                break
-            skipped = at + header.size
-        try:
-            log.append_replicated(batches[skipped:])
-        finally:
-            self._appended(log)
-
-    def _learn(self, part: Fetched) -> None:
-        log = self.log
-        self._leaders_high_watermark = part.high_watermark
-        known = known_high_watermark(part.high_watermark, self.high_watermark, log.end_offset)
-        if known > self.high_watermark:
-            self.high_watermark = log.high_watermark = known
-            if self.data_waiters:
-                self.data_waiters.advanced()
-        if log.start_offset < part.log_start_offset:
-            log.raise_start(min(part.log_start_offset, known))
-
-    def _truncate(self, offset: int) -> None:
-        if offset < self.high_watermark:
-            _log.error("%s is cut off at %d, below offset %d that was committed: the leader of epoch %d has another "
-                       "history", self, offset, self.high_watermark, self.leader_epoch)  # fmt: skip
-        elif offset < self.log.end_offset:
-            _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
-                      self.log.end_offset, self.leader_epoch)  # fmt: skip
-        self.log.truncate_to(offset)
-        self._cut_off()
-
-    def _restart(self, part: Fetched) -> None:
-        log = self.log
-        at = restart_point(part, log.end_offset)
-        if at is None:
-            raise OffsetOutOfRange(f"the leader of {self} has no offset {log.end_offset}, and does not say what it has")
-        if at > log.end_offset:
-            _log.info("%s starts anew at %d, where its leader's log starts", self, at)
-            log.truncate_fully_and_start_at(at)
-            self.high_watermark = log.high_watermark = at
-            self._cut_off()
-        else:
-            self._truncate(at)
-
-    def _cut_off(self) -> None:
-        log = self.log
-        self.high_watermark = log.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
-        self._release_flush_waiters()
-
-    def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk.
-
-        Else call back when it is worth asking again, or with what rules it out.
-        """
-        log = self.log
-        if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
-            return True
-        if log.failure is not None:
-            raise StorageFailed(f"{log.directory} takes no more writes since it failed: {log.failure}")
-        self._flush_waiters.add(log.end_offset, callback)
-        return False
-
-    def _release_flush_waiters(self) -> None:
-        """What they waited for is gone, or of no interest any more: they look again."""
-        if self._flush_waiters:
-            self._flush_waiters.advanced(_ANY_OFFSET)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where a read_committed reader stops: at the first transaction that is not over, or the high watermark."""
-        high_watermark = self.high_watermark
-        unstable = self.log.producers.first_unstable_offset(high_watermark)
-        if unstable is None or unstable >= high_watermark:
-            return high_watermark
-        return max(unstable, self.log.start_offset)
-
     def reconfigure(self, settings: TopicSettings) -> None:
         """Settings changed while running; they hold for the next append."""
         self.log.settings = settings
@@ -387,14 +228,6 @@ class Partition:
             self._release_flush_waiters()
         if self.is_leader:
             self._advance()
-
-    def check_epoch(self, current_epoch: int) -> None:
-        """Fence a client whose idea of the leader epoch differs; -1 means that it does not say."""
-        if current_epoch in (-1, self.leader_epoch):
-            return
-        if current_epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}")
-        raise UnknownLeaderEpoch(f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}")
 
     def append(self, batch: Buffer, header: BatchHeader) -> AppendResult:
         """Write one validated batch to the log. Whether it is committed is another matter: see `when_committed`."""
@@ -430,10 +263,6 @@ class Partition:
         elif not self._visible_when_flushed:
             self._advance()
 
-    def aborted_within(self, offset: int, below: int) -> list[tuple[int, int]]:
-        """Producer and first offset of each aborted transaction with anything in a range."""
-        return [(entry.producer_id, entry.first_offset) for entry in self.log.aborted.within(offset, below)]
-
     def when_committed(self, offset: int, callback: Callable[[BaseException | None], None]) -> bool:
         """True if everything below `offset` is committed already; else call back when it is, or cannot be any more."""
         if offset <= self.high_watermark:
@@ -452,9 +281,8 @@ class Partition:
 
     def failed(self, error: BaseException) -> None:
         """The log directory failed: nothing unflushed will ever be acknowledged; what is committed stays readable."""
-        failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
-        self._commit_waiters.fail(failure)
-        self._flush_waiters.fail(failure)
+        self._commit_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
+        super().failed(error)
 
     def closed(self, error: BaseException) -> None:
         """The partition is going away: answer everybody who waits."""
@@ -462,46 +290,6 @@ class Partition:
         self._flush_waiters.fail(error)
         self.data_waiters.advanced()
         self.replica_waiters.advanced()
-
-    def slice(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
-        """Bytes from `offset` up to the high watermark, or to the last stable offset for `committed` readers."""
-        below = self.last_stable_offset if committed else self.high_watermark
-        if offset >= below:
-            if offset > self.log.end_offset:
-                if not self.is_leader:
-                    raise OffsetNotAvailable(f"offset {offset} of {self.topic}-{self.index} has not arrived here yet")
-                raise OffsetOutOfRange(
-                    f"offset {offset} of {self.topic}-{self.index} is past the end {self.log.end_offset}"
-                )
-            return None
-        return self.log.slice(offset, max_bytes, below, at_least_one=at_least_one)
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch that wrote an offset, or that will: an empty log's first record is of the current one."""
-        epoch = self.log.epochs.epoch_of(offset)
-        return self.leader_epoch if epoch < 0 else epoch
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch` and where it ends; (-1, -1) if it is not known.
-
-        The log knows of an epoch by its records. The current one is known without: it ends where the log does. Those
-        between the last one with records and the current one have written nothing that is here.
-        """
-        log = self.log
-        if epoch == self.leader_epoch:
-            return epoch, log.end_offset
-        if log.epochs.latest < epoch < self.leader_epoch:
-            return (epoch if log.epochs.latest < 0 else log.epochs.latest), log.end_offset
-        return log.end_offset_for_epoch(epoch)
-
-    def diverges_at(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
-        """Where a reader that last read at this epoch and wants `offset` next has left the log's history, if it has."""
-        if last_fetched_epoch < 0:
-            return None
-        epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
-        if epoch < 0:
-            return None
-        return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
 
     async def delete_before(self, offset: int, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> int:
         """DeleteRecords: the new log start offset, durable on return. -1 means up to the high watermark.

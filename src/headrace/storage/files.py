@@ -20,6 +20,8 @@ REPAIRING = ".repairing"
 REPAIRED = ".repaired"
 TEMPORARY = ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
+DAMAGED = "damaged-from-offset"
+"""From which offset on a log is not whole: there until that is gone, or fetched anew from another replica."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_HANDLE = (errno.EMFILE, errno.ENFILE)

@@ -62,6 +62,8 @@ class Slice(NamedTuple):
     position: int
     length: int
     first_batch_offset: int
+    is_closed: bool
+    """Whether nothing is added any more to what these are bytes of."""
 
 
 class Log(LogStructure):
@@ -282,7 +284,7 @@ class Log(LogStructure):
                 length = max(size, max_bytes)
                 if size > max_bytes and not at_least_one:
                     return None
-            return Slice(segment.reader(), position, length, first)
+            return Slice(segment.reader(), position, length, first, segment is not self._active)
         except OSError as error:
             raise storage_error(error, f"reading {self.directory.name}") from error
 

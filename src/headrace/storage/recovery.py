@@ -28,6 +28,7 @@ from headrace.storage.aborted import AbortedDamaged, AbortedTransactions, read_a
 from headrace.storage.epochs import Epochs, EpochsDamaged
 from headrace.storage.files import (
     CORRUPT,
+    DAMAGED,
     EPOCHS,
     LOG,
     OFFSET_INDEX,
@@ -62,6 +63,8 @@ class Loaded(NamedTuple):
     aborted: AbortedTransactions
     snapshots: list[int]
     """Offsets of the producer snapshots there are, in order."""
+    damaged_from: int | None = None
+    """The first offset that is lost, if any is: found damaged now or before."""
 
 
 class Loader:
@@ -79,9 +82,11 @@ class Loader:
         self._epochs = Epochs()
         self._aborted = AbortedTransactions()
         self._snapshots: list[int] = []
+        self._damaged_from: int | None = None
 
     def load(self, *, clean: bool, recovery_point: int, start_offset: int | None, producer_expiry_ms: int) -> Loaded:
         names = finish_interrupted_changes(self._disk, self._directory)
+        self._damaged_from = read_damaged_from(self._disk, self._directory) if DAMAGED in names else None
         self._find_segments(names, start_offset or 0)
         if clean:
             clean = self._trust_all()
@@ -104,6 +109,7 @@ class Loader:
             self._epochs,
             self._aborted,
             self._snapshots,
+            self._damaged_from,
         )
 
     def _go_on_at(self, offset: int, recovery_point: int) -> None:
@@ -113,6 +119,7 @@ class Loader:
             if offset == recovery_point:
                 _log.error("%s ends at offset %d, yet offsets up to %d were on disk: they are lost and will not be "
                            "given out again", self._directory, end, recovery_point)  # fmt: skip
+                self._note_damage(end)
             if self._segments[-1].size:
                 self._finish_segment(self._segments[-1], offset)
                 self._segments[-1].store_indexes()
@@ -332,6 +339,12 @@ class Loader:
         writer.truncate(position)
         self._segments[i].size = position
 
+    def _note_damage(self, offset: int) -> None:
+        """Durably, before anything looks as if it were whole."""
+        if self._damaged_from is None or offset < self._damaged_from:
+            self._damaged_from = offset
+            write_damaged_from(self._disk, self._directory, offset)
+
     def _quarantine(
         self, segment: Segment, damages: list[Damage], good: list[tuple[int, int]], limit: int | None
     ) -> None:
@@ -340,6 +353,7 @@ class Loader:
             _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is kept "
                        "with the ending %s", segment.path, damage.position, damage.end, damage.reason,
                        damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
+        self._note_damage(damages[0].from_offset)
         repairing = segment.path.with_name(segment.path.name + REPAIRING)
         source = segment.reader()
         target = self._disk.open(repairing, create=True)
@@ -360,3 +374,15 @@ class Loader:
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, Found):
                 segment.note_batch(item.position, item.header, self._interval_bytes)
+
+
+def write_damaged_from(disk: Disk, directory: Path, offset: int) -> None:
+    disk.write_atomic(directory / DAMAGED, f"{offset}\n".encode())
+
+
+def read_damaged_from(disk: Disk, directory: Path) -> int:
+    """The offset in the file; one that cannot be read stands for everything."""
+    try:
+        return int(disk.read_bytes(directory / DAMAGED))
+    except ValueError:
+        return 0

@@ -18,9 +18,9 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.aborted import AbortedTransactions, replace_aborted
 from headrace.storage.epochs import Epochs
-from headrace.storage.files import SNAPSHOT, FilePool, offset_name, storage_error
+from headrace.storage.files import DAMAGED, SNAPSHOT, FilePool, offset_name, storage_error
 from headrace.storage.producers import Producers
-from headrace.storage.recovery import Loaded
+from headrace.storage.recovery import Loaded, write_damaged_from
 from headrace.storage.replay import restore_producers
 from headrace.storage.segment import Segment
 
@@ -55,6 +55,8 @@ class LogStructure:
         self.flushed_offset = loaded.end_offset
         self.high_watermark = _NEVER
         """What is committed as far as this replica knows: told by whoever leads or follows here."""
+        self.damaged_from = loaded.damaged_from
+        """From here on the log is not whole; None if it is, as far as anybody knows."""
         self._disk = disk
         self._clock = clock
         self._files = files
@@ -266,6 +268,7 @@ class LogStructure:
         self.producers, self._snapshots = restore_producers(
             self._disk, self.directory, self._snapshots, new_end, self.segments, self._clock.wall_ms()
         )
+        self._is_whole_again()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably, and go on at `offset`, which may be anything."""
@@ -299,6 +302,27 @@ class LogStructure:
         self.epochs.clear()
         self.producers.clear()
         self._keep_aborted(self._active, 0)
+        self.damaged_from = None if self.damaged_from is None else offset
+        self._is_whole_again()
+
+    def note_damage(self, offset: int) -> None:
+        """A batch at this offset was found to be damaged. Durable on return. Blocking."""
+        if self.damaged_from is None or offset < self.damaged_from:
+            try:
+                write_damaged_from(self._disk, self.directory, offset)
+            except OSError as error:
+                raise storage_error(error, f"marking {self.directory.name} as damaged") from error
+            self.damaged_from = offset
+
+    def _is_whole_again(self) -> None:
+        """After a truncation: what was damaged may be gone."""
+        if self.damaged_from is not None and self.end_offset <= self.damaged_from:
+            try:
+                self._disk.unlink(self.directory / DAMAGED)
+                self._disk.sync_dir(self.directory)
+            except OSError as error:
+                raise storage_error(error, f"marking {self.directory.name} as whole") from error
+            self.damaged_from = None
 
     def _keep_aborted(self, last: Segment, below: int) -> None:
         """Forget aborted transactions whose markers are gone, also in the file of the segment that is now the last."""

@@ -20,7 +20,8 @@ from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.follower import Fetched
-from headrace.replication.partition import Partition, Role
+from headrace.replication.partition import Partition
+from headrace.replication.readable import Role
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench
 

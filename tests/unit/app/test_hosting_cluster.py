@@ -21,8 +21,9 @@ from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
-from headrace.replication.partition import Partition, Role
+from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.readable import Role
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.disk import OsDisk
 from headrace.storage.datadir import DataDir
@@ -56,6 +57,7 @@ class Bench:
         self.partitions = PartitionTable(lambda: self.metadata.image)
         self.fetching = Fetching()
         self.epoch = 0
+        self.hosting: Hosting
 
     async def put_broker(self, broker_id: BrokerId, state: BrokerState, *, epoch_of_own: bool = True) -> None:
         """A broker takes a place, or changes its state in it."""
@@ -94,7 +96,7 @@ async def bench_in(root: Path) -> AsyncIterator[Bench]:
     flusher = Flusher()
     cluster = Cluster(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
     with ThreadPoolExecutor(2) as workers:
-        hosting = Hosting(bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster)
+        hosting = bench.hosting = Hosting(bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster)
         await hosting.open_all()
         bench.metadata.subscribe(hosting.image_changed)
         try:
@@ -269,5 +271,57 @@ def test_what_is_known_as_committed_survives_a_restart(tmp_path: Path) -> None:
         assert bench.get().role is Role.IDLE
         assert bench.get().high_watermark == 2
         assert bench.partitions.get("t", PartitionIndex(0)).log.end_offset == 3
+
+    run(tmp_path, first, second)
+
+
+async def until(bench: Bench, holds: Callable[[], bool]) -> None:
+    """Until it holds after a change of the image, which it will."""
+    looked = asyncio.Event()
+    bench.metadata.subscribe(lambda _, __: looked.set())
+    async with asyncio.timeout(30):
+        while not holds():
+            looked.clear()
+            await looked.wait()
+
+
+def test_a_damaged_replica_leaves_those_in_sync_and_is_fetched_anew_from_there(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2], 1: [2, 1], 2: [1, 3]})
+        for index in (0, 2):
+            for _ in range(3):
+                bench.get(index).append(BATCH, read_header(BATCH))
+        await bench.change(2, isr=(OWN,))
+        bench.get(0).on_damaged(bench.get(0), 1)
+        bench.get(1).on_damaged(bench.get(1), 0)
+        bench.get(2).on_damaged(bench.get(2), 1)
+        await until(bench, lambda: bench.state(index=0).isr == (OTHER,) == bench.state(index=1).isr)
+        assert (bench.state(index=0).leader, bench.state(index=0).leader_epoch) == (NO_LEADER, 1)
+        assert (bench.state(index=1).leader, bench.state(index=1).leader_epoch) == (OTHER, 0)
+        assert bench.get(0).role is Role.IDLE
+        assert bench.get(0).log.end_offset == 3
+        await bench.change(0, leader=OTHER, leader_epoch=LeaderEpoch(2))
+        assert bench.get(0).log.end_offset == 1
+        assert bench.get(0).log.damaged_from is None
+        # Nobody else is known to have it.
+        assert bench.state(index=2).isr == (OWN,)
+        assert bench.get(2).is_leader
+
+    run(tmp_path, scenario)
+
+
+def test_a_replica_found_damaged_at_the_start_withdraws_before_it_takes_its_place(tmp_path: Path) -> None:
+    async def first(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2]})
+        bench.get().append(BATCH, read_header(BATCH))
+        await asyncio.to_thread(bench.get().log.note_damage, 0)
+
+    async def second(bench: Bench) -> None:
+        await bench.hosting.withdraw()
+        assert bench.state().isr == (OTHER,)
+        assert bench.state().leader == NO_LEADER
+        assert bench.get().log.end_offset == 1
 
     run(tmp_path, first, second)

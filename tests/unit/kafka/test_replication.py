@@ -253,3 +253,28 @@ def test_many_partitions_with_much_to_send_take_turns() -> None:
             assert set(both.follower.grown[:16]) == set(range(8)), "none gets its second share long before another"
 
     run(scenario)
+
+
+def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of() -> None:
+    async def scenario() -> None:
+        async with pair(1) as both:
+            leader, bench = both.leader.partitions[0], both.leader.benches[0]
+            found: list[int] = []
+            leader.on_damaged = lambda _, offset: found.append(offset)
+            both.leader.table.lead(leader, STATE, 0)
+            for number in range(4):
+                both.append(0, b"%d" % number * 100)
+            path, position = bench.log.active.path, bench.log._starts[2]
+            bench.log.roll()
+            both.append(0, b"in another segment")
+            file = bench.disk.open(path)
+            data = bytearray(file.read(0, file.size()))
+            data[position + 100] ^= 4
+            file.truncate(0)
+            file.append((bytes(data),))
+            both.lead()
+            await both.until(lambda: found != [])
+            assert set(found) == {2}
+            assert both.follower.partitions[0].log.end_offset == 0
+
+    run(scenario)

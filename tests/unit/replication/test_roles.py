@@ -12,8 +12,9 @@ from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.follower import Fetched
-from headrace.replication.partition import Partition, Role
+from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.readable import Role
 from headrace.runtime.clock import ManualClock
 from headrace.storage.cleaner import Cleaner, drive, inline
 from headrace.testing.disks import ModelDisk

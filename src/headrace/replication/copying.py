@@ -1,0 +1,171 @@
+"""A replica that follows: what its leader answers is appended, or shows what must go.
+
+What an answer means is decided in `follower.py`; here it is done to the log.
+"""
+
+import logging
+from collections.abc import Callable
+
+from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
+from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.records.batch import iter_headers
+from headrace.replication.follower import (
+    Fetched,
+    FetchPosition,
+    known_high_watermark,
+    restart_point,
+    truncation_point,
+    whole_batches,
+)
+from headrace.replication.readable import Readable, Role
+from headrace.replication.waiters import CommitWaiters
+from headrace.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+_ANY_OFFSET = 2**63
+
+
+class Copying(Readable):
+    """See the module."""
+
+    __slots__ = ("_appended", "_flush_waiters", "_leaders_high_watermark", "_visible_when_flushed")
+
+    def __init__(
+        self,
+        topic: TopicName,
+        index: PartitionIndex,
+        topic_id: TopicId,
+        log: Log,
+        leader_epoch: LeaderEpoch,
+        *,
+        appended: Callable[[Log], None],
+    ) -> None:
+        super().__init__(topic, index, topic_id, log, leader_epoch)
+        self._appended = appended
+        self._flush_waiters = CommitWaiters()
+        self._leaders_high_watermark = 0
+        self._visible_when_flushed = log.settings.flushes_before_ack
+
+    @property
+    def lag(self) -> int:
+        """How many offsets that are committed are not here yet."""
+        return 0 if self.is_leader else max(0, self._leaders_high_watermark - self.log.end_offset)
+
+    def failed(self, error: BaseException) -> None:
+        """The log directory failed: nothing more is told to the leader."""
+        self._flush_waiters.fail(error if isinstance(error, StorageFailed) else StorageFailed(str(error)))
+
+    def fetch_position(self) -> FetchPosition:
+        """What to ask the leader for next."""
+        log = self.log
+        return FetchPosition(self.leader_epoch, log.end_offset, log.epochs.latest, log.start_offset)
+
+    def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
+        """Act on what the leader of an epoch answered to `fetch_position`: append, or drop what is not its history.
+
+        `FencedLeaderEpoch` if that epoch is not followed any more. What the log raises leaves it as it was before the
+        batch at fault.
+        """
+        if self.role is not Role.FOLLOWER or leader_epoch != self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.topic}-{self.index} does not follow leader epoch {leader_epoch} any more")
+        log = self.log
+        try:
+            if part.diverging is not None:
+                self._truncate(truncation_point(part.diverging, log.end_offset, log.end_offset_for_epoch))
+                return
+            if part.is_out_of_range:
+                self._restart(part)
+                return
+            if len(part.records):
+                self._append_fetched(whole_batches(part.records))
+            self._learn(part)
+        except StorageFailed as error:
+            if log.failure is not None:
+                self.failed(error)
+            raise
+
+    def _append_fetched(self, batches: memoryview) -> None:
+        log = self.log
+        skipped = 0
+        for at, header in iter_headers(batches):
+            if header.next_offset > log.end_offset:
+                if header.base_offset < log.end_offset == log.start_offset:
+                    # The leader's log starts inside of a batch, and so does this one: the whole batch is needed.
+                    start = log.start_offset
+                    log.truncate_fully_and_start_at(header.base_offset)
+                    log.append_replicated(batches[at : at + header.size])
+                    log.raise_start(start)
+                    skipped = at + header.size
+                break
+            skipped = at + header.size
+        try:
+            log.append_replicated(batches[skipped:])
+        finally:
+            self._appended(log)
+
+    def _learn(self, part: Fetched) -> None:
+        log = self.log
+        self._leaders_high_watermark = part.high_watermark
+        known = known_high_watermark(part.high_watermark, self.high_watermark, log.end_offset)
+        if known > self.high_watermark:
+            self.high_watermark = log.high_watermark = known
+            if self.data_waiters:
+                self.data_waiters.advanced()
+        if log.start_offset < part.log_start_offset:
+            log.raise_start(min(part.log_start_offset, known))
+
+    def _truncate(self, offset: int) -> None:
+        if offset < self.high_watermark:
+            _log.error("%s is cut off at %d, below offset %d that was committed: the leader of epoch %d has another "
+                       "history", self, offset, self.high_watermark, self.leader_epoch)  # fmt: skip
+        elif offset < self.log.end_offset:
+            _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
+                      self.log.end_offset, self.leader_epoch)  # fmt: skip
+        self.log.truncate_to(offset)
+        self._cut_off()
+
+    def _restart(self, part: Fetched) -> None:
+        log = self.log
+        at = restart_point(part, log.end_offset)
+        if at is None:
+            raise OffsetOutOfRange(f"the leader of {self} has no offset {log.end_offset}, and does not say what it has")
+        if at > log.end_offset:
+            _log.info("%s starts anew at %d, where its leader's log starts", self, at)
+            log.truncate_fully_and_start_at(at)
+            self.high_watermark = log.high_watermark = at
+            self._cut_off()
+        else:
+            self._truncate(at)
+
+    def _cut_off(self) -> None:
+        log = self.log
+        self.high_watermark = log.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
+        self._release_flush_waiters()
+
+    def drop_damaged(self) -> None:
+        """Cut the log off where it is not whole, so that what is missing is fetched from the leader. Blocking."""
+        log = self.log
+        if log.damaged_from is None:
+            return
+        _log.warning("%s is damaged from offset %d on: everything from there is fetched anew", self, log.damaged_from)
+        log.truncate_to(log.damaged_from)
+        self._cut_off()
+
+    def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
+        """True if what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk.
+
+        Else call back when it is worth asking again, or with what rules it out.
+        """
+        log = self.log
+        if not self._visible_when_flushed or log.flushed_offset >= log.end_offset:
+            return True
+        if log.failure is not None:
+            raise StorageFailed(f"{log.directory} takes no more writes since it failed: {log.failure}")
+        self._flush_waiters.add(log.end_offset, callback)
+        return False
+
+    def _release_flush_waiters(self) -> None:
+        """What they waited for is gone, or of no interest any more: they look again."""
+        if self._flush_waiters:
+            self._flush_waiters.advanced(_ANY_OFFSET)

@@ -1,0 +1,117 @@
+"""A replica of a partition for those who read it, whichever part this broker plays for it."""
+
+from enum import Enum, auto
+
+from headrace.config.topic import TopicSettings
+from headrace.model.errors import FencedLeaderEpoch, OffsetNotAvailable, OffsetOutOfRange, UnknownLeaderEpoch
+from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.replication.waiters import DataWaiters
+from headrace.storage.log import Log, Slice
+
+
+class Role(Enum):
+    IDLE = auto()
+    """Neither leads nor follows: this broker has not been admitted, or nobody leads."""
+    LEADER = auto()
+    FOLLOWER = auto()
+
+
+class Readable:
+    """A log up to its high watermark. Who moves that builds on this."""
+
+    __slots__ = (
+        "data_waiters",
+        "high_watermark",
+        "index",
+        "is_leader",
+        "leader_epoch",
+        "log",
+        "replica_waiters",
+        "role",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self, topic: TopicName, index: PartitionIndex, topic_id: TopicId, log: Log, leader_epoch: LeaderEpoch
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.role = Role.IDLE
+        self.is_leader = False
+        self.high_watermark = 0
+        self.data_waiters = DataWaiters()
+        """Readers, who are told when the high watermark moves."""
+        self.replica_waiters = DataWaiters()
+        """Followers, who are told when the log grows."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self.log.settings
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed reader stops: at the first transaction that is not over, or the high watermark."""
+        high_watermark = self.high_watermark
+        unstable = self.log.producers.first_unstable_offset(high_watermark)
+        if unstable is None or unstable >= high_watermark:
+            return high_watermark
+        return max(unstable, self.log.start_offset)
+
+    def check_epoch(self, current_epoch: int) -> None:
+        """Fence a client whose idea of the leader epoch differs; -1 means that it does not say."""
+        if current_epoch in (-1, self.leader_epoch):
+            return
+        if current_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}")
+        raise UnknownLeaderEpoch(f"{self.topic}-{self.index} is at leader epoch {self.leader_epoch}")
+
+    def aborted_within(self, offset: int, below: int) -> list[tuple[int, int]]:
+        """Producer and first offset of each aborted transaction with anything in a range."""
+        return [(entry.producer_id, entry.first_offset) for entry in self.log.aborted.within(offset, below)]
+
+    def slice(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
+        """Bytes from `offset` up to the high watermark, or to the last stable offset for `committed` readers."""
+        below = self.last_stable_offset if committed else self.high_watermark
+        if offset >= below:
+            if offset > self.log.end_offset:
+                if not self.is_leader:
+                    raise OffsetNotAvailable(f"offset {offset} of {self.topic}-{self.index} has not arrived here yet")
+                raise OffsetOutOfRange(
+                    f"offset {offset} of {self.topic}-{self.index} is past the end {self.log.end_offset}"
+                )
+            return None
+        return self.log.slice(offset, max_bytes, below, at_least_one=at_least_one)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote an offset, or that will: an empty log's first record is of the current one."""
+        epoch = self.log.epochs.epoch_of(offset)
+        return self.leader_epoch if epoch < 0 else epoch
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` and where it ends; (-1, -1) if it is not known.
+
+        The log knows of an epoch by its records. The current one is known without: it ends where the log does. Those
+        between the last one with records and the current one have written nothing that is here.
+        """
+        log = self.log
+        if epoch == self.leader_epoch:
+            return epoch, log.end_offset
+        if log.epochs.latest < epoch < self.leader_epoch:
+            return (epoch if log.epochs.latest < 0 else log.epochs.latest), log.end_offset
+        return log.end_offset_for_epoch(epoch)
+
+    def diverges_at(self, last_fetched_epoch: int, offset: int) -> tuple[int, int] | None:
+        """Where a reader that last read at this epoch and wants `offset` next has left the log's history, if it has."""
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
+        if epoch < 0:
+            return None
+        return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < offset else None
