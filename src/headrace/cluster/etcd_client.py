@@ -18,7 +18,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from aetcd import rpc
@@ -27,6 +27,8 @@ from grpc.aio import AioRpcError, Channel, UsageError, insecure_channel, secure_
 from headrace.cluster.store import StoreRefused, StoreUnavailable
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _OPTIONS = (
     # A proxy of the environment is for the web, not for etcd.
@@ -217,7 +219,7 @@ class EtcdClient:
             # One attempt for all who wait, and it outlives each of them.
             self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="etcd connecting")
             self._connecting.add_done_callback(self._connected)
-        return await asyncio.shield(self._connecting)
+        return await _shared(self._connecting)
 
     def _condemn(self, connection: Connection) -> None:
         """This connection is of no use any more."""
@@ -256,7 +258,7 @@ class EtcdClient:
         if self._authenticating is None:
             self._authenticating = asyncio.get_running_loop().create_task(self._authenticate(connection))
             self._authenticating.add_done_callback(self._authenticated)
-        await asyncio.shield(self._authenticating)
+        await _shared(self._authenticating)
 
     def _authenticated(self, task: asyncio.Task[None]) -> None:
         self._authenticating = None
@@ -343,8 +345,7 @@ class EtcdClient:
     def _explained(self, connection: Connection, error: BaseException) -> BaseException:
         """What an error of a call means. Condemns the connection if it is of no more use."""
         if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_cancelled():
                 return error
             # Not this task was cancelled but the call, because its connection was given up.
             return StoreUnavailable(f"the connection to etcd at {connection.endpoint} was given up")
@@ -376,3 +377,19 @@ class EtcdClient:
                 return StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time")
         self._condemn(connection)
         return StoreUnavailable(f"etcd at {connection.endpoint} cannot be reached: {text}")
+
+
+async def _shared(task: asyncio.Task[_T]) -> _T:
+    """What a task for everybody gives. It outlives who waits; ended by `close`, it does not cancel them."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        raise StoreUnavailable("the metadata store is closed") from None
+
+
+def _is_cancelled() -> bool:
+    """Whether it is this task that was cancelled, and not just what it waits for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

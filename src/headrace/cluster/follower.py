@@ -140,7 +140,8 @@ class Follower:
         """Until there is a newer image than this one, or for a while: after a conflict there soon is."""
         if self.image is known:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), CONFLICT_WAIT_S)
+                async with asyncio.timeout(CONFLICT_WAIT_S):
+                    await self._changed.wait()
 
     async def _join(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()

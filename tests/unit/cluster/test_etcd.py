@@ -390,6 +390,28 @@ def test_without_etcd_the_start_fails_with_a_sentence() -> None:
     run(scenario)
 
 
+def test_closing_while_it_connects_cancels_nobody(shared: EtcdProcess) -> None:
+    async def scenario() -> None:
+        async with Cutting(shared.port) as wire, opened(wire.endpoint, connect_timeout_s=WAIT_S) as store:
+            await put(store, "/a")
+            wire.swallow()
+            wire.cut()
+            reading = [asyncio.create_task(store.snapshot()) for _ in range(3)]
+            async with asyncio.timeout(WAIT_S):
+                while wire.accepted < 2:  # noqa: ASYNC110 - until it connects again
+                    await asyncio.sleep(0.01)
+            reading[0].cancel()
+            await store.close()
+            outcomes = await asyncio.wait_for(asyncio.gather(*reading, return_exceptions=True), WAIT_S)
+            assert [type(outcome) for outcome in outcomes] == [
+                asyncio.CancelledError,
+                StoreUnavailable,
+                StoreUnavailable,
+            ]
+
+    run(scenario)
+
+
 def test_user_and_password(own: EtcdProcess, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with opened(own.endpoint, user="headrace", password="secret") as store:
