@@ -12,13 +12,15 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import MetadataStore
 from headrace.config.broker import broker_settings
+from headrace.model.errors import StoreConflict
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import Endpoint, PartitionState
 from headrace.runtime.clock import SystemClock
 
 from .test_metadata_cluster import WayToStore, until
 
-SESSION_MS = 2_000
+SESSION_MS = 60_000
+"""So long that no lease ends by itself, however slow the machine: tests end leases, or give shorter sessions."""
 
 
 class Member:
@@ -47,12 +49,20 @@ class Member:
         await self.membership.register(Endpoint("127.0.0.1", 9000 + self.broker_id))
         return self
 
-    async def crash(self) -> None:
-        """End without a word: the lease goes on until it ends by itself."""
+    async def crash(self, *, is_noticed: bool = True) -> None:
+        """End without a word; the lease ends then, unless nobody has noticed yet."""
+        lease = self.membership.lease
         self.way.go_away()
         await self.controlling.stop()
         await self.membership.close()
         await self.metadata.close()
+        if is_noticed and lease is not None:
+            await self.way.store.revoke_lease(lease)
+
+    async def lose_lease(self) -> None:
+        """What a silence that is too long comes to."""
+        assert self.membership.lease is not None
+        await self.way.store.revoke_lease(self.membership.lease)
 
     async def stop(self) -> None:
         await self.membership.begin_stopping()
@@ -72,14 +82,18 @@ class Member:
 
     async def catch_up(self, topic: str) -> None:
         """As if every follower that is up had fetched everything: it joins the ISR."""
-        image = self.metadata.image
-        found = image.topics[TopicName(topic)]
-        grown = {}
-        for index, state in enumerate(found.partitions):
-            isr = state.isr + tuple(b for b in state.replicas if image.can_lead(b) and b not in state.isr)
-            if isr != state.isr and image.can_lead(state.leader):
-                grown[found.topic_id, index] = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
-        await self.metadata.change_partitions(grown)
+        while True:
+            image = self.metadata.image
+            found = image.topics[TopicName(topic)]
+            grown = {}
+            for index, state in enumerate(found.partitions):
+                isr = state.isr + tuple(b for b in state.replicas if image.can_lead(b) and b not in state.isr)
+                if isr != state.isr and image.can_lead(state.leader):
+                    grown[found.topic_id, index] = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+            try:
+                return await self.metadata.change_partitions(grown)
+            except StoreConflict:
+                await self.metadata.wait_for_image_after(image)
 
 
 class Members:

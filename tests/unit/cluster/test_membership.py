@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cluster import membership
 from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import StartupError
 from headrace.model.ids import NO_LEADER, BrokerId
@@ -13,7 +14,7 @@ from headrace.model.image import BrokerState
 from .members import Members, run
 from .test_metadata_cluster import until
 
-ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+ONE, TWO = BrokerId(1), BrokerId(2)
 
 
 def test_a_broker_registers_is_admitted_and_leaves(tmp_path: Path) -> None:
@@ -38,26 +39,27 @@ def test_a_broker_registers_is_admitted_and_leaves(tmp_path: Path) -> None:
 
 def test_silence_costs_the_place_and_another_is_taken_with_a_new_epoch(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
-        one, two, three = await members.start_all(1, 2, 3)
+        # First the one whose lease ends first: SQLite looks for leases that have ended when the next one was to end.
+        two = await members.start(2, broker_session_timeout_ms="2000")
+        one = await members.start(1)
+        await until(lambda: two.membership.is_admitted and one.membership.is_admitted)
         before = two.membership.epoch
         two.cut()
         await until(lambda: not one.metadata.image.is_alive(TWO))
         assert not two.membership.is_certain(), "it knew before anybody could take it for dead"
         two.join_again()
         await until(lambda: one.metadata.image.can_lead(TWO))
-        assert two.lost == 1
+        assert two.lost
         await until(lambda: two.membership.is_admitted)
         assert two.membership.epoch > before
-        assert two.membership.is_certain()
-        assert (one.lost, three.lost) == (0, 0)
+        assert one.lost == 0
 
     run(tmp_path, scenario)
 
 
 def test_a_short_silence_costs_nothing(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
-        one = await members.start(1, broker_session_timeout_ms="60000")
-        await asyncio.wait_for(one.membership.admitted(), 60)
+        (one,) = await members.start_all(1)
         epoch = one.membership.epoch
         one.cut()
         await until(lambda: not one.metadata.is_following)
@@ -70,11 +72,10 @@ def test_a_short_silence_costs_nothing(tmp_path: Path) -> None:
 
 def test_a_new_process_with_the_same_data_directory_does_not_wait(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
-        one = await members.start(1, broker_session_timeout_ms="600000")
-        await asyncio.wait_for(one.membership.admitted(), 60)
+        (one,) = await members.start_all(1)
         epoch = one.membership.epoch
-        await one.crash()
-        again = await members.start(1, broker_session_timeout_ms="600000")
+        await one.crash(is_noticed=False)
+        again = await members.start(1)
         await asyncio.wait_for(again.membership.admitted(), 60)
         assert again.membership.epoch > epoch
         assert again.metadata.image.controller_id == ONE
@@ -82,12 +83,16 @@ def test_a_new_process_with_the_same_data_directory_does_not_wait(tmp_path: Path
     run(tmp_path, scenario)
 
 
-def test_another_process_with_the_same_id_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+def test_another_process_with_the_same_id_is_refused_while_the_first_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_SESSIONS_TO_WAIT", 0.1)
+
     async def scenario(members: Members) -> None:
         one = await members.start(1)
         await asyncio.wait_for(one.membership.admitted(), 60)
         with pytest.raises(StartupError, match="another process is broker 1 of this cluster"):
-            await members.start(1, data_dir="another directory")
+            await members.start(1, data_dir="another directory", broker_session_timeout_ms="2000")
         assert one.membership.is_certain()
         assert one.lost == 0
 
@@ -100,10 +105,8 @@ def test_whoever_resigns_stays_and_is_not_admitted_again(tmp_path: Path) -> None
         two.membership.resign("its disk failed")
         await until(lambda: one.metadata.image.brokers[TWO].state is BrokerState.STOPPING)
         assert one.metadata.image.is_alive(TWO)
-        two.cut()
-        await until(lambda: not one.metadata.image.is_alive(TWO))
-        two.join_again()
-        await until(lambda: one.metadata.image.is_alive(TWO))
+        await two.lose_lease()
+        await until(lambda: two.lost == 1 and one.metadata.image.is_alive(TWO))
         assert one.metadata.image.brokers[TWO].state is BrokerState.STOPPING
 
     run(tmp_path, scenario)
