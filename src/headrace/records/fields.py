@@ -1,13 +1,13 @@
 """Where the fields of many records lie, found for all of them at once. The fast half of `columns`.
 
 Only the starts of the records need a walk, as each length has to be read before the next start is known: through many
-batches at once if they are small, one by one in a large one. Every other field is read with one pass over all records.
-The walk checks nothing. It is the passes after it that prove the chain: each record ends where the next one begins, the
-last one ends with its batch, and every field lies inside its record.
+batches at once if they are small, one by one in a large one, but for records that are all of one size. Every other
+field is read with one pass over all records. The walk checks nothing. It is the passes after it that prove the chain:
+each record ends where the next one begins, the last one ends with its batch, and every field lies inside its record.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ _SKIPS = [1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1) for byte 
 """By the first byte of a length: how far it is to the next record, as far as that byte tells."""
 _STEP_WORTH_RECORDS = 160
 """One step through many batches at once takes as long as a walk over this many records."""
+_STRETCH = 64
+"""After so many records it is worth a look whether those that follow are of one size."""
 _MOST_HEADERS = 1000
 """Headers are read in as many passes as a record has of them: one with more is left to the slow way."""
 
@@ -154,8 +156,9 @@ def _starts(buffer: Buffer, data: Bytes, section_starts: Integers, counts: Integ
     if int(counts.max()) * _STEP_WORTH_RECORDS < int(counts.sum()):
         return _starts_side_by_side(data, section_starts, counts)
     try:
-        walk = _one_by_one(buffer, section_starts.tolist(), counts.tolist())
-        return np.fromiter(walk, np.int64, int(counts.sum()))
+        walks = map(_walk, repeat(buffer), repeat(data), section_starts.tolist(), counts.tolist())
+        starts = chain.from_iterable(chain.from_iterable(walks))
+        return np.fromiter(starts, np.int64, int(counts.sum()))
     except IndexError:
         raise InvalidRecord("a record ends behind its batch") from None
 
@@ -175,21 +178,53 @@ def _starts_side_by_side(data: Bytes, section_starts: Integers, counts: Integers
     return starts
 
 
-def _one_by_one(buffer: Buffer, section_starts: list[int], counts: list[int]) -> Iterator[int]:
-    """Python's own pace, so the common lengths, of one and two bytes, cost as little as they can."""
+def _walk(buffer: Buffer, data: Bytes, at: int, count: int) -> Iterator[Sequence[int]]:
+    """The starts of the records of one batch, stretch by stretch: those that are all of one size are seen at once."""
+    reach = _STRETCH
+    while count > 0:
+        *stretch, at = _one_by_one(buffer, at, min(count, _STRETCH))
+        yield stretch
+        count -= len(stretch)
+        size = at - stretch[-1]
+        while count > 0 and len(stretch) > 1 and size == stretch[-1] - stretch[-2]:
+            tried = min(count, reach)
+            same = _same_size(data, at, size, tried)
+            yield range(at, at + same * size, size)
+            at += same * size
+            count -= same
+            if same < tried:
+                reach = _STRETCH
+                break
+            reach *= 8
+
+
+def _same_size(data: Bytes, at: int, size: int, most: int) -> int:
+    """How many records, of `most` from `at` on, say the same length as the one before, which has `size` bytes."""
+    most = min(most, (len(data) - at) // size)
+    same = np.ones(most, np.bool_)
+    for before in range(at - size, at - size + INT32_BYTES):
+        same &= data[before + size : before + most * size + 1 : size] == data[before]
+        if data[before] < 0x80:
+            break
+    return most if same.all() else int(same.argmin())
+
+
+def _one_by_one(buffer: Buffer, at: int, count: int) -> Iterator[int]:
+    """The starts of so many records, and the place behind the last. Python's own pace, so the common lengths, of one
+    and two bytes, cost as little as they can."""
     skips = _SKIPS
-    for at, count in zip(section_starts, counts, strict=True):
-        for _ in repeat(None, count):
-            yield at
-            byte = buffer[at]
-            if byte < 0x80:
-                at += skips[byte]
-                continue
-            second = buffer[at + 1]
-            if second < 0x80:
-                at += skips[byte] + (second << 6)
-            else:
-                at = _behind_long(buffer, at)
+    for _ in repeat(None, count):
+        yield at
+        byte = buffer[at]
+        if byte < 0x80:
+            at += skips[byte]
+            continue
+        second = buffer[at + 1]
+        if second < 0x80:
+            at += skips[byte] + (second << 6)
+        else:
+            at = _behind_long(buffer, at)
+    yield at
 
 
 def _behind_long(buffer: Buffer, at: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from headrace.model.errors import CorruptBatch, InvalidRecord, RecordError
-from headrace.records.batch import check_batch
+from headrace.records.batch import HEADER_SIZE, check_batch
 from headrace.records.builder import build_batch, retain
 from headrace.records.columns import decode, next_offset, schema
 from headrace.records.compression import Codec
@@ -260,3 +260,30 @@ def test_offsets_beyond_their_type_are_refused() -> None:
     odd[:8] = (2**63 - 2).to_bytes(8, "big")
     with pytest.raises(CorruptBatch, match="claims the offsets"):
         read(bytes(odd))
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 66, 127, 128, 129, 700, 5_000])
+def test_records_of_one_size_and_others_among_them(count: int) -> None:
+    """Those of one size are found at once, up to one of another size, which may be anywhere."""
+    for odd in sorted({0, 1, 62, 63, 64, 65, 66, 128, 129, count // 2, count - 1, count}):
+        made = [b"%0100d" % number + b"x" * 30 * (number == odd) for number in range(count)]
+        assert values(batch(*made)) == made
+    varied = [b"x" * (number * 7 % 90) for number in range(count)]
+    assert values(batch(*varied)) == varied
+    long = [b"%020000d" % number for number in range(min(count, 130))]
+    assert values(batch(*long)) == long
+
+
+def test_a_record_of_one_size_that_lies_about_its_length_is_refused() -> None:
+    whole = batch(*(b"%0100d" % number for number in range(300)))
+    header = check_batch(whole)
+    # Behind each value stands the number of headers, none, in one byte.
+    ends = [HEADER_SIZE + span.value_end + 1 for span in spans(decompressed(whole, header), header)]
+    starts = [HEADER_SIZE, *ends]
+    for length in (0, 1, 0x7F, 0x80, 0xFF):
+        for place in (starts[at] for at in (0, 20, 63, 64, 65, 150, 299)):
+            broken = bytearray(whole)
+            broken[place : place + 2] = bytes([length, length])
+            broken[17:21] = crc32c(bytes(broken[21:])).to_bytes(4)
+            with pytest.raises(RecordError):
+                values(bytes(broken))
