@@ -35,6 +35,7 @@ from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers, Transport
+from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries
@@ -220,6 +221,7 @@ class Node:
             groups=groups,
             transactions=transactions,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
+            leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             is_certain=membership.is_certain if membership is not None else lambda: True,
         )
         self._keep(self._sweep(services.expiries), "expiries")

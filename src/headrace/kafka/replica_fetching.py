@@ -1,5 +1,6 @@
 """The fetch of a follower: what it asks for tells how far it is."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -92,7 +93,23 @@ class ReplicaFetch(Fetch):
         return False
 
     def _slice(self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+        if self._is_throttled(partition):
+            now_ms = self._ctx.services.clock.monotonic_ms()
+            wait_ms = self._ctx.services.leader_throttle.wait_ms(now_ms)
+            if wait_ms > 0:
+                asyncio.get_running_loop().call_later(wait_ms / 1000, self.data_arrived)
+                return None
         return partition.slice_for_replica(offset, max_bytes, at_least_one=at_least_one)
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether a reassignment brings this replica in, and it has not caught up yet."""
+        state = partition.state
+        return (
+            state is not None
+            and bool(state.adding)
+            and self._replica_id in state.adding
+            and self._replica_id not in state.isr
+        )
 
     def _wait_on(self, found: Sequence[Found]) -> None:
         if self._attention is not None:
@@ -111,6 +128,10 @@ class ReplicaFetch(Fetch):
         self._waits_on.clear()
 
     def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+        services = self._ctx.services
+        for item in found:
+            if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):
+                services.leader_throttle.spend(item.slice.length, services.clock.monotonic_ms())
         if self._attention is not None and self._plan.session is not None:
             wanted = self._plan.session.wanted
             for item in found:

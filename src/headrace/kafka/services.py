@@ -13,6 +13,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.model.ids import BrokerId
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
 from headrace.runtime.expiries import Expiries
 from headrace.transactions.service import TransactionService
@@ -49,6 +50,8 @@ class Services:
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
+    leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))
+    """Of what is sent to replicas that a reassignment brings in."""
     is_certain: Callable[[], bool] = lambda: True
     """Whether nobody can have taken this broker for dead: while it is not, only what all replicas in sync have is
     acknowledged."""

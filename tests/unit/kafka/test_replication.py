@@ -27,6 +27,7 @@ from headrace.replication.fetchers import Fetchers
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Channel, Peers
+from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.deferred import Deferred
 from headrace.testing.disks import ModelDisk
@@ -116,6 +117,7 @@ class Pair:
         self.leader = leader
         self.follower = follower
         self.fetchers = fetchers
+        self.throttle_bytes_per_s = UNLIMITED_BYTES_PER_S
 
     def lead(self) -> None:
         for mine, theirs in zip(self.leader.partitions, self.follower.partitions, strict=True):
@@ -153,8 +155,10 @@ async def pair(count: int, flush_policy: str = "os") -> AsyncIterator[Pair]:
         fetchers = Fetchers(
             peers, follower.host, broker_epoch=lambda: 40 + FOLLOWER, clock=SystemClock(), random=Random(2)
         )
+        both = Pair(leader, follower, fetchers)
+        services.leader_throttle = Throttle(lambda: both.throttle_bytes_per_s, SystemClock().monotonic_ms())
         try:
-            yield Pair(leader, follower, fetchers)
+            yield both
         finally:
             await fetchers.close()
             await peers.close()
@@ -276,5 +280,25 @@ def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of() -> None
             await both.until(lambda: found != [])
             assert set(found) == {2}
             assert both.follower.partitions[0].log.end_offset == 0
+
+    run(scenario)
+
+
+def test_a_replica_that_is_brought_in_gets_no_more_than_the_leader_may_send() -> None:
+    async def scenario() -> None:
+        async with pair(1) as both:
+            state = replace(STATE, isr=(LEADER,), adding=(FOLLOWER,))
+            leader, follower = both.leader.partitions[0], both.follower.partitions[0]
+            both.throttle_bytes_per_s = 20_000
+            started_s = asyncio.get_running_loop().time()
+            both.leader.table.lead(leader, state, 0)
+            for _ in range(30):
+                both.append(0, b"x" * 1_000)
+            both.follower.host.settings = replace(both.follower.host.settings, replica_fetch_max_bytes=2_000)
+            both.follower.table.follow(follower, state)
+            both.fetchers.follow(follower, LEADER)
+            await both.until(lambda: follower.log.end_offset == 30)
+            # A second's worth at once, and the rest at that rate.
+            assert asyncio.get_running_loop().time() - started_s > 0.4
 
     run(scenario)
