@@ -94,6 +94,19 @@ def until(holds: Callable[[], bool], *readers: Reader) -> None:
             one.poll()
 
 
+def commit(consumer: Consumer, **what: Any) -> None:
+    """Commit; again, if the member was told its next epoch while the commit was on its way."""
+    end = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            consumer.commit(asynchronous=False, **what)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH or time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 def shared_out(topic: str, partitions: int, *readers: Reader) -> Callable[[], bool]:
     """Whether each partition has one reader, and no reader has two more than another."""
 
@@ -131,7 +144,7 @@ def test_members_share_topics_as_they_come_and_go(
     produce(broker.bootstrap, "t", range(120, 240), 12)
     until(lambda: {value for one in readers for value in one.values} >= set(range(120, 240)), *readers)
     for one in readers:
-        one.consumer.commit(asynchronous=False)
+        commit(one.consumer)
         one.consumer.close()
     assert described(broker.bootstrap, "g").state.name == "EMPTY"
     late = reader(broker.bootstrap, "g", "t")
@@ -233,7 +246,7 @@ def test_readers_go_on_over_kills_of_the_broker(
         produce(broker.bootstrap, "t", values, 6)
         until(lambda values=values: {v for one in readers for v in one.values} >= set(values), *readers)  # type: ignore[misc]
         for one in readers:
-            one.consumer.commit(asynchronous=False)
+            commit(one.consumer)
     assert [one.partitions() for one in readers] == held
     assert sorted(value for one in readers for value in one.values) == list(range(180))
 
@@ -249,7 +262,7 @@ def test_a_group_changes_its_protocol_while_it_is_empty(
         one = reader(broker.bootstrap, "g", "t", group_protocol=protocol)
         until(lambda one=one: len(one.values) >= 10, one)  # type: ignore[misc]
         assert sorted(one.values) == list(values)
-        one.consumer.commit(asynchronous=False)
+        commit(one.consumer)
         assert described(broker.bootstrap, "g").type.name.lower() == protocol
         one.consumer.close()
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from . import wire
 from .subject import Subject
-from .test_consumer_protocol import QUICK, Reader, described, produce, until
+from .test_consumer_protocol import QUICK, Reader, commit, described, produce, until
 from .test_groups_clients import python_consumer
 
 PARTITIONS = 6
@@ -38,7 +38,7 @@ class Owners:
         def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             positions = [one for one in consumer.position(partitions) if one.offset >= 0]
             if positions:
-                consumer.commit(offsets=positions, asynchronous=False)
+                commit(consumer, offsets=positions)
             self.forget(partitions)
 
         def lost(_: Consumer, partitions: list[TopicPartition]) -> None:

@@ -47,10 +47,10 @@ def a_file(tmp_path: Path, data: bytes) -> Any:
 
 
 async def read_exactly(sock: socket.socket, size: int, pace: random.Random) -> bytes:
-    loop, got = asyncio.get_running_loop(), b""
+    loop, got = asyncio.get_running_loop(), bytearray()
     while len(got) < size:
         got += await asyncio.wait_for(loop.sock_recv(sock, pace.randint(1, 200_000)), 60)
-    return got
+    return bytes(got)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -60,7 +60,7 @@ def test_everything_arrives_in_order(tmp_path: Path, pair: Any, seed: int) -> No
     stored = rng.randbytes(3_000_000)
     file = a_file(tmp_path, stored)
     parts: list[Any] = []
-    expected = b""
+    expected = bytearray()
     for _ in range(rng.randint(5, 400)):
         if rng.random() < 0.3:
             start = rng.randint(0, len(stored) - 2)
