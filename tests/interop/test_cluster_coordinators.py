@@ -1,0 +1,136 @@
+"""Groups and transactions over three brokers, with those that coordinate them killed: nothing torn, twice or lost."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Client
+from headrace.testing.cluster import ClusterProcesses
+from headrace.wire import Cluster
+
+from . import wire
+
+pytestmark = pytest.mark.timeout(300)
+
+PATIENCE_S = 90.0
+SOURCE, TARGET, COPYING, TRANSACTIONAL_ID = "source", "target", "copying", "worker"
+PARTITIONS = 6
+RECORDS = 600
+GROUP, TRANSACTION = 0, 1
+
+WORKER = f"""
+import sys
+from headrace import Client
+
+with Client(sys.argv[1], settings={{"session.timeout.ms": 6000}}) as client:
+    with client.consume("{SOURCE}", "{COPYING}", "exactly-once", transactional_id="{TRANSACTIONAL_ID}") as stream:
+        for message in stream:
+            stream.publish("{TARGET}", message.payload)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    settings = {
+        "broker.session.timeout.ms": 2_000,
+        "offsets.topic.num.partitions": 6,
+        "transaction.state.log.num.partitions": 6,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with ClusterProcesses(tmp_path_factory.mktemp("cluster"), brokers=3, settings=settings) as running:
+        with Cluster(running.bootstrap) as tools:
+            for topic in (SOURCE, TARGET):
+                tools.create_topic(topic, partitions=PARTITIONS)
+        yield running
+
+
+@contextlib.contextmanager
+def worker(tmp_path: Path, bootstrap: str) -> Iterator[None]:
+    """A process that copies the source to the target exactly once; it must be there to the end."""
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    with (tmp_path / "worker.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, str(script), bootstrap], stdout=log, stderr=log, env=os.environ)
+    try:
+        yield
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    except BaseException:
+        print((tmp_path / "worker.log").read_text(errors="replace")[-5000:])
+        raise
+    finally:
+        process.kill()
+        process.wait()
+
+
+def await_copied(cluster: ClusterProcesses, count: int) -> None:
+    """Wait until the group has committed so many records."""
+    deadline = time.monotonic() + PATIENCE_S
+    reached = -1
+    with Cluster(cluster.bootstrap) as tools:
+        while reached < count:
+            assert time.monotonic() < deadline, f"{reached} of {count} after {PATIENCE_S:.0f} s"
+            reached = sum(tools.committed_offsets(COPYING).values())
+            time.sleep(0.02)
+
+
+def coordinator_of(cluster: ClusterProcesses, kind: int, key: str) -> int:
+    """The broker that coordinates a group or a transactional id now."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with contextlib.suppress(OSError, wire.Closed):
+            with wire.Connection(cluster.brokers[cluster.running[0]].bootstrap) as connection:
+                asked = {"key_type": kind, "coordinator_keys": [key]}
+                (answer,) = connection.call(wire.FIND_COORDINATOR, 4, asked).coordinators
+            if answer.node_id in cluster.running:
+                return int(answer.node_id)
+        assert time.monotonic() < deadline, f"nobody coordinates {key}"
+        time.sleep(0.1)
+
+
+def copied(cluster: ClusterProcesses) -> Counter[bytes]:
+    """What readers of committed records find in the target."""
+    seen: Counter[bytes] = Counter()
+    with Client(cluster.bootstrap) as client:
+        for message in client.replay(TARGET):
+            seen[message.payload or b""] += 1
+    return seen
+
+
+def test_exactly_once_goes_on_whichever_coordinator_is_killed(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    sent = 0
+    with worker(tmp_path, cluster.bootstrap), Client(cluster.bootstrap) as client:
+        for kind, key in ((TRANSACTION, TRANSACTIONAL_ID), (GROUP, COPYING)):
+            for _ in range(RECORDS):
+                client.publish_soon(SOURCE, str(sent))
+                sent += 1
+            client.flush()
+            await_copied(cluster, sent - RECORDS + 1)
+            victim = coordinator_of(cluster, kind, key)
+            cluster.kill(victim)
+            await_copied(cluster, sent)
+            cluster.start_broker(victim)
+    found = copied(cluster)
+    assert {value: count for value, count in found.items() if count > 1} == {}
+    assert set(found) == {b"%d" % number for number in range(sent)}
+
+
+def test_what_a_group_committed_outlives_its_coordinator(cluster: ClusterProcesses) -> None:
+    group = "keeps"
+    offsets = {(SOURCE, partition): 3 + partition for partition in range(PARTITIONS)}
+    with Cluster(cluster.bootstrap) as tools:
+        tools.commit_offsets(group, offsets)
+        victim = coordinator_of(cluster, GROUP, group)
+        cluster.kill(victim)
+        assert tools.committed_offsets(group) == offsets
+        cluster.start_broker(victim)
+        assert tools.committed_offsets(group) == offsets
