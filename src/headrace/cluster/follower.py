@@ -209,7 +209,12 @@ class Follower:
         pause_s = RETRY_FIRST_S
         while True:
             try:
-                await self._store.snapshot(layout.CLUSTER)
+                revision = (await self._store.snapshot(layout.CLUSTER)).revision
+                if revision < self._shown:
+                    raise StoreUnavailable(
+                        f"it is at revision {revision} and was at {self._shown} before: if it was restored from a "
+                        "backup, restart every broker"
+                    )
             except StoreUnavailable as again:
                 error = again
             else:

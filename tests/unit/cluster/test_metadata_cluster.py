@@ -49,6 +49,8 @@ class WayToStore:
         self.is_away = False
         self.stale: list[Snapshot] = []
         """Answers to the next reads of everything."""
+        self.behind = 0
+        """How many revisions reads are behind."""
         self._breaking = asyncio.Event()
         self._why: type[StoreUnavailable] | type[WatchLost] = StoreUnavailable
 
@@ -68,7 +70,8 @@ class WayToStore:
         self._check()
         if not prefix and self.stale:
             return self.stale.pop(0)
-        return await self.store.snapshot(prefix)
+        snapshot = await self.store.snapshot(prefix)
+        return replace(snapshot, revision=Revision(snapshot.revision - self.behind))
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> Revision | None:
         self._check()
@@ -76,7 +79,6 @@ class WayToStore:
 
     async def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
         self._check()
-        self._breaking.clear()
         changes = self.store.watch(prefix, after)
         breaking = asyncio.create_task(self._breaking.wait())
         taking: asyncio.Task[Sequence[Change]] | None = None
@@ -85,6 +87,7 @@ class WayToStore:
                 taking = asyncio.ensure_future(anext(changes))
                 await asyncio.wait((taking, breaking), return_when=asyncio.FIRST_COMPLETED)
                 if breaking.done():
+                    self._breaking.clear()
                     raise self._why("broken")
                 yield taking.result()
         finally:
@@ -341,6 +344,23 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCa
         assert shown == [one.image.revision - 1, one.image.revision]
         await two.create_topic("b")
         assert caplog.text.count("does not answer") == caplog.text.count("answers again") == 1
+
+    caplog.set_level(logging.WARNING)
+    run(tmp_path, scenario)
+
+
+def test_a_store_that_has_gone_back_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
+        one, two = everyone
+        ways[1].behind = 1
+        ways[1].break_watch()
+        await until(lambda: not two.is_following)
+        assert "if it was restored from a backup, restart every broker" in caplog.text
+        topic = await one.create_topic("a")
+        # It was only late, after all.
+        ways[1].behind = 0
+        await seen(two, topic)
+        assert two.is_following
 
     caplog.set_level(logging.WARNING)
     run(tmp_path, scenario)
