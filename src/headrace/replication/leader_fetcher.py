@@ -162,6 +162,11 @@ class LeaderFetcher:
 
     def follow(self, key: Key, partition: Following, *, is_throttled: bool) -> None:
         followed = self._followed.get(key)
+        if followed is not None and followed.partition is partition and followed.is_throttled == is_throttled:
+            told = self._session.told.get(key)
+            if followed.is_ready and told is not None and told.leader_epoch == partition.fetch_position()[0]:
+                # Something else about the topic has changed.
+                return
         if followed is None or followed.partition is not partition:
             if followed is not None:
                 followed.release()

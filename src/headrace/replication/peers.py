@@ -125,11 +125,9 @@ class Link:
         What was sent may have been done all the same.
         """
         async with self._room:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    opened = await self._connected()
-            except TimeoutError:
-                raise PeerUnavailable(f"broker {self.broker_id} cannot be reached within {timeout_s:g} s") from None
+            opened = self._opened
+            if opened is None or opened.endpoint != self._endpoint():
+                opened = await self._connected_within(timeout_s)
             low, high = opened.versions.get(key, (0, -1))
             if not low <= version <= high:
                 raise PeerUnavailable(
@@ -157,6 +155,13 @@ class Link:
             self._opened = None
 
     # -- connecting
+
+    async def _connected_within(self, timeout_s: float) -> _Opened:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connected()
+        except TimeoutError:
+            raise PeerUnavailable(f"broker {self.broker_id} cannot be reached within {timeout_s:g} s") from None
 
     async def _connected(self) -> _Opened:
         opened = self._opened
