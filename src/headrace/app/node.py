@@ -222,7 +222,8 @@ class Node:
             transactions=transactions,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
-            is_certain=membership.is_certain if membership is not None else lambda: True,
+            # Under a new lease, what this broker thinks it leads may be of before it lost the old one.
+            is_certain=lambda: membership is None or (membership.is_admitted and membership.is_certain()),
         )
         self._keep(self._sweep(services.expiries), "expiries")
         return services
