@@ -143,7 +143,6 @@ def move(bootstrap: str, *, yes: bool, throttle_bytes: int | None, wait: bool) -
             print("\nThis is a plan only: --yes carries it out")
             return
         _apply(cluster, moves, situation, throttle_bytes=throttle_bytes, wait=wait)
-        cluster.elect_preferred([each.partition for each in moves])
 
 
 # -- drain
@@ -162,8 +161,8 @@ def drain(bootstrap: str, broker_id: int, *, wait: bool) -> None:
         cluster.set_broker_settings(broker_id, {DRAINING: "true"})
         if tight:
             say(
-                f"{count(len(tight), 'partition')} have as many replicas as there would be brokers left, or more, and "
-                f"stay on broker {broker_id}: add a broker, or give them fewer with `headrace cluster reassign`"
+                f"{count(len(tight), 'partition')} have more replicas than there would be brokers left, and stay on "
+                f"broker {broker_id}: add a broker, or give them fewer with `headrace cluster reassign`"
             )
         if not wait:
             print(f"Broker {broker_id} is being drained; `headrace cluster status` shows how far it is")
@@ -172,8 +171,11 @@ def drain(bootstrap: str, broker_id: int, *, wait: bool) -> None:
         _watch_drain(cluster, broker_id, set(tight), count_total=len(hosted) - len(tight), bytes_total=total)
     if tight:
         raise CommandFailed(f"broker {broker_id} still has {count(len(tight), 'partition')}: see above")
-    print(f"Broker {broker_id} has no partitions any more and gets no new ones; it can be stopped")
-    print(f"To keep it instead: headrace cluster undrain {broker_id}")
+    if situation.info.brokers[broker_id].is_fenced:
+        print(f"Broker {broker_id} has no partitions any more, and the cluster forgets it, since it is away")
+    else:
+        print(f"Broker {broker_id} has no partitions any more and gets no new ones; it can be stopped")
+        print(f"To keep it instead: headrace cluster undrain {broker_id}")
 
 
 def _watch_drain(
@@ -256,6 +258,7 @@ def _apply(
         raise
     if throttle_bytes:
         _throttle(cluster, 0)
+    cluster.elect_preferred([each.partition for each in moves])
     print(f"Done: {count(len(moves), 'partition')} have their new replicas")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from headrace.cli.output import count, human_bytes, say
 
 _SAY_EVERY_S = 10.0
+_BAR_WIDTH = 16
 
 
 class Transfer:
@@ -16,8 +17,9 @@ class Transfer:
         self._what = what
         self._partitions = partitions
         self._size_bytes = size_bytes
-        self._started_s = time.monotonic()
-        self._said_s = self._started_s
+        self._said_s = time.monotonic()
+        self._first: tuple[float, int] | None = None
+        """When it was first looked at, and what was left then: what was copied before says nothing of the speed."""
         self._bar: Any = None
         self._task: Any = None
 
@@ -26,7 +28,7 @@ class Transfer:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-            columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"))
+            columns = (SpinnerColumn(), BarColumn(_BAR_WIDTH), TextColumn("{task.description}"))
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bar.start()
             self._task = self._bar.add_task(self._what, total=max(self._size_bytes, 1) + self._partitions)
@@ -37,20 +39,22 @@ class Transfer:
             self._bar.stop()
 
     def update(self, partitions_left: int, bytes_left: int) -> None:
-        text = f"{self._what}: {count(partitions_left, 'partition')} left, {human_bytes(bytes_left)} to copy"
-        done_bytes = self._size_bytes - bytes_left
-        rate = max(0.0, done_bytes / max(time.monotonic() - self._started_s, 1e-9))
+        text = f"{self._what}: {count(partitions_left, 'partition')}, {human_bytes(bytes_left)} left"
+        now_s = time.monotonic()
+        if self._first is None:
+            self._first = (now_s, bytes_left)
+        rate = (self._first[1] - bytes_left) / max(now_s - self._first[0], 1e-9)
         if rate >= 1 and bytes_left:
-            text += f" at {human_bytes(rate)}/s, about {_duration(bytes_left / rate)}"
+            text += f", {human_bytes(rate)}/s, {_duration(bytes_left / rate)}"
         if self._bar is not None:
-            done = max(0, done_bytes) + self._partitions - partitions_left
+            done = max(0, self._size_bytes - bytes_left) + self._partitions - partitions_left
             self._bar.update(self._task, completed=done, description=text)
-        elif time.monotonic() - self._said_s >= _SAY_EVERY_S:
-            self._said_s = time.monotonic()
+        elif now_s - self._said_s >= _SAY_EVERY_S:
+            self._said_s = now_s
             say(text)
 
 
 def _duration(seconds: float) -> str:
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(1.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
