@@ -80,6 +80,13 @@ class ReplicaFetch(Fetch):
                 now_ms=now_ms,
             )
 
+    def _partition(self, key: PartitionKey) -> Partition:
+        partition = super()._partition(key)
+        # One that the leader does not know yet is refused, so that it tells again how far it is: nothing else would
+        # make it do so where nothing is written.
+        partition.led_for(self._replica_id)
+        return partition
+
     def _wanted(self) -> Iterable[tuple[PartitionKey, Wanted]]:
         attention, session = self._attention, self._plan.session
         if attention is None or session is None:

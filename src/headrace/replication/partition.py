@@ -187,10 +187,7 @@ class Partition(Copying):
     ) -> None:
         """A follower asked for `offset`: it has what is below. The caller has checked its epoch, and that it does not
         diverge. `NotLeader` unless it is a replica of what is led here."""
-        leading = self._leading
-        if leading is None or not leading.is_replica(replica_id):
-            self.check_leading()
-            raise NotLeader(f"broker {replica_id} is no replica of {self.topic}-{self.index}")
+        leading = self.led_for(replica_id)
         if leading.fetched(
             replica_id,
             broker_epoch,
@@ -202,6 +199,15 @@ class Partition(Copying):
             self._advance()
         if replica_id not in leading.state.isr and leading.can_join(replica_id, self.high_watermark):
             self.on_joinable(self)
+
+    def led_for(self, replica_id: BrokerId) -> Leading:
+        """What is known of the followers. `NotLeader` unless this broker leads, and knows that one as a replica: it may
+        have heard of a change before the leader has."""
+        leading = self._leading
+        if leading is None or not leading.is_replica(replica_id):
+            self.check_leading()
+            raise NotLeader(f"broker {replica_id} is no replica of {self.topic}-{self.index}")
+        return leading
 
     def was_level(self, replica_id: BrokerId, at_ms: float) -> None:
         """A follower had everything at that time, though it did not say so again."""

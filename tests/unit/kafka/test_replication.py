@@ -47,7 +47,7 @@ class Side:
         self.host: Any = SimpleNamespace(
             broker_id=broker_id,
             settings=BrokerSettings(broker_id=broker_id, replica_fetch_wait_max_ms=100),
-            image=SimpleNamespace(brokers=BROKERS),
+            image=SimpleNamespace(brokers=BROKERS, topic_by_id=lambda _: None),
         )
         self.table = PartitionTable()
         self.benches = [LogBench(ModelDisk()) for _ in range(count)]
@@ -300,5 +300,26 @@ def test_a_replica_that_is_brought_in_gets_no_more_than_the_leader_may_send() ->
             await both.until(lambda: follower.log.end_offset == 30)
             # A second's worth at once, and the rest at that rate.
             assert asyncio.get_running_loop().time() - started_s > 0.4
+
+    run(scenario)
+
+
+def test_a_replica_that_asks_before_its_leader_knows_of_it_is_in_sync_later_though_nothing_is_written() -> None:
+    before = replace(STATE, isr=(LEADER,), replicas=(LEADER,), partition_epoch=0)
+    after = replace(STATE, isr=(LEADER,), adding=(FOLLOWER,), partition_epoch=1)
+
+    async def scenario() -> None:
+        async with pair(2) as both:
+            joinable: list[int] = []
+            both.leader.table.lead(both.leader.partitions[0], STATE, 0)
+            both.leader.table.lead(both.leader.partitions[1], before, 0)
+            both.leader.partitions[1].on_joinable = lambda partition: joinable.append(partition.index)
+            for state, theirs in zip((STATE, after), both.follower.partitions, strict=True):
+                both.follower.table.follow(theirs, state)
+                both.fetchers.follow(theirs, LEADER)
+            both.append(0, b"the session has begun")
+            await both.until(lambda: both.is_level(0, 1))
+            both.leader.table.lead(both.leader.partitions[1], after, 0)
+            await both.until(lambda: joinable == [1])
 
     run(scenario)
