@@ -75,7 +75,7 @@ class InSync:
         while True:
             now_ms = self._clock.monotonic_ms()
             if now_ms >= sweep_at_ms:
-                self._due.update((p, None) for p in self._partitions.all() if p.leading is not None)
+                self._due.update((p, None) for p in self._partitions.all() if _may_change(p))
                 sweep_at_ms = now_ms + self._metadata.settings.replica_lag_time_max_ms / 2
             due, self._due = iter(tuple(self._due)), {}
             self._wake.clear()
@@ -149,3 +149,8 @@ class InSync:
             # The image has it by now, and with it the partition, which has forgotten the proposal.
             change.leading.unanswered(change.proposal)
         return True
+
+
+def _may_change(partition: Partition) -> bool:
+    leading = partition.leading
+    return leading is not None and not leading.is_settled(partition.log.end_offset)

@@ -159,6 +159,12 @@ class Leading:
             and follower.offset >= max(high_watermark, self.epoch_start_offset)
         )
 
+    def is_settled(self, end_offset: int) -> bool:
+        """Everybody is in sync and level: there is nothing to propose."""
+        if len(self.state.isr) != len(self.state.replicas):
+            return False
+        return all(follower.offset == end_offset for follower in self._followers.values())
+
     def _is_lagging(self, broker_id: BrokerId, now_ms: float, lag_max_ms: float, end_offset: int) -> bool:
         follower = self._followers.get(broker_id)
         return follower is not None and follower.offset != end_offset and now_ms - follower.level_ms > lag_max_ms
