@@ -157,8 +157,16 @@ def drain(bootstrap: str, broker_id: int, *, wait: bool) -> None:
         others = set(situation.racks) - {broker_id}
         if not others:
             raise CommandFailed(f"broker {broker_id} cannot be drained: there is no other that is active to take over")
-        tight = [where for where, part in hosted.items() if len(part.replicas) > len(others)]
+        lost = [where for where, part in hosted.items() if part.leader < 0]
+        tight = [where for where, part in hosted.items() if len(part.replicas) > len(others) and where not in lost]
+        staying = {*lost, *tight}
         cluster.set_broker_settings(broker_id, {DRAINING: "true"})
+        if lost:
+            shown = ", ".join(map(named, sorted(lost)[:_SHOWN]))
+            say(
+                f"{count(len(lost), 'partition')} cannot be moved: no broker that is there has all of it: {shown}. "
+                "Start a broker that had them, or delete their topics"
+            )
         if tight:
             say(
                 f"{count(len(tight), 'partition')} have more replicas than there would be brokers left, and stay on "
@@ -167,10 +175,10 @@ def drain(bootstrap: str, broker_id: int, *, wait: bool) -> None:
         if not wait:
             print(f"Broker {broker_id} is being drained; `headrace cluster status` shows how far it is")
             return
-        total = sum(situation.size_bytes(where) for where in hosted if where not in tight)
-        _watch_drain(cluster, broker_id, set(tight), count_total=len(hosted) - len(tight), bytes_total=total)
-    if tight:
-        raise CommandFailed(f"broker {broker_id} still has {count(len(tight), 'partition')}: see above")
+        total = sum(situation.size_bytes(where) for where in hosted if where not in staying)
+        _watch_drain(cluster, broker_id, staying, count_total=len(hosted) - len(staying), bytes_total=total)
+    if staying:
+        raise CommandFailed(f"broker {broker_id} still has {count(len(staying), 'partition')}: see above")
     if situation.info.brokers[broker_id].is_fenced:
         print(f"Broker {broker_id} has no partitions any more, and the cluster forgets it, since it is away")
     else:
@@ -243,6 +251,9 @@ def _show(moves: Sequence[Move], situation: Situation) -> None:
 def _apply(
     cluster: Cluster, moves: Sequence[Move], situation: Situation, *, throttle_bytes: int | None, wait: bool
 ) -> None:
+    there = {broker_id for broker_id, node in situation.info.brokers.items() if not node.is_fenced}
+    if away := {broker for each in moves for broker in each.adding} - there:
+        say(f"Broker {', '.join(map(str, sorted(away)))} is away: this ends when it is there again")
     if throttle_bytes is not None:
         _throttle(cluster, throttle_bytes)
     _complain(cluster.reassign({each.partition: each.after for each in moves}), "begun")
