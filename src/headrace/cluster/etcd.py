@@ -112,8 +112,9 @@ class EtcdStore:
         create = rpc.WatchCreateRequest(key=wanted.key, range_end=wanted.range_end, start_revision=after + 1)
         try:
             async with self._client.stream(lambda to: to.watches.Watch) as stream:
-                await stream.write(rpc.WatchRequest(create_request=create))
+                # Writing, too, may never end: a call that is given up before its headers are sent does not say so.
                 async with asyncio.timeout(self._timeout_s):
+                    await stream.write(rpc.WatchRequest(create_request=create))
                     answer = await stream.read()
                 while True:
                     self._check_watch(answer, after)
@@ -132,8 +133,9 @@ class EtcdStore:
 
     async def keep_alive(self, lease: LeaseId) -> bool:
         async with self._client.stream(lambda to: to.leases.LeaseKeepAlive, self._timeout_s) as stream:
-            await stream.write(rpc.LeaseKeepAliveRequest(ID=lease))
-            answer = await stream.read()
+            async with asyncio.timeout(self._timeout_s):
+                await stream.write(rpc.LeaseKeepAliveRequest(ID=lease))
+                answer = await stream.read()
         self._client.check(answer.header)
         return bool(answer.TTL > 0)
 

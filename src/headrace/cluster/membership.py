@@ -233,8 +233,12 @@ class Membership:
                     await self._gone.wait()
             try:
                 is_kept = await self._renew()
-            except HeadraceError as error:
+            except (HeadraceError, TimeoutError) as error:
                 self._say_whether_certain(error)
+                pause_s = _RETRY_S
+                continue
+            except Exception:
+                log.exception("the lease of broker %d could not be renewed, trying again", self.broker_id)
                 pause_s = _RETRY_S
                 continue
             pause_s = self._session_ms / 1000 / RENEWALS_PER_SESSION
@@ -247,12 +251,14 @@ class Membership:
         if self._gone.is_set() or self._lease is None:
             return False
         sent_at_ms = self._clock.monotonic_ms()
-        if not await self._store.keep_alive(self._lease):
+        async with asyncio.timeout(self._session_ms / 1000):
+            is_kept = await self._store.keep_alive(self._lease)
+        if not is_kept:
             return False
         self._renewed_at_ms = sent_at_ms
         return True
 
-    def _say_whether_certain(self, error: HeadraceError | None) -> None:
+    def _say_whether_certain(self, error: Exception | None) -> None:
         """Once when it begins and once when it is over."""
         is_certain = self.is_certain()
         if self._was_certain and not is_certain:
@@ -278,8 +284,10 @@ class Membership:
                     lease = None
                 if await self._try_to_register():
                     break
-            except HeadraceError as error:
-                log.warning("broker %d has no place in the cluster yet, trying again: %s", self.broker_id, error)
+            except Exception as error:
+                is_known = isinstance(error, HeadraceError)
+                log.warning("broker %d has no place in the cluster yet, trying again: %s", self.broker_id, error,
+                            exc_info=None if is_known else error)  # fmt: skip
             await self._image_change(_RETRY_S)
         self._was_certain = True
 

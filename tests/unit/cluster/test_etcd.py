@@ -547,3 +547,23 @@ def test_members_that_die_and_hang_cost_a_moment_and_nothing_else() -> None:
 
     with EtcdCluster() as cluster:
         uvloop.run(asyncio.wait_for(scenario(cluster), 10 * WAIT_S))
+
+
+def test_calls_on_a_connection_that_is_given_up_before_they_have_begun_end(shared: EtcdProcess) -> None:
+    async def scenario() -> None:
+        async with opened(shared.endpoint, prefix=new_prefix(), timeout_s=1.0) as store:
+            lease = await store.grant_lease(60_000)
+            for _ in range(2):
+                assert await store.keep_alive(lease)
+                connection = store._client._connection
+                assert connection is not None
+                watch = store.watch("", Revision(1))
+                calls = [asyncio.ensure_future(store.keep_alive(lease)), asyncio.ensure_future(anext(watch))]
+                while not connection._streams:  # noqa: ASYNC110 - just until the calls are made
+                    await asyncio.sleep(0)
+                store._client._condemn(connection)
+                for outcome in await asyncio.gather(*calls, return_exceptions=True):
+                    assert outcome is True or isinstance(outcome, StoreUnavailable)
+                await watch.aclose()
+
+    run(scenario)
