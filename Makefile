@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 # pip must not ask for another pip: the versions of everything it installs are in constraints.txt.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install run test unit lint format bench interop faults docs packages clean
+.PHONY: help install run cluster test unit lint format bench interop faults docs packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ install: $(VENV)/.installed ## Make .venv with the command .venv/bin/headrace (q
 run: install ## Run a broker on localhost:9092 with its data in ./headrace-data
 	@echo "For a tour in another terminal, with a queue of its own and a pipeline on Spark: $(BIN)/headrace demo"
 	$(BIN)/headrace serve $(ARGS)
+
+cluster: install ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster
+	$(BIN)/headrace cluster dev $(ARGS)
 
 test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones
 
