@@ -174,7 +174,11 @@ class Link:
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
         # Whoever gives up waiting does not take the connection from the others.
-        result = await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise PeerUnavailable("this broker is stopping")
+        result = connecting.result()
         if isinstance(result, PeerUnavailable):
             raise PeerUnavailable(str(result))
         return result

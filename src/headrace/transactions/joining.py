@@ -9,6 +9,7 @@ held meanwhile tells of it.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +32,8 @@ from headrace.transactions.answers import error_of
 from headrace.transactions.batching import Batching
 from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
+
+log = logging.getLogger(__name__)
 
 _ADD_PARTITIONS, _VERSION = 24, 5
 _LANE = "transactions"
@@ -136,6 +139,10 @@ class Joining:
                 for transaction in answer.results_by_transaction
             }
         except (PeerUnavailable, ProtocolError) as error:
+            problem = CoordinatorNotAvailable(f"the coordinator of the transaction cannot be asked: {error}")
+        except Exception as error:
+            # Whoever waits must hear of it.
+            log.exception("broker %d could not be asked about transactions", broker_id)
             problem = CoordinatorNotAvailable(f"the coordinator of the transaction cannot be asked: {error}")
         for wanted in first.values():
             if not wanted.done.done():

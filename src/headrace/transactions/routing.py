@@ -4,10 +4,13 @@ A broker answers when all markers of a request are committed, or after a while. 
 gets a lane of its own until it is quick again. Nothing is tried again here.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
 
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError, NotLeader, PeerUnavailable, ProtocolError, UnknownTopic
@@ -22,6 +25,8 @@ from headrace.transactions.batching import Batching
 from headrace.transactions.machine import Producer
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
+
+log = logging.getLogger(__name__)
 
 _WRITE_TXN_MARKERS, _VERSION = 27, 1
 _LANE, _SLOW_LANE = "markers", "slow-markers"
@@ -81,6 +86,8 @@ class MarkerRouter:
         return topic.partitions[place[1]].leader
 
     async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_Wanted]) -> None:
+        codes: dict[tuple[int, str, int], ErrorCode] = {}
+        why = f"broker {leader} says nothing of a marker that it was asked for"
         try:
             answer = await peers.call(leader, _request(some), lane=lane, timeout_s=_TIMEOUT_S)
             codes = {
@@ -90,13 +97,15 @@ class MarkerRouter:
                 for part in topic.partitions
             }
         except (PeerUnavailable, ProtocolError) as error:
-            for wanted in some:
-                wanted.done.resolve(PeerUnavailable(str(error)))
-            return
+            why = str(error)
+        except Exception as error:
+            # Whoever waits must hear of it, or it would never be tried again.
+            log.exception("markers could not be sent to broker %d", leader)
+            why = str(error)
         for place, producer, _, done in some:
             code = codes.get((producer.producer_id, *place))
             if code is None:
-                done.resolve(PeerUnavailable(f"broker {leader} says nothing of a marker that it was asked for"))
+                done.resolve(PeerUnavailable(why))
                 continue
             problem = error_of(code, leader, f"a marker for {place[0]}-{place[1]}")
             if isinstance(problem, PeerUnavailable):
