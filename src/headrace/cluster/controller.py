@@ -18,17 +18,19 @@ has another member, be that alive or not. Where it is the only member, all is lo
 is not admitted while there is such a partition, and `Changes.refused` says so.
 
 A broker is drained by reassignments, a bounded number at a time. When it is dead and has nothing left, it is forgotten.
+In the same way topics that the cluster needs itself get the replicas they should have once there are brokers for them:
+whoever was the first to need them may have been there before the others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.cluster import placement, reassignment, topics
-from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicPartition
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName, TopicPartition
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, PartitionState, TopicImage
 
 MOVES_AT_ONCE = 10
-"""Partitions that move at the same time because a broker is drained."""
+"""Partitions that move at the same time because a broker is drained; and as many that get more replicas."""
 
 PartitionKey = tuple[TopicId, int]
 
@@ -61,7 +63,8 @@ class Changes:
         return bool(self.partitions or self.brokers or self.forgotten)
 
 
-def decide(image: ClusterImage, event: Event) -> Changes:
+def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] | None = None) -> Changes:
+    """`factors` has topics that shall have so many replicas, or as many as there are brokers."""
     starting = frozenset(
         broker.broker_id
         for broker in image.brokers.values()
@@ -80,6 +83,9 @@ def decide(image: ClusterImage, event: Event) -> Changes:
     draining = {broker.broker_id for broker in image.brokers.values() if broker.is_draining}
     if draining:
         changed |= _drained(image, draining, changed)
+    for name, factor in (factors or {}).items():
+        if name in image.topics:
+            changed |= _grown(image, image.topics[name], factor, changed)
     refused = _irreplaceable(image, changed, {broker for broker in starting if _has_lost_data(image, broker)})
     return Changes(
         changed,
@@ -223,6 +229,31 @@ def _moved_off(
             return None
         wanted = found
     return reassignment.begun(state, wanted)
+
+
+def _grown(
+    image: ClusterImage, topic: TopicImage, factor: int, changed: Mapping[PartitionKey, PartitionState]
+) -> dict[PartitionKey, PartitionState]:
+    """The next partitions of a topic to get more replicas, as many as may at the same time."""
+    under_way = sum(state.is_reassigning for state in topic.partitions)
+    short = [index for index, state in enumerate(topic.partitions) if len(state.replicas) < factor]
+    if not short or under_way >= MOVES_AT_ONCE:
+        return {}
+    racks = topics.takers(image)
+    load = topics.replicas_by_broker(image)
+    moves: dict[PartitionKey, PartitionState] = {}
+    for index in short:
+        key, state = (topic.topic_id, index), topic.partitions[index]
+        if key in changed or state.is_reassigning or not image.can_lead(state.leader):
+            continue
+        partition = TopicPartition(topic.name, PartitionIndex(index))
+        move = reassignment.begun(state, placement.grown(racks, partition, state.replicas, factor, load))
+        if move is not state:
+            moves[key] = move
+            load.update(move.adding)
+            if under_way + len(moves) >= MOVES_AT_ONCE:
+                break
+    return moves
 
 
 def _irreplaceable(

@@ -22,7 +22,7 @@ from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import ABSENT, Compare, Delete, Put
 from headrace.model.errors import HeadraceError, StoreConflict
-from headrace.model.ids import NO_LEADER, BrokerId, TopicPartition
+from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
 from headrace.model.image import BrokerInfo, ClusterImage
 from headrace.runtime.clock import Clock
 
@@ -171,7 +171,7 @@ class Controlling:
         assert self._fence is not None
         pending, self._pending = self._pending, _Pending()
         try:
-            changes = decide(self._metadata.image, pending.event())
+            changes = decide(self._metadata.image, pending.event(), self._factors())
             admissions = [(self._admission(broker), broker) for broker in changes.brokers]
             self._say_who_is_refused(changes)
             if changes.partitions:
@@ -186,6 +186,14 @@ class Controlling:
         except BaseException:
             self._pending.add(pending)
             raise
+
+    def _factors(self) -> dict[TopicName, int]:
+        """Of the topics that the cluster needs itself."""
+        settings = self._metadata.settings
+        return {
+            TopicName("__consumer_offsets"): settings.offsets_topic_replication_factor,
+            TopicName("__transaction_state"): settings.transaction_state_log_replication_factor,
+        }
 
     def _admission(self, broker: BrokerInfo) -> list[Compare]:
         """What must still hold when a broker becomes ACTIVE: it is the very one that all was put right for."""

@@ -119,6 +119,17 @@ def replaced(
     return tuple(successor if broker == leaving else broker for broker in replicas)
 
 
+def grown(
+    racks: Racks, partition: TopicPartition, replicas: Replicas, replication_factor: int, load: Mapping[BrokerId, int]
+) -> Replicas:
+    """The replicas with more behind them: as many as are wanted, or as there are brokers for."""
+    scores = {broker: score(partition, broker) for broker in racks}
+    loads = _Loads((), load)
+    while len(replicas) < replication_factor and not racks.keys() <= set(replicas):
+        replicas += (_next(racks, replicas, loads, scores),)
+    return replicas
+
+
 def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
     """The partitions that should have other replicas, or another order of them, for all brokers to have alike.
 

@@ -123,8 +123,8 @@ class Coordinator(Generic[M]):
                     )
 
     def _replicas_now(self) -> int:
-        """As many as there can be. Brokers that are just starting are waited for, within bounds: a topic does not grow
-        by itself."""
+        """As many as there can be. Brokers that are just starting are waited for, within bounds: without them the
+        controller would have to give it more replicas later."""
         image = self._metadata.image
         takers = sum(broker.can_lead and not broker.is_draining for broker in image.brokers.values())
         is_starting = any(broker.is_alive and broker.state is BrokerState.STARTING for broker in image.brokers.values())

@@ -134,6 +134,34 @@ def test_a_move_can_be_taken_back(image: ClusterImage, data: st.DataObject) -> N
             assert set(back.isr) <= set(back.replicas)
 
 
+@settings(max_examples=examples(40))
+@given(images(), st.integers(1, 4))
+def test_a_topic_that_the_cluster_needs_gets_replicas_as_far_as_there_are_brokers(
+    image: ClusterImage, factor: int
+) -> None:
+    image = decided(image, EVERYTHING)
+    factors = dict.fromkeys(list(image.topics)[:1], factor)
+    for _ in range(50):
+        changes = decide(image, EVERYTHING, factors)
+        if not changes:
+            break
+        check_step(image, changes)
+        image = changed(image, changes)
+        for name in factors:
+            for index, state in enumerate(image.topics[name].partitions):
+                if image.can_lead(state.leader):
+                    isr = state.isr + tuple(b for b in state.replicas if image.can_lead(b) and b not in state.isr)
+                    grown = replace(state, isr=isr, partition_epoch=state.partition_epoch + 1)
+                    image = with_state(image, image.topics[name], index, grown)
+    else:
+        raise AssertionError("there is no end to the decisions")
+    takers = {b.broker_id for b in image.brokers.values() if b.can_lead and not b.is_draining}
+    for name in factors:
+        for state in image.topics[name].partitions:
+            if image.can_lead(state.leader) and not state.is_reassigning:
+                assert len(state.replicas) >= factor or takers <= set(state.replicas)
+
+
 class Cluster(RuleBasedStateMachine):
     """Brokers die, come back, stop, lose their disks; leaders change ISRs; partitions move. Someone always decides."""
 
