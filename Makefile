@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 # pip must not ask for another pip: the versions of everything it installs are in constraints.txt.
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install run cluster test unit lint format bench interop faults docs packages clean
+.PHONY: help install run cluster test unit lint format bench interop faults sim docs packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,13 @@ faults: install packages ## Kill, tear and fill the disk at every step, with man
 	$(FAULTS) tests --ignore=tests/property --ignore=tests/faults -m slow $(ARGS) || test $$? -eq 5
 
 FAULTS = timeout --kill-after=30 3600 $(BIN)/python -m pytest -v --durations=10 --hypothesis-profile=long --timeout=1200
+
+# Stops at the first seed that fails and prints it: again with make sim FIRST=<seed> SEEDS=1.
+sim: install ## Run simulated clusters through every trouble, by seeds (SEEDS=300, FIRST=0), on all cores
+	$(BIN)/python -m headrace.testing.sim --seeds $(SEEDS) --first-seed $(FIRST) $(ARGS)
+
+SEEDS ?= 300
+FIRST ?= 0
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md

@@ -15,7 +15,6 @@ which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there.
 import errno
 import os
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from pathlib import Path
 from random import Random
 
@@ -55,7 +54,7 @@ def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
 class _Inode:
     __slots__ = ("data", "durable")
 
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
         self.durable = b""
 
@@ -127,9 +126,19 @@ class ModelDisk:
     def after_process_kill(self) -> "ModelDisk":
         """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
-        (disk._files, disk._folders, disk._durable_files, disk._durable_folders, disk._changes) = deepcopy(
-            (self._files, self._folders, self._durable_files, self._durable_folders, self._changes)
-        )
+        copies: dict[_Inode, _Inode] = {}
+
+        def copy(inode: _Inode) -> _Inode:
+            found = copies.get(inode)
+            if found is None:
+                found = copies[inode] = _Inode(inode.data)
+                found.durable = inode.durable
+            return found
+
+        disk._files = {path: copy(inode) for path, inode in self._files.items()}
+        disk._durable_files = {path: copy(inode) for path, inode in self._durable_files.items()}
+        disk._changes = [(*change[:3], None if change[3] is None else copy(change[3])) for change in self._changes]
+        disk._folders, disk._durable_folders = set(self._folders), set(self._durable_folders)
         return disk
 
     def after_power_loss(self, random: Random | None = None) -> "ModelDisk":

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.model.errors import PeerUnavailable
 from headrace.model.image import Endpoint
 from headrace.testing.sim.world import Process, World
 
@@ -323,7 +324,7 @@ class SimChannel:
 
 
 class SimTransport:
-    """How a process reaches others: the `Transport` of `replication/peers.py`."""
+    """How a client reaches brokers."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
@@ -331,3 +332,35 @@ class SimTransport:
 
     async def connect(self, endpoint: Endpoint) -> SimChannel:
         return await self._network.connect(self._process, endpoint)
+
+
+class PeerTransport:
+    """How a broker reaches the others: the `Transport` of `replication/peers.py`."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network = network
+        self._process = process
+
+    async def connect(self, endpoint: Endpoint) -> "PeerChannel":
+        try:
+            return PeerChannel(await self._network.connect(self._process, endpoint))
+        except OSError as error:
+            raise PeerUnavailable(f"{endpoint} cannot be reached: {error}") from None
+
+
+class PeerChannel:
+    """The `Channel` of `replication/peers.py`."""
+
+    def __init__(self, channel: SimChannel) -> None:
+        self._channel = channel
+
+    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
+        try:
+            return await self._channel.exchange(frame, timeout_s)
+        except OSError as error:
+            raise PeerUnavailable(f"a broker does not answer: {error}") from None
+
+    def release(self, frame: memoryview) -> None: ...
+
+    def close(self) -> None:
+        self._channel.close()

@@ -5,7 +5,7 @@ that is a coroutine holds up those behind it, and answers leave in the order of 
 """
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from inspect import iscoroutine
 from typing import Any
 
@@ -16,15 +16,17 @@ from headrace.kafka.services import Services
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import peek_api, read_request_header, write_response
+from headrace.protocol.produce_request import ProduceRequest
 from headrace.runtime.deferred import Deferred
 from headrace.testing.sim.network import ServerEnd
 from headrace.testing.sim.world import Process
 
 
 class _Slot:
-    __slots__ = ("deferred", "frame", "is_ready")
+    __slots__ = ("deferred", "frame", "is_ready", "request")
 
     def __init__(self) -> None:
+        self.request: ProduceRequest | None = None
         self.deferred: Deferred[Answer] | None = None
         self.frame = b""
         self.is_ready = False
@@ -33,8 +35,17 @@ class _Slot:
 class KafkaSession:
     """One connection at a broker: the `Session` of `network.py`."""
 
-    def __init__(self, process: Process, services: Services, endpoint: Endpoint, end: ServerEnd) -> None:
+    def __init__(
+        self,
+        process: Process,
+        services: Services,
+        endpoint: Endpoint,
+        end: ServerEnd,
+        on_produced: Callable[[ProduceRequest, bytes], None],
+    ) -> None:
+        """`on_produced` is told of every answer to a Produce."""
         self._process = process
+        self._on_produced = on_produced
         self._services = services
         self._end = end
         self._peer = Peer(f"{end.client_name}:1", endpoint)
@@ -73,7 +84,9 @@ class KafkaSession:
         context = Context(header, self._peer, self._services)
         slot = _Slot()
         self._slots.append(slot)
-        result = found.handler(context, found.read(frame, header))
+        request = found.read(frame, header)
+        slot.request = request if isinstance(request, ProduceRequest) else None
+        result = found.handler(context, request)
         if iscoroutine(result):
             self._is_serving_one = True
             self._process.create_task(self._serve(slot, context, result))
@@ -103,8 +116,11 @@ class KafkaSession:
         slot.is_ready = True
         slots = self._slots
         while slots and slots[0].is_ready:
-            if frame := slots.popleft().frame:
-                self._end.send(frame)
+            ready = slots.popleft()
+            if ready.frame:
+                if ready.request is not None:
+                    self._on_produced(ready.request, ready.frame)
+                self._end.send(ready.frame)
 
 
 def _joined(parts: Sequence[Part]) -> bytes:

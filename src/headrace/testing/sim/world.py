@@ -17,12 +17,15 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextlib import suppress
 from random import Random
+from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
+from zlib import crc32
 
 T = TypeVar("T")
 
 _HANDLES_AT_ONE_INSTANT_MAX = 200_000
 _START_WALL_MS = 1_700_000_000_000
+_AWAITS_WHILE_ENDING_MAX = 100
 _WORK_MIN_S, _WORK_MAX_S = 0.000_05, 0.002
 """How long something takes in a worker thread."""
 
@@ -146,6 +149,8 @@ class World:
     def _raise_error(self) -> NoReturn:
         process, message, error = self._errors[0]
         self._errors.clear()
+        if isinstance(error, AssertionError):
+            raise error
         raise SimulationError(f"an error that nobody looked at in {process.name}: {message}: {error!r}") from error
 
 
@@ -166,6 +171,8 @@ class Process(_AnyLoop):  # type: ignore[misc]
         """What became due while the process was paused."""
         self.on_death: list[Callable[[], None]] = []
         """What the system does for a process that died: its connections are closed."""
+        self.on_buried: list[Callable[[], None]] = []
+        """Told when nothing of a dead process can have any effect any more."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __repr__(self) -> str:
@@ -196,7 +203,10 @@ class Process(_AnyLoop):  # type: ignore[misc]
         self.held.clear()
 
     def die(self) -> None:
-        """As SIGKILL: nothing of it runs any more. The rest of what it is doing this instant has no effect outside."""
+        """As SIGKILL: nothing of it runs any more. The rest of what it is doing this instant has no effect outside.
+
+        One that dies of itself is buried by the world, for others that is done by whoever kills it.
+        """
         if self.is_dead:
             return
         self.is_dead = True
@@ -213,14 +223,16 @@ class Process(_AnyLoop):  # type: ignore[misc]
             for task in tuple(self._tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine = task.get_coro()
-                assert isinstance(coroutine, Coroutine)
-                with suppress(BaseException):
-                    coroutine.close()
+                assert isinstance(coroutine, CoroutineType)
+                _end(coroutine)
         finally:
             asyncio._set_running_loop(before)
         self._tasks.clear()
         self.on_death.clear()
         self.ready.clear()
+        told, self.on_buried = self.on_buried, []
+        for callback in told:
+            callback()
 
     # What asyncio asks of a loop
 
@@ -319,6 +331,17 @@ class Process(_AnyLoop):  # type: ignore[misc]
 def _nothing() -> None: ...
 
 
+def _end(coroutine: "CoroutineType[Any, Any, Any]") -> None:
+    """Close a coroutine where it is, those that it waits for first. Closed, it may come to an await in a `finally`."""
+    for _ in range(_AWAITS_WHILE_ENDING_MAX):
+        if isinstance(coroutine.cr_await, CoroutineType):
+            _end(coroutine.cr_await)
+        with suppress(BaseException):
+            coroutine.close()
+        if coroutine.cr_frame is None:
+            return
+
+
 class ProcessClock:
     """The clock of one process: steady, and with a wall time that is off by some and may jump."""
 
@@ -342,9 +365,12 @@ class Trace(logging.Handler):
         self.lines: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=lines_max)
         self.alarms: list[str] = []
         """Logged errors that come with a traceback: something that nobody foresaw."""
+        self.digest = 0
+        """Of when what happened to whom: the same for two runs of a seed."""
 
     def note(self, who: str, what: str, *args: Any) -> None:
         self.lines.append((self._world.now_s, who, what, args))
+        self.digest = crc32(f"{self._world.now_s:.9f} {who} {what}".encode(), self.digest)
 
     def emit(self, record: logging.LogRecord) -> None:
         process = asyncio._get_running_loop()

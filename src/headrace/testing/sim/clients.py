@@ -1,0 +1,327 @@
+"""Clients of a simulated cluster: producers that never give up, and consumers that read everything in order.
+
+A producer writes to one partition. It is idempotent, keeps up to five batches under way, and when anything goes wrong
+sends everything that is not acknowledged again, in order, as Kafka's clients do. Every value is unique.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from random import Random
+from typing import Any, NamedTuple
+
+from headrace.model.image import Endpoint
+from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
+from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
+from headrace.records.batch import iter_headers
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record, iter_records
+from headrace.testing.sim.network import SimChannel, SimTransport
+from headrace.testing.sim.world import Process, ProcessClock
+
+ACKS_ALL = -1
+PRODUCE, FETCH = 0, 1
+_PRODUCE_VERSION = 9
+_FETCH_VERSION = 12
+_IN_FLIGHT_MAX = 5
+_REQUEST_LIMIT_S = 6.0
+_ACK_WITHIN_MS = 3000
+_FETCH_WAIT_MS = 500
+_FINAL_AFTER_S = 10.0
+"""Longer than a broker may not know that it leads no more, or again."""
+
+OUT_OF_ORDER_SEQUENCE = 45
+UNKNOWN_PRODUCER_ID = 59
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+LeaderOf = Callable[[Place], int]
+EndpointOf = Callable[[int], Endpoint]
+
+
+@dataclass(slots=True)
+class Send:
+    """One batch of a producer, and what is known of it."""
+
+    place: Place
+    producer: str
+    sequence: int
+    values: tuple[bytes, ...]
+    acks: int
+    offset: int | None = None
+    """Where it was acknowledged to be; None while that is not known."""
+
+
+class Read(NamedTuple):
+    place: Place
+    offset: int
+    value: bytes
+    consumer: str
+
+
+class Observer:
+    """Who is told of what clients see. The checks override what they need."""
+
+    def acked(self, send: Send, broker_id: int) -> None: ...
+
+    def read(self, read: Read) -> None: ...
+
+    def leadership(self, place: Place) -> tuple[int, int]:
+        """Who leads a partition, and in which epoch."""
+        return (-1, -1)
+
+    def forgotten(self, send: Send, broker_id: int) -> None:
+        """A broker does not know of batches before this one, all of which were acknowledged."""
+
+
+class Client:
+    """A connection to whichever broker leads, as far as the client knows."""
+
+    def __init__(self, process: Process, transport: SimTransport, leader_of: LeaderOf, endpoint_of: EndpointOf) -> None:
+        self.process = process
+        self._transport = transport
+        self._leader_of = leader_of
+        self._endpoint_of = endpoint_of
+        self._channel: SimChannel | None = None
+        self._correlation = 0
+        self.broker_id = -1
+
+    async def connect(self, place: Place) -> SimChannel | None:
+        """A channel to the broker that is believed to lead; None if that cannot be reached now."""
+        leader = self._leader_of(place)
+        if self._channel is not None and not self._channel.is_closed and leader == self.broker_id:
+            return self._channel
+        self.disconnect()
+        if leader < 0:
+            return None
+        try:
+            self._channel = await self._transport.connect(self._endpoint_of(leader))
+        except OSError:
+            return None
+        self.broker_id = leader
+        return self._channel
+
+    def disconnect(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def frame(self, request: Any) -> bytes:
+        self._correlation += 1
+        return write_request(request, self._correlation, self.process.name)
+
+
+class Producer:
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        client: Client,
+        clock: ProcessClock,
+        random: Random,
+        observer: Observer,
+        *,
+        first_producer_id: int,
+        acks: int,
+    ) -> None:
+        self.name = name
+        self.place = place
+        self.acks = acks
+        self.sends: list[Send] = []
+        self.is_finished = False
+        self.last_problem = ""
+        self._client = client
+        self._clock = clock
+        self._random = random
+        self._observer = observer
+        self._producer_id = first_producer_id
+        self._sequence = 0
+        self._is_known = False
+        """Whether a broker has acknowledged a batch under this producer id."""
+        self._count = 0
+        self._waiting: deque[tuple[Send, bytes]] = deque()
+        """Batches without an acknowledgement, in order."""
+        self._is_stopping = False
+        self._refused_by = (-1, -1)
+        self._refused_since_s = 0.0
+
+    def stop(self) -> None:
+        """Send nothing new; what is not acknowledged is sent until it is."""
+        self._is_stopping = True
+
+    async def run(self) -> None:
+        while self._waiting or not self._is_stopping:
+            if not self._is_stopping:
+                for _ in range(self._random.choice((1, 1, 2, 3, _IN_FLIGHT_MAX))):
+                    if len(self._waiting) < _IN_FLIGHT_MAX:
+                        self._make_batch()
+            if self._waiting and not await self._send_waiting():
+                await asyncio.sleep(self._random.uniform(0.01, 0.3))
+            else:
+                await asyncio.sleep(self._random.expovariate(1 / 0.35))
+        self.is_finished = True
+        self._client.disconnect()
+
+    def _make_batch(self) -> None:
+        values = []
+        for _ in range(self._random.randint(1, 3)):
+            values.append(f"{self.name}/{self._count}".encode() + b"." * self._random.randint(0, 60))
+            self._count += 1
+        now_ms = self._clock.wall_ms()
+        batch = build_batch(
+            [Record(0, now_ms, None, value) for value in values],
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=self._sequence,
+        )
+        send = Send(self.place, self.name, self._sequence, tuple(values), self.acks)
+        self._sequence += len(values)
+        self.sends.append(send)
+        self._waiting.append((send, batch))
+
+    async def _send_waiting(self) -> bool:
+        """Send everything that waits, in order; whether all of it was acknowledged."""
+        channel = await self._client.connect(self.place)
+        if channel is None:
+            return False
+        broker_id = self._client.broker_id
+        # The first batch of a producer goes alone: a broker that knows nothing of it takes any sequence for its first.
+        several = islice(self._waiting, _IN_FLIGHT_MAX if self._is_known else 1)
+        under_way = [(send, channel.send(self._client.frame(self._request(batch)))) for send, batch in several]
+        is_good = True
+        for send, answer in under_way:
+            try:
+                async with asyncio.timeout(_REQUEST_LIMIT_S):
+                    frame = await answer
+            except (OSError, TimeoutError) as error:
+                self.last_problem = f"broker {broker_id}: {error!r}"
+                self._client.disconnect()
+                return False
+            code, offset = _read_produced(frame)
+            if code == 0 and self._waiting and self._waiting[0][0] is send:
+                self._waiting.popleft()
+                self._is_known = True
+                send.offset = offset
+                self._observer.acked(send, broker_id)
+                continue
+            if code in (OUT_OF_ORDER_SEQUENCE, UNKNOWN_PRODUCER_ID) and is_good and self._is_final(broker_id):
+                self._start_over(send, broker_id)
+                return False
+            self.last_problem = f"broker {broker_id}: error {code}"
+            is_good = False
+        return is_good
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.place}: {len(self._waiting)} batches are not acked, last {self.last_problem}"
+
+    def _is_final(self, broker_id: int) -> bool:
+        """Whether the leader has said for so long that it misses batches that it cannot be a former one."""
+        leadership, now_s = self._observer.leadership(self.place), self._client.process.time()
+        if leadership != self._refused_by or leadership[0] != broker_id:
+            self._refused_by, self._refused_since_s = leadership, now_s
+        return now_s - self._refused_since_s > _FINAL_AFTER_S
+
+    def _start_over(self, send: Send, broker_id: int) -> None:
+        """The broker misses batches before the first that is not acknowledged. Go on as another producer."""
+        if self.acks == ACKS_ALL:
+            self._observer.forgotten(send, broker_id)
+        self._client.disconnect()
+        self._waiting.clear()
+        self._producer_id += 1
+        self._sequence = 0
+        self._is_known = False
+
+    def _request(self, batch: bytes) -> Any:
+        schema = request_schema(PRODUCE, _PRODUCE_VERSION)
+        topic, index = self.place
+        return schema.ProduceRequest(
+            acks=self.acks,
+            timeout=timedelta(milliseconds=_ACK_WITHIN_MS),
+            topic_data=(
+                schema.TopicProduceData(
+                    name=topic, partition_data=(schema.PartitionProduceData(index=index, records=batch),)
+                ),
+            ),
+        )
+
+
+class Consumer:
+    """Reads one partition from its beginning, again and again at its end."""
+
+    def __init__(self, name: str, place: Place, client: Client, random: Random, observer: Observer) -> None:
+        self.name = name
+        self.place = place
+        self.position = 0
+        self._client = client
+        self._random = random
+        self._observer = observer
+
+    async def run(self) -> None:
+        while True:
+            if not await self._poll():
+                await asyncio.sleep(self._random.uniform(0.05, 0.5))
+
+    async def _poll(self) -> bool:
+        channel = await self._client.connect(self.place)
+        if channel is None:
+            return False
+        try:
+            frame = await channel.exchange(self._client.frame(self._request()), _REQUEST_LIMIT_S)
+        except OSError:
+            self._client.disconnect()
+            return False
+        _, at = read_response_header(FETCH, _FETCH_VERSION, frame)
+        parts = read_fetch_response(_FETCH_VERSION, frame, at).parts
+        if not parts or parts[0].error_code:
+            return False
+        self._take(parts[0])
+        return True
+
+    def _take(self, part: FetchedRecords) -> None:
+        data = b"".join((part.records,)) if part.records else b""
+        for at, header in iter_headers(data):
+            if header.next_offset <= self.position:
+                continue
+            for record in iter_records(data[at : at + header.size]):
+                if record.offset >= self.position:
+                    assert record.value is not None
+                    self.position = record.offset + 1
+                    self._observer.read(Read(self.place, record.offset, record.value, self.name))
+
+    def _request(self) -> Any:
+        schema = request_schema(FETCH, _FETCH_VERSION)
+        topic, index = self.place
+        return schema.FetchRequest(
+            max_wait=timedelta(milliseconds=_FETCH_WAIT_MS),
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=(
+                schema.FetchTopic(
+                    topic=topic,
+                    partitions=(
+                        schema.FetchPartition(partition=index, fetch_offset=self.position, partition_max_bytes=1 << 20),
+                    ),
+                ),
+            ),
+            forgotten_topics_data=(),
+        )
+
+
+def read_produced_all(frame: bytes | memoryview) -> Sequence[tuple[str, int, int, int]]:
+    """Topic, partition, error code and base offset of each part of a Produce answer."""
+    _, at = read_response_header(PRODUCE, _PRODUCE_VERSION, frame)
+    response = read_response(PRODUCE, _PRODUCE_VERSION, frame, at)
+    return [
+        (topic.name, part.index, part.error_code.value, part.base_offset)
+        for topic in response.responses
+        for part in topic.partition_responses
+    ]
+
+
+def _read_produced(frame: memoryview) -> tuple[int, int]:
+    (_, _, code, offset), *_ = read_produced_all(frame)
+    return code, offset

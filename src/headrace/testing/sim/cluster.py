@@ -1,0 +1,307 @@
+"""A simulated cluster: brokers made of the parts of production, each a process on a machine with a disk of its own."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from headrace.cluster.store import Change
+from headrace.config.broker import BrokerSettings, broker_settings
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import BrokerId
+from headrace.model.image import Endpoint
+from headrace.protocol.produce_request import ProduceRequest
+from headrace.replication.partition import Partition
+from headrace.testing.disks import ModelDisk, PowerLoss, TornWrite
+from headrace.testing.sim.checks import Checks, Violation
+from headrace.testing.sim.clients import ACKS_ALL, Place, read_produced_all
+from headrace.testing.sim.disk_time import FlushTimes
+from headrace.testing.sim.network import Network
+from headrace.testing.sim.node import SimNode
+from headrace.testing.sim.store import StoreClient, StoreModel
+from headrace.testing.sim.world import Process, ProcessClock, World
+
+_START_AGAIN_S = 1.0
+
+
+class SimBroker:
+    """A machine: its disk and its clock outlive the processes that run on it."""
+
+    def __init__(self, cluster: "SimCluster", broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_id = BrokerId(broker_id)
+        self.name = f"b{broker_id}"
+        self.endpoint = Endpoint(self.name, 9092)
+        world = cluster.world
+        self.disk = ModelDisk(Path("/") / self.name)
+        self.clock = ProcessClock(world, skew_ms=world.random.randint(-200, 200))
+        self.flush_times = FlushTimes(world.random)
+        self.process: Process | None = None
+        self.node: SimNode | None = None
+        self.store: StoreClient | None = None
+        self._dies_by = "kill"
+        self._is_stopping = False
+
+    # What the checks see
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    @property
+    def lease_epoch(self) -> int:
+        return -1 if self.node is None else self.node.lease_epoch
+
+    def hosted(self) -> Iterable[Partition]:
+        return () if self.node is None else self.node.hosted()
+
+    # Life and death
+
+    def start(self) -> None:
+        assert self.process is None
+        cluster = self.cluster
+        self._is_stopping = False
+        cluster.world.trace.note(self.name, "starts")
+        process = self.process = cluster.world.process(self.name)
+        process.on_buried.append(self._after_death)
+        store = self.store = StoreClient(cluster.store, cluster.network, process)
+        node = self.node = process.enter(
+            lambda: SimNode(
+                cluster.broker_settings(self),
+                process,
+                store=store,
+                network=cluster.network,
+                endpoint=self.endpoint,
+                disk=self.disk,
+                clock=self.clock,
+                flush_times=self.flush_times,
+                on_produced=cluster.produced,
+            )
+        )
+        process.enter(lambda: process.create_task(self._run(process, node)))
+
+    async def _run(self, process: Process, node: SimNode) -> None:
+        try:
+            await node.start()
+        except HeadraceError as error:
+            self.cluster.world.trace.note(self.name, "cannot start: %s", error)
+            self._die("kill")
+            self.cluster.world.post(self.cluster.driver, _START_AGAIN_S, self._start_again)
+        except Exception as error:
+            self.cluster.world.failed(process, "the broker cannot start", error)
+
+    def _start_again(self) -> None:
+        if self.process is None:
+            self.start()
+
+    def kill(self, how: str) -> None:
+        """End the process now. `how`: "kill" keeps all that was written; "power" keeps what was synced and some of the
+        rest, "power-bare" only what was synced."""
+        if self.process is not None:
+            self.cluster.world.trace.note("nemesis", "kills %s (%s)", self.name, how)
+            self._die(how)
+
+    def kill_at_step(self, steps: int, torn_share: float, how: str) -> None:
+        """End the process at its n-th step on the disk from now; a write is then written in part."""
+        left = steps
+
+        def hook(step: str, path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if left > 0:
+                return
+            self.cluster.world.trace.note("nemesis", "kills %s (%s) at %s of %s", self.name, how, step, path.name)
+            self._die(how)
+            lost = PowerLoss(f"{step} {path}")
+            raise TornWrite(torn_share, lost) if step == "write" else lost
+
+        self.disk.hook = hook
+
+    def _die(self, how: str) -> None:
+        process = self.process
+        assert process is not None
+        self._dies_by = how
+        self.disk.hook = _refuse
+        process.die()
+        if asyncio._get_running_loop() is not process:
+            process.bury()
+
+    def _after_death(self) -> None:
+        self.process = self.node = self.store = None
+        if self._dies_by == "kill":
+            self.disk = self.disk.after_process_kill()
+        else:
+            self.disk = self.disk.after_power_loss(self.cluster.world.random if self._dies_by == "power" else None)
+
+    async def stop(self, limit_s: float = 20.0) -> None:
+        """Stop as an operator does: asked to, and killed if it takes too long. For the nemesis."""
+        process, node, world = self.process, self.node, self.cluster.world
+        if process is None or node is None:
+            return
+        self._is_stopping = True
+        stopping = process.enter(lambda: process.create_task(node.stop()))
+        end_s = world.now_s + limit_s
+        while not stopping.done() and self.process is process and world.now_s < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        if self.process is process:
+            world.trace.note("nemesis", "%s has stopped" if stopping.done() else "%s does not stop", self.name)
+            self._die("kill")
+
+    def pause(self) -> None:
+        if self.process is not None:
+            self.process.pause()
+
+    def resume(self) -> None:
+        if self.process is not None and self.process.is_paused:
+            self.process.resume()
+
+    # Healing
+
+    def heal(self) -> None:
+        if self._is_stopping and self.process is not None:
+            self._die("kill")
+        self.resume()
+        self.heal_store()
+        self.heal_disk()
+        self.disk.hook = None
+
+    def heal_store(self) -> None:
+        if self.store is not None:
+            self.store.failing = 0.0
+            self.store.lag_watches(0.0)
+
+    def heal_disk(self) -> None:
+        self.flush_times.slow_share = 0.05
+        self.flush_times.slow_s = 0.1
+
+
+def _place(partition: Partition) -> Place:
+    return str(partition.topic), int(partition.index)
+
+
+def _refuse(step: str, path: Path) -> None:
+    raise PowerLoss(f"{step} {path}: the process is dead")
+
+
+class SimCluster:
+    """The brokers, the store and the network between them. Checks look on at every step."""
+
+    def __init__(
+        self,
+        world: World,
+        checks: Checks,
+        *,
+        brokers: int,
+        settings: Mapping[str, str],
+        loses_unsynced: bool,
+        session_timeout_s: float = 3.0,
+    ) -> None:
+        """`loses_unsynced`: machines may lose power, and with it what was not synced."""
+        self.world = world
+        self.checks = checks
+        self.settings = dict(settings)
+        self.loses_unsynced = loses_unsynced
+        self.session_timeout_s = session_timeout_s
+        self.network = Network(world)
+        self.store = StoreModel(world)
+        self.driver = world.process("driver")
+        """Where the nemesis and the course of the run live; it never fails."""
+        self.brokers = {broker_id: SimBroker(self, broker_id) for broker_id in range(1, brokers + 1)}
+        self._by_process: dict[str, SimBroker] = {broker.name: broker for broker in self.brokers.values()}
+        self._answered_alone: list[tuple[Place, int]] = []
+        checks.brokers = self.brokers
+        self.store.on_commit.append(self._note_states)
+        self.store.on_commit.append(checks.committed_in_store)
+        world.on_step = self._stepped
+
+    def _stepped(self, process: Process) -> None:
+        broker = self._by_process.get(process.name)
+        if broker is not None and broker.process is process:
+            self.checks.stepped(broker)
+            answered, self._answered_alone = self._answered_alone, []
+            for place, offset in answered:
+                self.checks.answered_alone(broker, place, offset)
+
+    def broker_settings(self, broker: SimBroker) -> BrokerSettings:
+        own = {
+            "broker.id": str(broker.broker_id),
+            "kafka.listen": str(broker.endpoint),
+            "advertise": str(broker.endpoint),
+        }
+        return broker_settings({**self.settings, **own})
+
+    def produced(self, request: ProduceRequest, frame: bytes) -> None:
+        """A broker answers a Produce: note what it need not have waited for, to be checked when this step is over."""
+        if request.acks == ACKS_ALL:
+            return
+        for topic, index, code, offset in read_produced_all(frame):
+            if code == 0:
+                self._answered_alone.append(((topic, index), offset))
+
+    # What clients know
+
+    def endpoint_of(self, broker_id: int) -> Endpoint:
+        return self.brokers[broker_id].endpoint
+
+    def leader_of(self, place: Place) -> int:
+        """The leader as a client believes: mostly right, sometimes somebody else."""
+        if self.world.random.random() < 0.05:
+            return self.world.random.choice(sorted(self.brokers))
+        state = self.checks.state_of(place)
+        return -1 if state is None else state.leader
+
+    # What the driver waits for
+
+    async def until(self, is_done: Callable[[], bool], limit_s: float, what: str) -> None:
+        end_s = self.world.now_s + limit_s
+        while not is_done():
+            if self.world.now_s > end_s:
+                raise Violation(f"2: {what} within {limit_s:g} s after everything was healed")
+            await asyncio.sleep(0.05)
+
+    def are_all_active(self) -> bool:
+        image = self.checks.image
+        return all(image.can_lead(broker.broker_id) for broker in self.brokers.values())
+
+    def are_all_in_sync(self) -> bool:
+        return self.are_all_active() and all(
+            state.leader in self.brokers and set(state.isr) == set(state.replicas)
+            for name, topic in self.checks.image.topics.items()
+            if name in self.checks.topics
+            for state in topic.partitions
+        )
+
+    def are_replicas_level(self) -> bool:
+        """Whether every replica is in sync, has all that is committed, and knows that it is."""
+        if not self.are_all_in_sync():
+            return False
+        hosted = {
+            (broker.broker_id, partition.topic, partition.index)
+            for broker in self.brokers.values()
+            for partition in broker.hosted()
+            if partition.high_watermark == partition.log.end_offset == self.checks.truth(_place(partition)).end
+        }
+        return all(
+            (replica, name, index) in hosted
+            for name, topic in self.checks.image.topics.items()
+            if name in self.checks.topics
+            for index, state in enumerate(topic.partitions)
+            for replica in state.replicas
+        )
+
+    def describe(self) -> Iterator[str]:
+        """What every replica is like now, for who looks for the cause of a failure."""
+        for broker in self.brokers.values():
+            if not broker.is_up:
+                yield f"{broker.name} is down"
+            for partition in broker.hosted():
+                log = partition.log
+                yield (
+                    f"{broker.name} {partition} {partition.role.name} epoch {partition.leader_epoch}: log from "
+                    f"{log.start_offset} to {log.end_offset}, on disk to {log.flushed_offset}, committed to "
+                    f"{partition.high_watermark}"
+                )
+
+    def _note_states(self, revision: int, changes: tuple[Change, ...]) -> None:
+        for change in changes:
+            text = "gone" if change.value is None else change.value.decode("utf-8", "replace")
+            self.world.trace.note("store", "%d: %s = %s", revision, change.key, text)

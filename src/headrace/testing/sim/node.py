@@ -1,0 +1,93 @@
+"""The broker of production, `app.node.Node`, in simulated surroundings: disk, network, store and clock are models."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from random import Random
+from uuid import UUID
+
+from headrace.app.node import Node, Surroundings
+from headrace.app.place import Place
+from headrace.cluster.metadata import Metadata
+from headrace.config.broker import BrokerSettings
+from headrace.kafka.services import Services
+from headrace.model.ids import BrokerId
+from headrace.model.image import Endpoint
+from headrace.protocol.produce_request import ProduceRequest
+from headrace.replication.partition import Partition
+from headrace.runtime.clock import Clock
+from headrace.storage.datadir import DataDir
+from headrace.testing.disks import ModelDisk
+from headrace.testing.sim.disk_time import FlushTimes, InlineExecutor, SimFlusher
+from headrace.testing.sim.network import Network, PeerTransport
+from headrace.testing.sim.serving import KafkaSession
+from headrace.testing.sim.store import StoreClient
+from headrace.testing.sim.world import Process
+
+CLUSTER_ID = "sim"
+
+
+class SimNode:
+    """One life of a broker, from the start of its process to its end."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        process: Process,
+        *,
+        store: StoreClient,
+        network: Network,
+        endpoint: Endpoint,
+        disk: ModelDisk,
+        clock: Clock,
+        flush_times: FlushTimes,
+        on_produced: Callable[[ProduceRequest, bytes], None],
+    ) -> None:
+        self._process = process
+        self._network = network
+        self._endpoint = endpoint
+        self._on_produced = on_produced
+        random = Random(process.world.random.getrandbits(64))
+        outside = Surroundings(
+            clock=clock,
+            disk=disk,
+            workers=InlineExecutor(),
+            make_pool=_inline,
+            make_flusher=lambda on_failed: SimFlusher(process, flush_times, on_failed=on_failed),
+            transport=PeerTransport(network, process),
+            random=random,
+            new_uuid=lambda: UUID(int=random.getrandbits(128), version=4),
+        )
+        directory_id = f"directory-of-{process.name}"
+        data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
+        self._node = Node(settings, Place(data_dir, store, is_alone=False), outside)
+        self._is_started = False
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._node.services.metadata
+
+    @property
+    def lease_epoch(self) -> int:
+        membership = self._node.membership
+        return -1 if membership is None else membership.epoch
+
+    def hosted(self) -> Iterable[Partition]:
+        return self._node.services.partitions.all() if self._is_started else ()
+
+    async def start(self) -> None:
+        await self._node.start(self._bind)
+
+    async def stop(self) -> None:
+        await self._node.stop()
+
+    async def _bind(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+        self._is_started = True
+        process, network, endpoint = self._process, self._network, self._endpoint
+        network.listen(process, endpoint, lambda end: KafkaSession(process, services, endpoint, end, self._on_produced))
+        undo.callback(network.unlisten, process, endpoint)
+        return endpoint
+
+
+def _inline(threads: int, name: str) -> Executor:
+    return InlineExecutor()

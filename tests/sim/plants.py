@@ -1,0 +1,175 @@
+"""Bugs to plant: each breaks one rule that replication rests on, by replacing a piece of production code."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.cluster import controller
+from headrace.cluster.layout import PARTITIONS
+from headrace.cluster.membership import Membership
+from headrace.cluster.metadata import Metadata
+from headrace.cluster.store import Compare, Put, Write
+from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
+from headrace.model.image import ClusterImage, PartitionState
+from headrace.replication.follower import Fetched
+from headrace.replication.leader import Leading, Proposal
+from headrace.replication.partition import Partition
+from headrace.storage.log import Log
+from headrace.storage.producers import Producers
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def commit_at_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The high watermark is the largest offset of anybody in sync, not the least."""
+    monkeypatch.setattr(Leading, "committed", lambda self, own_offset, min_in_sync: own_offset)
+
+
+def shrink_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is to leave the in-sync set does not count any more, before the store has agreed."""
+    begin = Leading.begin
+
+    def begin_and_forget(self: Leading, proposal: Proposal) -> None:
+        begin(self, proposal)
+        self.maximal = frozenset(proposal.state.isr)
+
+    monkeypatch.setattr(Leading, "begin", begin_and_forget)
+
+
+def never_truncate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader does not say where a follower's history parts from its own."""
+    monkeypatch.setattr(Partition, "diverges_at", lambda self, last_fetched_epoch, offset: None)
+
+
+def ack_before_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower tells its leader of records that are not on its disk."""
+    monkeypatch.setattr(Partition, "when_flushed", lambda self, callback: True)
+
+
+def commit_before_own_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader counts its own records before they are on its disk."""
+    committed = Leading.committed
+
+    def count_all(self: Leading, own_offset: int, min_in_sync: int) -> int:
+        return committed(self, 2**60, min_in_sync)
+
+    monkeypatch.setattr(Leading, "committed", count_all)
+
+
+def elect_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody in sync can lead, any replica that is alive does."""
+    settled = controller.settled
+
+    def settle_anyhow(image: ClusterImage, state: PartitionState) -> PartitionState:
+        new = settled(image, state)
+        alive = [replica for replica in state.replicas if image.can_lead(replica)]
+        if new.leader != NO_LEADER or not alive:
+            return new
+        return replace(
+            state,
+            leader=alive[0],
+            isr=(alive[0],),
+            leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+            partition_epoch=state.partition_epoch + 1,
+        )
+
+    monkeypatch.setattr(controller, "settled", settle_anyhow)
+
+
+def trust_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader believes that its lease holds, whatever its clock says."""
+    monkeypatch.setattr(Membership, "is_certain", lambda self: True)
+
+
+def join_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower joins whoever is in sync without having caught up."""
+
+    def can_join(self: Leading, broker_id: BrokerId, high_watermark: int) -> bool:
+        progress = self.progress(broker_id)
+        return progress is not None and broker_id not in self.maximal and progress.broker_epoch >= 0
+
+    monkeypatch.setattr(Leading, "can_join", can_join)
+
+
+def read_uncommitted_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers read to the end of the log."""
+
+    def read_to_the_end(self: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Any:
+        if offset >= self.log.end_offset:
+            return None
+        return self.log.slice(offset, max_bytes, self.log.end_offset, at_least_one=at_least_one)
+
+    monkeypatch.setattr(Partition, "slice", read_to_the_end)
+
+
+def forget_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers do not learn which batches of a producer there are already."""
+
+    def append_and_forget(self: Log, batches: Any) -> int:
+        end = append_replicated(self, batches)
+        self.producers.clear()
+        return end
+
+    append_replicated = Log.append_replicated
+    monkeypatch.setattr(Log, "append_replicated", append_and_forget)
+
+
+def change_without_comparing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader writes who is in sync over whatever the store has."""
+    commit = Metadata.commit
+
+    async def commit_anyway(self: Metadata, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
+        is_of_a_leader = all(isinstance(write, Put) and write.key.startswith(PARTITIONS) for write in writes)
+        await commit(self, () if is_of_a_leader else compares, writes)
+
+    monkeypatch.setattr(Metadata, "commit", commit_anyway)
+
+
+def keep_leading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader does not hear that another epoch has begun."""
+    follow = Partition.follow
+
+    def follow_nobody(self: Partition, state: PartitionState) -> bool:
+        return False if self.is_leader else follow(self, state)
+
+    monkeypatch.setattr(Partition, "follow", follow_nobody)
+
+
+def follower_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower takes all that it has for committed."""
+    learn = Partition._learn
+
+    def learn_too_much(self: Partition, part: Fetched) -> None:
+        learn(self, part._replace(high_watermark=self.log.end_offset))
+
+    monkeypatch.setattr(Partition, "_learn", learn_too_much)
+
+
+def append_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer's retry is not known as one."""
+
+    def check_nothing(self: Producers, *args: Any) -> None:
+        return None
+
+    monkeypatch.setattr(Producers, "check", check_nothing)
+
+
+PLANTS: dict[str, tuple[Plant, str]] = {
+    "commit at the fastest": (commit_at_the_fastest, "1|11"),
+    "shrink at once": (shrink_at_once, "1"),
+    "never truncate": (never_truncate, "5|14|1"),
+    "ack before flush": (ack_before_flush, "1"),
+    "commit before own flush": (commit_before_own_flush, "1"),
+    "elect anybody": (elect_anybody, "10"),
+    "trust the dead": (trust_the_dead, "11"),
+    "join too early": (join_too_early, "1"),
+    "read uncommitted bytes": (read_uncommitted_bytes, "5"),
+    "forget producers": (forget_producers, "4"),
+    "change without comparing": (change_without_comparing, "10|11|older"),
+    "keep leading": (keep_leading, "1|2|5|11|14"),
+    "follower guesses": (follower_guesses, "5"),
+    "append twice": (append_twice, "4"),
+}
+"""Each with the numbers of the anomalies that may be found by it."""

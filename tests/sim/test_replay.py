@@ -1,0 +1,28 @@
+"""A seed is one run: the same in every process, also where hashes are seeded by chance."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PROGRAM = """
+import sys
+from headrace.testing.sim.running import run_seed
+for seed in (3, 11):
+    outcome = run_seed(seed)
+    print(seed, outcome.events, outcome.digest, outcome.failure)
+"""
+
+
+def _run(hash_seed: int) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    assert _run(1) == _run(2)

@@ -1,0 +1,17 @@
+"""Clusters in trouble: three hundred seeds, each a run of its own. `make sim SEEDS=10000` runs more of them."""
+
+import pytest
+
+from headrace.testing.sim.running import check_seed
+
+SEEDS = 300
+TOGETHER = 10
+"""Seeds in one test: enough to be worth its name, few enough to be shared among processes."""
+
+
+# A run takes a third of a second; the rest is for machines that are busy with something else.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+def test_nothing_is_lost_whatever_happens(first: int) -> None:
+    for seed in range(first, first + TOGETHER):
+        check_seed(seed)
