@@ -331,7 +331,7 @@ def plain(tmp_path: Path) -> Iterator[Subject]:
 def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
     plain: Subject, new_sink: Callable[..., Sink]
 ) -> None:
-    sink = new_sink(plain, timeout_ms=12_000)
+    sink = new_sink(plain, timeout_ms=9_000)
     sink.run(0)
     sink.check(1)
     with Hooked(sink.sink_id, plain.bootstrap, "decide:after", die) as cluster:
@@ -349,6 +349,6 @@ def test_without_two_phase_commit_a_loss_is_told_until_somebody_acts(
     broker = sink.broker()
     held = take_over(broker)
     staged = sink.stage(held.claim, 2)
-    time.sleep(8.5)  # More than two thirds of the time are over.
+    time.sleep(6.5)  # More than two thirds of the time are over.
     with pytest.raises(Expired, match="too little"):
         commit(broker, held, QUERY, 2, staged)

@@ -167,9 +167,12 @@ class EtcdProcess:
 
     def ctl(self, *args: str, timeout_s: float = 60.0) -> str:
         """What etcdctl prints with these arguments."""
-        command = ["etcdctl", f"--endpoints={self.scheme}://{self.endpoint}", *args]
+        patience = [f"--command-timeout={timeout_s:g}s", f"--dial-timeout={timeout_s:g}s"]
+        command = ["etcdctl", f"--endpoints={self.scheme}://{self.endpoint}", *patience, *args]
         environment = {**os.environ, "ETCDCTL_API": "3"}
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s, env=environment)
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=2 * timeout_s, env=environment
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed: {done.stderr}")
         return done.stdout

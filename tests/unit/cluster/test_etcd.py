@@ -268,7 +268,7 @@ def test_etcd_killed_and_started_again(own: EtcdProcess) -> None:
 
 def test_etcd_paused_answers_nothing_and_nobody_waits_for_ever(own: EtcdProcess) -> None:
     async def scenario() -> None:
-        async with opened(own.endpoint, timeout_s=2.0, connect_timeout_s=2.0) as store:
+        async with opened(own.endpoint, timeout_s=5.0, connect_timeout_s=5.0) as store:
             lease = await store.grant_lease(60_000)
             follower = Follower(store, (await store.snapshot()).revision)
             await put(store, "/before")
@@ -317,7 +317,7 @@ def test_a_connection_that_swallows_everything_is_given_up(shared: EtcdProcess) 
         async with Cutting(shared.port) as wire:
             prefix = new_prefix()
             async with opened(
-                wire.endpoint, shared.endpoint, prefix=prefix, timeout_s=2.0, connect_timeout_s=2.0
+                wire.endpoint, shared.endpoint, prefix=prefix, timeout_s=5.0, connect_timeout_s=5.0
             ) as store:
                 follower = Follower(store, (await store.snapshot()).revision)
                 await put(store, "/before")
@@ -494,6 +494,18 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
     with EtcdProcess(args=args, scheme="https") as process:
         run(lambda: scenario(process))
+
+
+def test_a_watch_ends_with_the_store_also_before_it_has_begun(shared: EtcdProcess) -> None:
+    async def scenario() -> None:
+        for turns in range(12):
+            async with opened(shared.endpoint, prefix=new_prefix()) as store:
+                watching = asyncio.create_task(take(store, "/", (await store.snapshot()).revision, 1))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+            assert await asyncio.wait_for(watching, WAIT_S) == []
+
+    run(scenario)
 
 
 @pytest.mark.slow
