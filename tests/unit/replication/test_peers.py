@@ -217,8 +217,10 @@ def test_no_answer_in_time_gives_the_connection_up() -> None:
         async def never(_: Any) -> Any:
             await asyncio.get_running_loop().create_future()
 
-        async with FakeBroker(never) as broker:
+        async with FakeBroker(echo) as broker:
             peers = peers_of(Cluster(broker.endpoint))
+            assert named(await peers.call(OTHER, list_groups("connected"))) == "connected"
+            broker.reply = never
             slow = asyncio.ensure_future(peers.call(OTHER, list_groups()))
             with pytest.raises(PeerUnavailable, match="did not answer"):
                 await peers.call(OTHER, list_groups(), timeout_s=0.05)
