@@ -2,8 +2,8 @@
 
 A broker follows others in thousands of partitions, and in most of them nothing happens. So partitions tell the session,
 instead of being asked one by one at each request: when a log grows (the replica is woken), and when more is committed
-(which can wait for the next answer). Of one thing nobody tells, the start of a log that retention moves: for that
-everything is looked at now and then.
+(which can wait for the next answer, unless somebody was sent to read from a replica). Of one thing nobody tells, the
+start of a log that retention moves: for that everything is looked at now and then.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,8 @@ class Attention:
         """Where a look may find something to tell."""
         self.wake: Callable[[], None] | None = None
         """Tells the request that waits."""
+        self.is_pressing = False
+        """Whether there is something to tell that readers of the replica wait for."""
         self._seats: dict[PartitionKey, _Seat] = {}
 
     def watch(self, key: PartitionKey, partition: Partition) -> None:
@@ -42,7 +44,7 @@ class Attention:
             if seat.partition is partition:
                 return
             self.forget(key)
-        seat = self._seats[key] = _Seat(partition, _Growth(self, key, partition), _Commits(self, key))
+        seat = self._seats[key] = _Seat(partition, _Growth(self, key, partition), _Commits(self, key, partition))
         partition.replica_waiters.add(seat.growth)
         partition.data_waiters.add(seat.commits)
 
@@ -77,11 +79,17 @@ class _Growth:
 
 
 class _Commits:
-    __slots__ = ("_attention", "_key")
+    __slots__ = ("_attention", "_key", "_partition")
 
-    def __init__(self, attention: Attention, key: PartitionKey) -> None:
+    def __init__(self, attention: Attention, key: PartitionKey, partition: Partition) -> None:
         self._attention = attention
         self._key = key
+        self._partition = partition
 
     def data_arrived(self) -> None:
-        self._attention.due[self._key] = None
+        attention = self._attention
+        attention.due[self._key] = None
+        if self._partition.is_read_elsewhere:
+            attention.is_pressing = True
+            if attention.wake is not None:
+                attention.wake()

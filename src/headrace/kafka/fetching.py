@@ -202,6 +202,7 @@ class Fetch:
         for broker_id in leading.readers(offset):
             broker = brokers.get(broker_id)
             if broker is not None and broker.is_alive and broker.rack == self._rack:
+                partition.is_read_elsewhere = True
                 return broker_id
         return _NOBODY
 

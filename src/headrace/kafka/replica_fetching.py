@@ -94,7 +94,8 @@ class ReplicaFetch(Fetch):
         return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
 
     def _is_enough(self, found: Sequence[Found]) -> bool:
-        return self._wait_ms <= 0 or self._has_enough(found)
+        is_pressing = self._attention is not None and self._attention.is_pressing
+        return self._wait_ms <= 0 or is_pressing or self._has_enough(found)
 
     def _may_ask_follower(self, partition: Partition) -> bool:
         return False
@@ -140,6 +141,7 @@ class ReplicaFetch(Fetch):
             if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):
                 services.leader_throttle.spend(item.slice.length, services.clock.monotonic_ms())
         if self._attention is not None and self._plan.session is not None:
+            self._attention.is_pressing = False
             wanted = self._plan.session.wanted
             for item in found:
                 is_left_over = (

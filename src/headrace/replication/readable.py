@@ -24,6 +24,7 @@ class Readable:
         "high_watermark",
         "index",
         "is_leader",
+        "is_read_elsewhere",
         "leader_epoch",
         "log",
         "replica_waiters",
@@ -42,6 +43,8 @@ class Readable:
         self.leader_epoch = leader_epoch
         self.role = Role.IDLE
         self.is_leader = False
+        self.is_read_elsewhere = False
+        """Whether the leader has sent a reader to a follower, which should then hear at once of what is committed."""
         self.high_watermark = 0
         self.data_waiters = DataWaiters()
         """Readers, who are told when the high watermark moves."""

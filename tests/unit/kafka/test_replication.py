@@ -323,3 +323,16 @@ def test_a_replica_that_asks_before_its_leader_knows_of_it_is_in_sync_later_thou
             await both.until(lambda: joinable == [1])
 
     run(scenario)
+
+
+def test_a_follower_that_is_read_from_hears_at_once_of_what_is_committed() -> None:
+    async def scenario() -> None:
+        async with pair(1) as both:
+            both.follower.host.settings = replace(both.follower.host.settings, replica_fetch_wait_max_ms=2**31 - 1)
+            both.leader.partitions[0].is_read_elsewhere = True
+            both.lead()
+            for end in range(1, 5):
+                both.append(0, b"x")
+                await both.until(lambda end=end: both.is_level(0, end))  # type: ignore[misc]
+
+    run(scenario)

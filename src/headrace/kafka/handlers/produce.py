@@ -140,6 +140,7 @@ def _produce(
     acks = request.acks
     waiting = _Waiting(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
+    has_failures = False
     problem = _problem_with_request(request)
     now_ms = ctx.services.clock.wall_ms()
     for topic, partitions in request.topics:
@@ -168,6 +169,7 @@ def _produce(
                 continue
             except HeadraceError as error:
                 produced.append(_failed(ctx, topic, index, error))
+                has_failures = True
                 continue
             produced.append(
                 ProducedPartition(index, 0, result.base_offset, result.append_time_ms, result.log_start_offset)
@@ -181,10 +183,13 @@ def _produce(
     if acks == 0:
         _close_on_failure(topics)
         return NO_ANSWER
-    return _answer(ctx, topics)
+    if has_failures:
+        return _answer(ctx, topics)
+    return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics),))
 
 
 def _answer(ctx: Context, topics: Topics) -> Raw:
+    """With where those are who lead what was refused here."""
     leaders = [part.current_leader for _, produced in topics for part in produced if part.error_code]
     endpoints = endpoints_of(ctx, leaders) if leaders else ()
     return Raw((produce_response(ctx.header.api_version, response_header(ctx.header), topics, endpoints=endpoints),))
