@@ -112,7 +112,6 @@ class EtcdStore:
         create = rpc.WatchCreateRequest(key=wanted.key, range_end=wanted.range_end, start_revision=after + 1)
         try:
             async with self._client.stream(lambda to: to.watches.Watch) as stream:
-                # Writing, too, may never end: a call that is given up before its headers are sent does not say so.
                 async with asyncio.timeout(self._timeout_s):
                     await stream.write(rpc.WatchRequest(create_request=create))
                     answer = await stream.read()
@@ -132,7 +131,7 @@ class EtcdStore:
         return LeaseId(answer.ID)
 
     async def keep_alive(self, lease: LeaseId) -> bool:
-        async with self._client.stream(lambda to: to.leases.LeaseKeepAlive, self._timeout_s) as stream:
+        async with self._client.stream(lambda to: to.leases.LeaseKeepAlive) as stream:
             async with asyncio.timeout(self._timeout_s):
                 await stream.write(rpc.LeaseKeepAliveRequest(ID=lease))
                 answer = await stream.read()

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -48,6 +48,8 @@ _LONG_WAY = re.compile(
 )
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 _LINGER_S = 0.05
+_GRACE_S = 0.5
+_CLOSE_TIMEOUT_S = 2.0
 _UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
 
 
@@ -144,7 +146,7 @@ class Connection:
         self.condemn()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._channel.close(), name="etcd connection")
-        await self._closing
+        await asyncio.wait((self._closing,), timeout=_CLOSE_TIMEOUT_S)
 
 
 class Stream:
@@ -154,9 +156,22 @@ class Stream:
         self._call = call
 
     async def write(self, message: Any) -> None:
-        # If the call has ended already, reading from it tells why.
-        with suppress(asyncio.InvalidStateError):
-            await self._call.write(message)
+        """If the call has ended meanwhile, this or reading from it tells why."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._call.add_done_callback(lambda _: ended.set())
+        writing, ending = loop.create_task(self._call.write(message)), loop.create_task(ended.wait())
+        try:
+            # grpc does not wake who writes when the connection breaks before the call has begun.
+            await asyncio.wait((writing, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                await self.read()
+        finally:
+            writing.cancel()
+            ending.cancel()
+            await asyncio.wait((writing, ending))
+            if not writing.cancelled():
+                writing.exception()
 
     async def read(self) -> Any:
         message = await self._call.read()
@@ -188,12 +203,13 @@ class EtcdClient:
             return await self._ask(connection, method, request, timeout_s)
 
     @asynccontextmanager
-    async def stream(
-        self, method: Callable[[Connection], Callable[..., Any]], timeout_s: float | None = None
-    ) -> AsyncIterator[Stream]:
-        """A stream of messages both ways. Ends with `StoreUnavailable` when its connection does."""
+    async def stream(self, method: Callable[[Connection], Callable[..., Any]]) -> AsyncIterator[Stream]:
+        """A stream of messages both ways. Ends with `StoreUnavailable` when its connection does.
+
+        Whoever uses it sets time limits for reading and writing; past one the connection is condemned, too.
+        """
         connection = await self._connected_to()
-        call = method(connection)(timeout=timeout_s, metadata=connection.metadata)
+        call = method(connection)(metadata=connection.metadata)
         connection.begin(call)
         try:
             yield Stream(call)
@@ -333,9 +349,13 @@ class EtcdClient:
     ) -> Any:
         connection.begin()
         try:
-            answer = await method(connection)(request, timeout=timeout_s, metadata=connection.metadata)
+            async with asyncio.timeout(timeout_s + _GRACE_S):
+                answer = await method(connection)(request, timeout=timeout_s, metadata=connection.metadata)
         except (AioRpcError, UsageError, asyncio.CancelledError) as error:
             raise self._explained(connection, error) from None
+        except TimeoutError:
+            self._condemn(connection)
+            raise StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time") from None
         finally:
             connection.end()
         if hasattr(answer, "header"):

@@ -2,7 +2,7 @@ import asyncio
 import logging
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -349,6 +349,31 @@ def test_a_compaction_while_a_watch_is_away_loses_it(shared: EtcdProcess) -> Non
                 wire.cut()
                 wire.flow()
                 await follower.until(lambda follower: any(isinstance(each, WatchLost) for each in follower.failures))
+
+    run(scenario)
+
+
+def test_calls_that_begin_while_the_connection_breaks_end_too(shared: EtcdProcess) -> None:
+    async def scenario() -> None:
+        async with Cutting(shared.port) as wire, opened(wire.endpoint, prefix=new_prefix()) as store:
+            lease = await store.grant_lease(600_000)
+            follower = Follower(store, (await store.snapshot()).revision)
+            is_over = False
+
+            async def keep() -> None:
+                while not is_over:
+                    with suppress(StoreUnavailable):
+                        await asyncio.wait_for(store.keep_alive(lease), WAIT_S)
+                    await asyncio.sleep(0)
+
+            keeping = [asyncio.create_task(keep()) for _ in range(5)]
+            for _ in range(30):
+                await asyncio.sleep(0.02)
+                wire.cut()
+            is_over = True
+            await asyncio.wait_for(asyncio.gather(*keeping), WAIT_S)
+            await put_for_certain(store, "/after")
+            await follower.until_key("/after")
 
     run(scenario)
 
