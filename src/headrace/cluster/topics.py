@@ -16,9 +16,10 @@ from headrace.model.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidTopicName,
+    NoBrokerReady,
     PolicyViolation,
 )
-from headrace.model.ids import BrokerId, LeaderEpoch, TopicName
+from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import ClusterImage, PartitionState
 
 MAX_NAME_LENGTH = 249
@@ -53,29 +54,48 @@ def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
 
 
 def default_replication_factor(image: ClusterImage, settings: BrokerSettings) -> int:
-    """Replicas of a topic whose creator does not say: what was set, or three if there are brokers enough."""
+    """Replicas of a topic whose creator does not say: what was set, or three if the cluster has brokers enough."""
     if "default.replication.factor" in settings.given:
         return settings.default_replication_factor
-    return max(1, min(REPLICAS_BY_DEFAULT, len(takers(image))))
+    return max(1, min(REPLICAS_BY_DEFAULT, len(_members(image))))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:
-    """Replicas for `count` partitions that a topic is to have beside those it has, on brokers that take new ones."""
-    racks = takers(image)
-    if not 0 < replication_factor <= len(racks):
+    """Replicas for `count` partitions that a topic is to have beside those it has, on brokers that take new ones.
+
+    Where those are too few, brokers that are down get replicas, too: they catch up when they are back. So a topic can
+    be made while brokers are restarted.
+    """
+    members, up = _members(image), takers(image)
+    if not 0 < replication_factor <= len(members):
         raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} is not possible: the cluster has {len(racks)} "
-            f"broker{'s' if len(racks) != 1 else ''}{_those_that_do_not_take(image)}"
+            f"replication factor {replication_factor} is not possible: the cluster has {len(members)} "
+            f"broker{'s' if len(members) != 1 else ''}{_those_that_leave(image)}"
         )
+    if not up:
+        raise NoBrokerReady("no broker of this cluster can take replicas yet: try again when one has started")
     existing = image.topics[topic].partitions if topic in image.topics else ()
-    return placement.place(
-        racks,
+    load = replicas_by_broker(image) if len(members) > 1 else Counter()
+    placed = placement.place(
+        up,
         topic,
         count,
-        replication_factor,
+        min(replication_factor, len(up)),
         existing=[state.replicas for state in existing],
-        load=replicas_by_broker(image) if len(racks) > 1 else None,
+        load=load,
     )
+    if replication_factor <= len(up):
+        return placed
+    first = len(existing)
+    return [
+        placement.grown(members, TopicPartition(topic, PartitionIndex(index)), replicas, replication_factor, load)
+        for index, replicas in enumerate(placed, first)
+    ]
+
+
+def _members(image: ClusterImage) -> dict[BrokerId, str | None]:
+    """The brokers of the cluster that are to stay in it, up or down, each with its rack."""
+    return {broker_id: broker.rack for broker_id, broker in sorted(image.brokers.items()) if not broker.is_draining}
 
 
 def takers(image: ClusterImage) -> dict[BrokerId, str | None]:
@@ -90,12 +110,10 @@ def replicas_by_broker(image: ClusterImage) -> Counter[BrokerId]:
     return Counter(broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas)
 
 
-def _those_that_do_not_take(image: ClusterImage) -> str:
-    """The end of a sentence about brokers, if there are some that get no replicas now."""
-    left = sorted(image.brokers.keys() - takers(image).keys())
-    if not left:
-        return ""
-    return f" that can take replicas now; not {', '.join(map(str, left))}"
+def _those_that_leave(image: ClusterImage) -> str:
+    """The end of a sentence about brokers, if there are some that are to leave."""
+    left = sorted(image.brokers.keys() - _members(image).keys())
+    return f" beside those being drained: {', '.join(map(str, left))}" if left else ""
 
 
 def manual_assignment(by_partition: Mapping[int, Sequence[int]]) -> Assignment:

@@ -62,6 +62,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.InvalidSettings: ErrorCode.invalid_config,
     errors.PolicyViolation: ErrorCode.policy_violation,
     # The cluster
+    errors.NoBrokerReady: ErrorCode.leader_not_available,
     errors.ElectionNotNeeded: ErrorCode.election_not_needed,
     errors.PreferredLeaderNotAvailable: ErrorCode.preferred_leader_not_available,
     errors.NoEligibleLeader: ErrorCode.eligible_leaders_not_available,

@@ -32,6 +32,7 @@ HeadraceError
 │   ├── InvalidReplicaAssignment
 │   ├── InvalidSettings        a topic or broker setting refused, with the reason
 │   └── PolicyViolation        well formed, yet past a limit of this broker
+├── NoBrokerReady             no broker can take replicas yet: try again
 ├── ElectionNotNeeded         the leader is the one that was asked for
 ├── PreferredLeaderNotAvailable  the first replica is not up, or not in sync
 ├── NoEligibleLeader          nobody who is in sync is up
@@ -313,6 +314,9 @@ class UnstableOffset(GroupError): ...
 
 
 class PeerUnavailable(HeadraceError): ...
+
+
+class NoBrokerReady(HeadraceError): ...
 
 
 class ElectionNotNeeded(HeadraceError): ...

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.cluster import layout
 from headrace.cluster.store import MetadataStore, Put
-from headrace.model.errors import StoreConflict
+from headrace.model.errors import InvalidReplicationFactor, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName
 from headrace.model.image import BrokerState
 from headrace.testing.etcd import EtcdProcess, is_installed
@@ -150,6 +150,27 @@ def test_a_drained_broker_has_nothing_left_and_leaves_the_cluster_when_it_stops(
         back = await members.start(3)
         await asyncio.wait_for(back.membership.admitted(), 60)
         assert not back.metadata.image.brokers[THREE].is_draining
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_can_be_made_while_a_broker_is_restarted(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        one, two, three = await members.start_all(1, 2, 3)
+        await two.crash()
+        await until(lambda: not one.metadata.image.is_alive(TWO))
+        await one.metadata.create_topic("a", partitions=4)
+        for index in range(4):
+            state = one.state("a", index)
+            assert set(state.replicas) == {1, 2, 3}
+            assert set(state.isr) == {1, 3}
+            assert state.leader in (1, 3)
+        with pytest.raises(InvalidReplicationFactor, match="the cluster has 3 brokers"):
+            await one.metadata.create_topic("b", replication_factor=4)
+        await one.metadata.alter_broker_settings(2, lambda _: {"broker.draining": "true"})
+        await until(lambda: three.metadata.image.brokers[TWO].is_draining)
+        with pytest.raises(InvalidReplicationFactor, match="2 brokers beside those being drained: 2"):
+            await three.metadata.create_topic("b", replication_factor=3)
 
     run(tmp_path, scenario)
 
