@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from headrace import Client
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
 
-from . import wire
+from . import batches, wire
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,6 +26,7 @@ SOURCE, TARGET, COPYING, TRANSACTIONAL_ID = "source", "target", "copying", "work
 PARTITIONS = 6
 RECORDS = 600
 GROUP, TRANSACTION = 0, 1
+TRANSACTIONAL = 0x10
 
 WORKER = f"""
 import sys
@@ -40,6 +42,7 @@ with Client(sys.argv[1], settings={{"session.timeout.ms": 6000}}) as client:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     settings = {
+        "auto.leader.rebalance.enable": False,
         "broker.session.timeout.ms": 2_000,
         "offsets.topic.num.partitions": 6,
         "transaction.state.log.num.partitions": 6,
@@ -104,6 +107,95 @@ def copied(cluster: ClusterProcesses) -> Counter[bytes]:
         for message in client.replay(TARGET):
             seen[message.payload or b""] += 1
     return seen
+
+
+class Spoken:
+    """A transactional producer that says exactly what a test wants it to, to whichever broker is responsible."""
+
+    def __init__(self, cluster: ClusterProcesses, topic: str, name: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._name = name
+        self._coordinator = coordinator_of(cluster, TRANSACTION, name)
+        with Cluster(cluster.bootstrap) as tools:
+            self.leaders = [part.leader for part in tools.metadata([topic])[topic].partitions]
+        answer = self._call(
+            self._coordinator,
+            wire.INIT_PRODUCER_ID,
+            5,
+            {"transactional_id": name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1},
+        )
+        assert answer.error_code == wire.Error.none
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    @property
+    def elsewhere(self) -> list[int]:
+        """The partitions that others lead than the one that coordinates."""
+        return [index for index, leader in enumerate(self.leaders) if leader != self._coordinator]
+
+    def produce(self, index: int, value: bytes, version: int, *, epoch: int | None = None, sequence: int = 0) -> Any:
+        batch = batches.batch(
+            [value],
+            producer_id=self.id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL,
+        )
+        body = {**wire.produce_body(self._topic, batch, partition=index), "transactional_id": self._name}
+        answer = self._call(self.leaders[index], wire.PRODUCE, version, body)
+        return answer.responses[0].partition_responses[0].error_code
+
+    def commit_offset(self, group: str, offset: int) -> Any:
+        place = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}
+        body = {
+            **self._who,
+            "group_id": group,
+            "generation_id": -1,
+            "topics": [{"name": self._topic, "partitions": [{**place, "committed_metadata": ""}]}],
+        }
+        answer = self._call(coordinator_of(self._cluster, GROUP, group), wire.TXN_OFFSET_COMMIT, 5, body)
+        return answer.topics[0].partitions[0].error_code
+
+    def end(self, *, committed: bool) -> Any:
+        answer = self._call(self._coordinator, wire.END_TXN, 5, {**self._who, "committed": committed})
+        if answer.error_code == wire.Error.none:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        return answer.error_code
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"transactional_id": self._name, "producer_id": self.id, "producer_epoch": self.epoch}
+
+    def _call(self, broker_id: int, key: int, version: int, body: dict[str, Any]) -> Any:
+        with wire.Connection(self._cluster.brokers[broker_id].bootstrap) as connection:
+            return connection.call(key, version, body)
+
+
+def test_partitions_join_transactions_that_other_brokers_coordinate(cluster: ClusterProcesses) -> None:
+    topic, group = "joined", "joins"
+    with Cluster(cluster.bootstrap) as tools:
+        tools.create_topic(topic, partitions=3)
+        cluster.await_in_sync()
+        producer = Spoken(cluster, topic, "speaks")
+        assert producer.elsewhere
+        for index in range(3):
+            assert producer.produce(index, b"one", 12) == wire.Error.none, "it is added by being written to"
+        assert producer.commit_offset(group, 7) == wire.Error.none
+        first = producer.epoch
+        assert producer.end(committed=True) == wire.Error.none
+        assert producer.epoch == first + 1
+        assert tools.committed_offsets(group) == {(topic, 0): 7}
+        for index in range(3):
+            assert producer.produce(index, b"late", 12, epoch=first, sequence=1) == wire.Error.invalid_producer_epoch
+        for index in producer.elsewhere:
+            assert producer.produce(index, b"never added", 11) == wire.Error.transaction_abortable
+        for index in range(3):
+            assert producer.produce(index, b"two", 12) == wire.Error.none
+        assert producer.commit_offset(group, 8) == wire.Error.none
+        assert producer.end(committed=False) == wire.Error.none
+        assert tools.committed_offsets(group) == {(topic, 0): 7}
+    with Client(cluster.bootstrap) as client:
+        assert [message.payload for message in client.replay(topic)] == [b"one"] * 3
 
 
 def test_exactly_once_goes_on_whichever_coordinator_is_killed(cluster: ClusterProcesses, tmp_path: Path) -> None:
