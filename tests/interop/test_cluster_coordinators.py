@@ -43,7 +43,7 @@ with Client(sys.argv[1], settings={{"session.timeout.ms": 6000}}) as client:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     settings = {
         "auto.leader.rebalance.enable": False,
-        "broker.session.timeout.ms": 2_000,
+        "broker.session.timeout.ms": 6_000,
         "offsets.topic.num.partitions": 6,
         "transaction.state.log.num.partitions": 6,
         "group.initial.rebalance.delay.ms": 0,
