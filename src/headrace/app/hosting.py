@@ -25,6 +25,7 @@ from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex,
 from headrace.model.image import BrokerState, ClusterImage, DeletedTopic, PartitionState, TopicImage
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
+from headrace.replication.readable import Role
 from headrace.runtime.clock import Clock
 from headrace.storage.files import storage_error
 from headrace.storage.flusher import Flusher
@@ -236,6 +237,9 @@ class Hosting:
         try:
             await self._in_worker(partition.log.note_damage, offset)
             await self._withdraw_from(partition)
+            if partition.role is Role.FOLLOWER and partition.state is not None:
+                # It was in sync no more, so nothing has changed for it that would have made it look.
+                self._take_role(partition, partition.state)
         except HeadraceError as error:
             _log.error("%s cannot be handed over for now: %s", partition, error)
 

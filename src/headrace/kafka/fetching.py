@@ -162,6 +162,10 @@ class Fetch:
                 cut = self._slice(partition, wanted.offset, max_bytes, at_least_one=at_least_one)
         except HeadraceError as error:
             failed = self._failed(key, error_code(error))
+            if isinstance(error, CorruptBatch) and partition is not None and partition.is_replicated:
+                # The way to the offset is not what was written: nothing of that segment is to be relied upon.
+                partition.on_damaged(partition, partition.log.segment_start(wanted.offset))
+                failed = self._failed(key, ErrorCode.kafka_storage_error)
             if isinstance(error, OffsetOutOfRange) and partition is not None:
                 # A replica goes on from there.
                 start, high_watermark = partition.log.start_offset, partition.high_watermark
@@ -316,22 +320,42 @@ def _read_one(item: Found, cut: Slice) -> FetchedPartition | Damaged:
     except OSError as error:
         problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
         return FetchedPartition(item.key.partition, error_code(problem).value)
-    if _is_to_be_checked(item) and (damaged := _first_damaged(data, cut.first_batch_offset)) is not None:
-        return Damaged(damaged)
+    partition = item.partition
+    if partition is not None and _is_to_be_checked(item):
+        limits = _Limits(partition.log.end_offset, partition.leader_epoch)
+        damaged = _first_damaged(data, cut.first_batch_offset, limits)
+        if damaged is not None:
+            return Damaged(damaged)
     return item.part._replace(records=(data,)) if data else item.part
 
 
-def _first_damaged(data: Buffer, first_offset: int) -> int | None:
-    """The offset of the first batch with a wrong checksum; the last one may be cut off."""
+class _Limits(NamedTuple):
+    end_offset: int
+    leader_epoch: int
+
+
+def _first_damaged(data: Buffer, first_offset: int, limits: _Limits) -> int | None:
+    """The offset of the first batch that is not as it was written; the last one may be cut off.
+
+    The checksum does not cover the offset, the length and the leader epoch: those must fit what is around them.
+    """
     position, offset = 0, first_offset
     view = memoryview(data)
     while (left := len(view) - position) >= HEADER_SIZE:
         header = read_header(view, position)
-        if header.magic == MAGIC and header.size > left:
+        fits = (
+            offset <= header.base_offset
+            and header.next_offset <= limits.end_offset
+            and 0 <= header.leader_epoch <= limits.leader_epoch
+            and header.magic == MAGIC
+        )
+        if fits and header.size > left and position:
             break
         try:
             check_batch(view, position)
         except CorruptBatch:
+            return offset
+        if not fits:
             return offset
         position += header.size
         offset = header.next_offset

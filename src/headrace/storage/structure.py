@@ -170,6 +170,10 @@ class LogStructure:
                     return segment, *found
         return None
 
+    def segment_start(self, offset: int) -> int:
+        """The first offset of the segment that has this one."""
+        return max(self.start_offset, self._bases[max(0, bisect_right(self._bases, offset) - 1)])
+
     def _set_segments(self, segments: Sequence[Segment]) -> None:
         self.segments = list(segments)
         self._bases = [segment.base_offset for segment in segments]

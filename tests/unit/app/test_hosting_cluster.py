@@ -311,6 +311,20 @@ def test_a_damaged_replica_leaves_those_in_sync_and_is_fetched_anew_from_there(t
     run(tmp_path, scenario)
 
 
+def test_a_damaged_follower_that_is_not_in_sync_is_fetched_anew_as_well(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2]})
+        bench.get().append(BATCH, read_header(BATCH))
+        await bench.change(leader=OTHER, leader_epoch=LeaderEpoch(1), isr=(OTHER,))
+        assert bench.get().log.end_offset == 1
+        bench.get().on_damaged(bench.get(), 0)
+        await bench.hosting.finish()
+        assert bench.get().log.end_offset == 0
+
+    run(tmp_path, scenario)
+
+
 def test_a_replica_found_damaged_at_the_start_withdraws_before_it_takes_its_place(tmp_path: Path) -> None:
     async def first(bench: Bench) -> None:
         await three_brokers(bench)

