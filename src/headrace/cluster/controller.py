@@ -129,8 +129,9 @@ def settled(image: ClusterImage, state: PartitionState) -> PartitionState:
     if fit:
         return _led(state, fit)
     if state.leader in state.isr and _is(image, state.leader, BrokerState.STOPPING):
-        # Nobody can take over from it, so it goes on for as long as it lives.
-        isr = tuple(broker for broker in state.isr if _is(image, broker, BrokerState.STOPPING))
+        # Nobody can take over from it, so it goes on for as long as it lives. Whoever is dead stays in the ISR: it has
+        # everything, and may be needed, for this one may be stopping because its disk has failed.
+        isr = tuple(broker for broker in state.isr if not _is(image, broker, BrokerState.STARTING))
         return _raised(state, replace(state, isr=isr))
     with_data = tuple(broker for broker in state.isr if not _has_lost_data(image, broker)) or state.isr
     for broker in state.replicas:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
+from math import inf
 from typing import NamedTuple, Protocol
 
 from headrace.cluster import layout
@@ -109,9 +110,11 @@ class InSync:
         def is_eligible(broker_id: BrokerId, epoch: int) -> bool:
             return image.can_lead(broker_id) and image.brokers[broker_id].epoch == epoch
 
+        # A leader that is to go, for its disk has failed or it stops, takes nobody out: they are to lead after it.
+        stays = image.can_lead(leading.state.leader)
         proposal = leading.propose(
             now_ms=self._clock.monotonic_ms(),
-            lag_max_ms=self._metadata.settings.replica_lag_time_max_ms,
+            lag_max_ms=self._metadata.settings.replica_lag_time_max_ms if stays else inf,
             end_offset=partition.log.end_offset,
             high_watermark=partition.high_watermark,
             is_eligible=is_eligible,
