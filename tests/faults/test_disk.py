@@ -1,17 +1,15 @@
 """A full disk and a disk that fails to sync."""
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.faults.history import read_partition
 from tests.faults.mounts import small_disk
+from tests.faults.strace import failing_syncs
 from tests.interop import batches, subject, wire
 from tests.interop.subject import Subject
 
@@ -114,36 +112,6 @@ def test_a_broker_starts_on_a_full_disk_and_recovers_with_room(how: str, full: t
 
 
 # A disk that fails to sync
-
-
-@contextmanager
-def failing_syncs(pid: int, error: str = "EIO") -> Iterator[None]:
-    """Every fsync and fdatasync of the process fails from now on."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
-    calls = "fsync,fdatasync"
-    command = ["strace", "-f", "-q", "-e", f"trace={calls}", "-e", f"inject={calls}:error={error}", "-p", str(pid)]
-    tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        end = time.monotonic() + 30
-        while not all(_is_traced(thread) for thread in Path(f"/proc/{pid}/task").iterdir()):
-            if tracer.poll() is not None or time.monotonic() > end:
-                assert tracer.stderr is not None
-                pytest.skip(f"strace cannot attach: {tracer.stderr.read().decode(errors='replace')}")
-            time.sleep(0.02)
-        yield
-    finally:
-        tracer.terminate()
-        tracer.wait()
-        if tracer.stderr is not None:
-            tracer.stderr.close()
-
-
-def _is_traced(thread: Path) -> bool:
-    try:
-        return "TracerPid:\t0\n" not in (thread / "status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return True  # It has ended meanwhile.
 
 
 def test_no_ack_after_a_failed_sync(own_broker: Callable[..., Subject]) -> None:

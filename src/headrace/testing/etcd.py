@@ -48,17 +48,27 @@ class EtcdProcess:
     """An etcd of one member. The ports and the data stay the same over restarts.
 
     `data_dir` is a temporary directory unless one is given. `args` are passed on to etcd as they are; with TLS,
-    `scheme` is https and the caller passes the certificates.
+    `scheme` is https and the caller passes the certificates. `prefix` is put before the command, to run it elsewhere:
+    `["ip", "netns", "exec", "e1"]`, where `host` is its address.
     """
 
     def __init__(
-        self, data_dir: Path | None = None, *, args: Sequence[str] = (), scheme: str = "http", name: str = "test"
+        self,
+        data_dir: Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        args: Sequence[str] = (),
+        scheme: str = "http",
+        name: str = "test",
+        prefix: Sequence[str] = (),
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-etcd-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary is not None else data_dir or Path()
+        self.host = host
         self.name = name
         self.args = list(args)
         self.scheme = scheme
+        self.prefix = list(prefix)
         self.port = 0
         self._peer_port = 0
         self._together: Sequence[EtcdProcess] = (self,)
@@ -68,7 +78,7 @@ class EtcdProcess:
     @property
     def endpoint(self) -> str:
         """HOST:PORT, as the setting etcd.endpoints takes it."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def as_member(self) -> str:
@@ -116,6 +126,7 @@ class EtcdProcess:
     def _command(self) -> list[str]:
         client, peer = f"{self.scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
         return [
+            *self.prefix,
             "etcd",
             f"--name={self.name}",
             f"--data-dir={self.data_dir / 'etcd'}",
@@ -135,7 +146,7 @@ class EtcdProcess:
         while self.is_running and time.monotonic() < deadline:
             try:
                 if self.scheme == "https":
-                    socket.create_connection(("127.0.0.1", self.port), 1).close()
+                    socket.create_connection((self.host, self.port), 1).close()
                     return True
                 with opener.open(f"http://{self.endpoint}/health", timeout=5) as answer:
                     if b'"true"' in answer.read():

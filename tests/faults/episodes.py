@@ -1,0 +1,70 @@
+"""Faults one after the other while a workload runs, and the verdict in the end."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+
+from headrace.testing.checkers import report
+from headrace.testing.histories import Recorder
+from headrace.wire import Cluster
+from tests.faults.crowd import Crowd
+from tests.faults.nemesis import FAULTS, Scene
+from tests.faults.testbed import Testbed
+from tests.faults.verdict import Verdict, conclude
+from tests.faults.workload import PARTITIONS, TOPICS
+
+PROGRESS_WITHIN_S = 60.0
+TOPIC_SETTINGS = {"segment.bytes": "262144", "min.insync.replicas": "2"}
+
+
+def create_topics(bed: Testbed) -> None:
+    with Cluster(bed.cluster.bootstrap) as cluster:
+        for topic in TOPICS:
+            cluster.create_topic(topic, PARTITIONS, replication_factor=3, settings=TOPIC_SETTINGS)
+    bed.cluster.await_in_sync()
+
+
+def await_progress(crowd: Crowd) -> None:
+    """Wait until something more is acknowledged, on a cluster that has nothing wrong with it."""
+    before, end = crowd.sent_bytes(), time.monotonic() + PROGRESS_WITHIN_S
+    while crowd.sent_bytes() < before + 2_000:
+        crowd.keep_running()
+        assert time.monotonic() < end, f"nothing is acknowledged any more\n{crowd.what_they_said()}"
+        time.sleep(0.05)
+
+
+def run(
+    bed: Testbed,
+    folder: Path,
+    faults: Iterable[str],
+    *,
+    seed: int,
+    per_second: float,
+    is_small: bool = False,
+    say: Callable[[str], None],
+) -> Verdict:
+    """These faults in this order, with rests between them in which all must come right again."""
+    for need, reason in bed.lacks.items():
+        say(f"without {need}: {reason}")
+    create_topics(bed)
+    with (
+        Crowd(bed.cluster.bootstrap, folder, per_second=per_second, is_small=is_small) as crowd,
+        Recorder(crowd.folder / "nemesis.jsonl", "nemesis") as record,
+    ):
+        scene = Scene(bed, crowd, Random(seed), record)
+        await_progress(crowd)
+        for number, name in enumerate(faults, 1):
+            fault, _ = FAULTS[name]
+            record.note("begin", name)
+            began = time.monotonic()
+            whom = fault(scene)
+            lasted_s = time.monotonic() - began
+            recovered_s = bed.recover()
+            record.note("end", f"{name}: {whom}")
+            await_progress(crowd)
+            say(f"{number}: {name} ({whom}) for {lasted_s:.1f} s, all in sync after {recovered_s:.1f} s")
+        verdict = conclude(bed, crowd, record)
+        say(str(verdict))
+        assert not verdict.anomalies, f"{report(verdict.anomalies)}\n{crowd.what_they_said()}"
+        return verdict

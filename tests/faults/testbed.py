@@ -1,0 +1,200 @@
+"""A cluster that can be harmed: each broker, and etcd, on a network node and a disk of its own where possible.
+
+Without root, or on a machine that lacks something, the rest still works; `lacks` says what cannot be done and why.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from headrace.testing.cluster import ClusterProcesses
+from headrace.testing.etcd import EtcdProcess, free_port, is_installed
+from headrace.testing.process import BrokerProcess
+from headrace.wire import Cluster, Timeouts, WireError
+from tests.faults.mounts import LoopDisk
+from tests.faults.networks import Network, NotPossible
+
+BROKERS = (1, 2, 3)
+SESSION_MS = 3000
+SETTINGS: dict[str, object] = {
+    "broker.session.timeout.ms": SESSION_MS,
+    "replica.lag.time.max.ms": 4000,
+    "group.initial.rebalance.delay.ms": 500,
+    "controlled.shutdown.timeout.ms": 10_000,
+    "num.partitions": 3,
+}
+NETWORK, DISKS, STRACE, CLOCK = "network", "disks", "strace", "clock"
+_FAKETIME = [Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"), Path("/usr/lib/faketime/libfaketime.so.1")]
+_IMPATIENT = Timeouts(connect_s=2.0, request_s=5.0, patience_s=0.0)
+_DISK_MIB = 192
+
+
+class _Cluster(ClusterProcesses):
+    """Brokers that run where the testbed says."""
+
+    def __init__(self, bed: "Testbed", settings: Mapping[str, object], etcd: EtcdProcess) -> None:
+        super().__init__(bed.folder / "cluster", brokers=len(BROKERS), settings=settings, etcd=etcd)
+        self._bed = bed
+
+    def _make(self, broker_id: int, rack: str) -> BrokerProcess:
+        bed, name = self._bed, node(broker_id)
+        made = self.brokers[broker_id] = BrokerProcess(
+            bed.data_dir(broker_id),
+            host="127.0.0.1" if bed.network is None else bed.network.address(name),
+            port=free_port(),
+            settings=self._settings,
+            args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), "--rack", f"rack-{broker_id}"],
+            env=bed.clock_env(broker_id),
+            prefix=[] if bed.network is None else bed.network.prefix(name),
+            log_file=self.folder / f"broker-{broker_id}.log",
+        )
+        return made
+
+
+def node(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+class Testbed:
+    """Three brokers and etcd. `with` it the calling thread is where the clients are; in the end all is undone."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        with_disks: bool = True,
+        with_network: bool = True,
+        with_clock: bool = False,
+    ) -> None:
+        if not is_installed():
+            pytest.skip("etcd is not installed")
+        self.folder = folder
+        self.lacks: dict[str, str] = {}
+        """What cannot be done here, and why."""
+        self.network: Network | None = None
+        self.disks: dict[str, LoopDisk] = {}
+        self._undo = ExitStack()
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._wants = {NETWORK: with_network, DISKS: with_disks, CLOCK: with_clock}
+        self._faketime = next((path for path in _FAKETIME if path.exists()), None)
+        self.cluster: ClusterProcesses
+
+    def __enter__(self) -> "Testbed":
+        with ExitStack() as stack:
+            self._prepare(stack)
+            network = self.network
+            if network is not None:
+                stack.callback(network.close)
+                stack.enter_context(network.inside())
+            host = "127.0.0.1" if network is None else network.address("etcd")
+            prefix = [] if network is None else network.prefix("etcd")
+            etcd = EtcdProcess(self._home("etcd"), host=host, prefix=prefix)
+            stack.callback(etcd.close)
+            etcd.start()
+            self.cluster = _Cluster(self, self._settings, etcd)
+            stack.enter_context(self.cluster)
+            self._undo = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.__exit__(kind, error, trace)
+
+    def _prepare(self, stack: ExitStack) -> None:
+        if shutil.which("strace") is None:
+            self.lacks[STRACE] = "strace is not installed"
+        if self._faketime is None or not self._wants[CLOCK]:
+            self.lacks[CLOCK] = "libfaketime is not installed" if self._wants[CLOCK] else "the clocks are real"
+        if not self._wants[NETWORK]:
+            self.lacks[NETWORK] = "all are on one network"
+        else:
+            try:
+                self.network = Network("etcd", *map(node, BROKERS))
+            except NotPossible as reason:
+                self.lacks[NETWORK] = str(reason)
+        if not self._wants[DISKS]:
+            self.lacks[DISKS] = "all are on one disk"
+            return
+        for name in ("etcd", *map(node, BROKERS)):
+            try:
+                disk = LoopDisk(self.folder / f"disk-{name}", _DISK_MIB)
+            except pytest.skip.Exception as reason:
+                self.lacks[DISKS] = str(reason)
+                self.disks.clear()
+                return
+            self.disks[name] = disk
+            stack.callback(disk.close)
+
+    def _home(self, name: str) -> Path:
+        return self.disks[name].folder if name in self.disks else self.folder / name
+
+    def data_dir(self, broker_id: int) -> Path:
+        return self._home(node(broker_id)) / "data"
+
+    def clock_env(self, broker_id: int) -> dict[str, str]:
+        if CLOCK in self.lacks:
+            return {}
+        self.set_clock(broker_id, 0)
+        return {
+            "LD_PRELOAD": str(self._faketime),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(broker_id)),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set_clock(self, broker_id: int, ahead_s: int) -> None:
+        """That broker's clock on the wall is so far ahead of ours, from within a second on."""
+        fresh = self._clock_file(broker_id).with_suffix(".new")
+        fresh.write_text(f"{ahead_s:+d}\n")
+        fresh.rename(self._clock_file(broker_id))
+
+    def _clock_file(self, broker_id: int) -> Path:
+        return self.folder / f"clock-{broker_id}"
+
+    # -- what is where
+
+    def partitions(self) -> dict[tuple[str, int], tuple[int, list[int]]]:
+        """Leader and in-sync replicas of each partition, as a broker that answers says; none if nobody does."""
+        with Cluster(self.cluster.bootstrap, timeouts=_IMPATIENT) as one:
+            return {
+                (topic.name, part.partition): (part.leader, list(part.isr))
+                for topic in one.metadata().values()
+                for part in topic.partitions
+            }
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The leader as the cluster says, -1 for none or when nobody answers."""
+        try:
+            return self.partitions().get((topic, partition), (-1, []))[0]
+        except WireError:
+            return -1
+
+    def recover(self, timeout_s: float = 90.0) -> float:
+        """Undo what was done to network, clocks and processes and wait until all replicas are in sync: how long."""
+        began = time.monotonic()
+        if self.network is not None:
+            self.network.heal()
+        if not self.cluster.etcd.is_running:
+            self.cluster.etcd.start()
+        for broker_id in BROKERS:
+            self.cluster.resume(broker_id)
+        self.start_stopped(timeout_s)
+        self.cluster.await_in_sync(timeout_s)
+        return time.monotonic() - began
+
+    def start_stopped(self, timeout_s: float = 90.0) -> None:
+        """Start the brokers that do not run, all at once, and wait until they say that they are ready."""
+        stopped = [broker for broker in self.cluster.brokers.values() if not broker.is_running]
+        for broker in stopped:
+            broker.launch()
+        for broker in stopped:
+            broker.await_ready(timeout_s)
