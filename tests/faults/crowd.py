@@ -34,6 +34,7 @@ class _Worker:
         self.roles = roles
         self.starts = 0
         self.process: subprocess.Popen[bytes] | None = None
+        self.is_stopping = False
 
     def start(self) -> None:
         self.starts += 1
@@ -43,8 +44,8 @@ class _Worker:
             self.process = subprocess.Popen([*command, str(self._crowd.per_second), *names], stdout=log, stderr=log)
 
     @property
-    def has_ended(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
+    def has_given_up(self) -> bool:
+        return not self.is_stopping and self.process is not None and self.process.poll() is not None
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -79,7 +80,7 @@ class Crowd:
 
     def keep_running(self) -> None:
         for worker in self.workers:
-            if worker.has_ended:
+            if worker.has_given_up:
                 self.ended_count += 1
                 worker.start()
 
@@ -99,6 +100,7 @@ class Crowd:
     def _stop(self, workers: list[_Worker]) -> None:
         """SIGTERM, so that they finish what they have begun; whoever cannot in time is killed."""
         for worker in workers:
+            worker.is_stopping = True
             worker.signal(signal.SIGTERM)
         until = time.monotonic() + _STOP_WITHIN_S
         for worker in workers:

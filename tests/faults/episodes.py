@@ -21,7 +21,7 @@ TOPIC_SETTINGS = {"segment.bytes": "262144", "min.insync.replicas": "2"}
 def create_topics(bed: Testbed) -> None:
     with Cluster(bed.cluster.bootstrap) as cluster:
         for topic in TOPICS:
-            cluster.create_topic(topic, PARTITIONS, replication_factor=3, settings=TOPIC_SETTINGS)
+            cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=3, settings=TOPIC_SETTINGS)
     bed.cluster.await_in_sync()
 
 

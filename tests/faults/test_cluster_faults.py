@@ -1,0 +1,41 @@
+"""Three brokers and etcd are harmed in every way there is while clients work: nothing that was promised is broken.
+
+The histories that the clients write are checked for every anomaly of `docs/testing.md`; the seed is in what is printed.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults.episodes import run
+from tests.faults.nemesis import possible
+from tests.faults.testbed import Testbed
+from tests.interop import subject
+
+pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster of Headrace")
+
+SHORT = ("kill leader", "cut from etcd", "pause", "power cut of all", "stop", "kill client")
+EPISODES = int(os.environ.get("HEADRACE_EPISODES", "110"))
+SEED = int(os.environ.get("HEADRACE_SEED", "1"))
+
+
+@pytest.mark.timeout(400)
+def test_a_short_life_with_every_kind_of_fault(tmp_path: Path, say: Callable[[str], None]) -> None:
+    with Testbed(tmp_path) as bed:
+        faults = [name for name in SHORT if name in possible(bed)]
+        run(bed, tmp_path, faults, seed=1, per_second=50, is_small=True, say=say)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_faults(tmp_path: Path, say: Callable[[str], None]) -> None:
+    """Each kind as often as any other, in an order that the seed gives."""
+    say(f"HEADRACE_SEED={SEED} HEADRACE_EPISODES={EPISODES}")
+    with Testbed(tmp_path, with_clock=True) as bed:
+        names = possible(bed)
+        order = (names * (EPISODES // len(names) + 1))[:EPISODES]
+        Random(SEED).shuffle(order)
+        run(bed, tmp_path, order, seed=SEED, per_second=50, say=say)
