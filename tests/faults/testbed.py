@@ -149,10 +149,11 @@ class Testbed:
             "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(broker_id)),
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
         }
 
     def set_clock(self, broker_id: int, ahead_s: int) -> None:
-        """That broker's clock on the wall is so far ahead of ours, from within a second on."""
+        """That broker's clock on the wall is so far ahead of ours, from a second or two on."""
         fresh = self._clock_file(broker_id).with_suffix(".new")
         fresh.write_text(f"{ahead_s:+d}\n")
         fresh.rename(self._clock_file(broker_id))
