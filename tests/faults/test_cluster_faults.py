@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 
+from headrace.testing.checkers import report
 from tests.faults.episodes import run
 from tests.faults.nemesis import possible
-from tests.faults.testbed import Testbed
+from tests.faults.testbed import DISKS, Testbed
 from tests.interop import subject
 
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster of Headrace")
@@ -26,7 +27,8 @@ SEED = int(os.environ.get("HEADRACE_SEED", "1"))
 def test_a_short_life_with_every_kind_of_fault(tmp_path: Path, say: Callable[[str], None]) -> None:
     with Testbed(tmp_path) as bed:
         faults = [name for name in SHORT if name in possible(bed)]
-        run(bed, tmp_path, faults, seed=1, per_second=50, is_small=True, say=say)
+        verdict = run(bed, tmp_path, faults, seed=1, per_second=50, is_small=True, say=say)
+    assert not verdict.anomalies, report(verdict.anomalies)
 
 
 @pytest.mark.slow
@@ -38,4 +40,17 @@ def test_a_hundred_faults(tmp_path: Path, say: Callable[[str], None]) -> None:
         names = possible(bed)
         order = (names * (EPISODES // len(names) + 1))[:EPISODES]
         Random(SEED).shuffle(order)
-        run(bed, tmp_path, order, seed=SEED, per_second=50, say=say)
+        verdict = run(bed, tmp_path, order, seed=SEED, per_second=50, say=say)
+    assert not verdict.anomalies, report(verdict.anomalies)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_was_not_synced_is_lost_and_that_is_found(tmp_path: Path, say: Callable[[str], None]) -> None:
+    """With flush.policy=os a power cut of everything must lose something, or the tests above prove nothing."""
+    with Testbed(tmp_path) as bed:
+        if DISKS in bed.lacks:
+            pytest.skip(bed.lacks[DISKS])
+        hopeful = {"flush.policy": "os"}
+        verdict = run(bed, tmp_path, ["power cut of all"], seed=1, per_second=50, topic_settings=hopeful, say=say)
+    assert 9 in {one.number for one in verdict.anomalies}
