@@ -55,11 +55,11 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/spark_kafka/run.py
 
 # One test at a time, for some watch the broker's memory and speed. The last line: slow tests from elsewhere; 5 is none.
-faults: install packages ## Kill, tear and fill the disk at every step, with many more examples than in make test (half an hour)
+faults: install packages ## Kill, tear and fill the disk at every step, with many more examples than in make test (an hour)
 	$(FAULTS) tests/property tests/faults $(ARGS)
 	$(FAULTS) tests --ignore=tests/property --ignore=tests/faults -m slow $(ARGS) || test $$? -eq 5
 
-FAULTS = timeout --kill-after=30 3600 $(BIN)/python -m pytest -v --durations=10 --hypothesis-profile=long --timeout=1200
+FAULTS = timeout --kill-after=30 7200 $(BIN)/python -m pytest -v --durations=10 --hypothesis-profile=long --timeout=1200
 
 # Stops at the first seed that fails and prints it: again with make sim FIRST=<seed> SEEDS=1.
 sim: install ## Run simulated clusters through every trouble, by seeds (SEEDS=300, FIRST=0), on all cores

@@ -9,7 +9,7 @@ from headrace.testing.checkers import report
 from headrace.testing.histories import Recorder
 from headrace.wire import Cluster
 from tests.faults.crowd import Crowd
-from tests.faults.nemesis import FAULTS, Scene
+from tests.faults.nemesis import FAULTS, ROLLING, Scene
 from tests.faults.testbed import Testbed
 from tests.faults.verdict import Verdict, conclude
 from tests.faults.workload import PARTITIONS, TOPICS
@@ -56,7 +56,7 @@ def run(
         scene = Scene(bed, crowd, Random(seed), record)
         await_progress(crowd)
         for number, name in enumerate(faults, 1):
-            fault, _ = FAULTS[name]
+            fault, _ = (FAULTS | ROLLING)[name]
             record.note("begin", name)
             began = time.monotonic()
             whom = fault(scene)

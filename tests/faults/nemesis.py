@@ -92,6 +92,13 @@ def stop_and_start(scene: Scene) -> str:
     return f"broker {leader}"
 
 
+def stop(broker_id: int) -> Fault:
+    def stop_this(scene: Scene) -> str:
+        return f"exit code {scene.bed.cluster.stop(broker_id)}"
+
+    return stop_this
+
+
 def pause(scene: Scene) -> str:
     """A leader hangs until long after its lease has ended, and goes on where it was."""
     leader, where = scene.some_leader()
@@ -320,6 +327,7 @@ FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "clock jump": (clock_jump, (CLOCK,)),
 }
 """Each with what the testbed must have for it."""
+ROLLING: dict[str, tuple[Fault, tuple[str, ...]]] = {f"stop broker {one}": (stop(one), ()) for one in BROKERS}
 
 
 def possible(bed: Testbed) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from headrace.testing.checkers import report
 from tests.faults.episodes import run
 from tests.faults.nemesis import possible
-from tests.faults.testbed import DISKS, Testbed
+from tests.faults.testbed import BROKERS, DISKS, Testbed
 from tests.interop import subject
 
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster of Headrace")
@@ -42,6 +42,18 @@ def test_a_hundred_faults(tmp_path: Path, say: Callable[[str], None]) -> None:
         Random(SEED).shuffle(order)
         verdict = run(bed, tmp_path, order, seed=SEED, per_second=50, say=say)
     assert not verdict.anomalies, report(verdict.anomalies)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_rolling_restart_is_an_error_to_no_client(tmp_path: Path, say: Callable[[str], None]) -> None:
+    """Every broker is stopped as planned and started again, twice: clients try again by themselves where they must."""
+    with Testbed(tmp_path, with_network=False, with_disks=False) as bed:
+        restarts = [f"stop broker {broker_id}" for broker_id in BROKERS * 2]
+        verdict = run(bed, tmp_path, restarts, seed=1, per_second=50, say=say)
+    assert not verdict.anomalies, report(verdict.anomalies)
+    assert verdict.unclean_ends == 0
+    assert [end.error for end in verdict.history.ends.values() if end.fate != "ok"] == []
 
 
 @pytest.mark.slow
