@@ -27,6 +27,8 @@ SETTINGS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 500,
     "controlled.shutdown.timeout.ms": 10_000,
     "num.partitions": 3,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
 }
 NETWORK, DISKS, STRACE, CLOCK = "network", "disks", "strace", "clock"
 _FAKETIME = [Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"), Path("/usr/lib/faketime/libfaketime.so.1")]
