@@ -43,7 +43,7 @@ class Scene:
     def await_moved(self, where: tuple[str, int], former: int) -> None:
         """Wait until another broker leads; after a while go on all the same, for the cluster may not be able to."""
         end = time.monotonic() + MOVED_WITHIN_S
-        while time.monotonic() < end and self.bed.leader(*where) in (former, -1):
+        while time.monotonic() < end and self.bed.leader(*where, not_by=former) in (former, -1):
             time.sleep(0.1)
 
     def hold(self, least_s: float = 0.5, most_s: float = 3.0) -> None:
@@ -114,7 +114,7 @@ def pause_kill_swap(scene: Scene) -> str:
     cluster = scene.bed.cluster
     cluster.pause(leader)
     scene.await_moved(where, leader)
-    successor = scene.bed.leader(*where)
+    successor = scene.bed.leader(*where, not_by=leader)
     if successor > 0 and successor != leader:
         cluster.kill(successor)
     cluster.resume(leader)

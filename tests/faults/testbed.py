@@ -165,20 +165,16 @@ class Testbed:
 
     # -- what is where
 
-    def partitions(self) -> dict[tuple[str, int], tuple[int, list[int]]]:
-        """Leader and in-sync replicas of each partition, as a broker that answers says; none if nobody does."""
-        with Cluster(self.cluster.bootstrap, timeouts=_IMPATIENT) as one:
-            return {
-                (topic.name, part.partition): (part.leader, list(part.isr))
-                for topic in one.metadata().values()
-                for part in topic.partitions
-            }
+    def leader(self, topic: str, partition: int, *, not_by: int = 0) -> int:
+        """The leader as the cluster says, -1 for none or when nobody answers.
 
-    def leader(self, topic: str, partition: int) -> int:
-        """The leader as the cluster says, -1 for none or when nobody answers."""
+        `not_by` is a broker that is not asked: one that is cut off does not know better.
+        """
+        asked = [broker.bootstrap for broker_id, broker in self.cluster.brokers.items() if broker_id != not_by]
         try:
-            return self.partitions().get((topic, partition), (-1, []))[0]
-        except WireError:
+            with Cluster(",".join(asked), timeouts=_IMPATIENT) as one:
+                return next(part.leader for part in one.metadata()[topic].partitions if part.partition == partition)
+        except (WireError, LookupError, StopIteration):
             return -1
 
     def recover(self, timeout_s: float = 90.0) -> float:
