@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,19 +38,24 @@ class Verdict(NamedTuple):
         )
 
 
-def conclude(bed: Testbed, crowd: Crowd, record: Recorder) -> Verdict:
+def conclude(bed: Testbed, crowd: Crowd, record: Recorder, say: Callable[[str], None]) -> Verdict:
     """Let everything finish in peace, read it all, stop the brokers and look at their disks."""
     bed.recover()
     crowd.keep_running()
+    began = time.monotonic()
     crowd.stop_senders()
+    say(f"producers have finished after {time.monotonic() - began:.1f} s")
     end = time.monotonic() + COPIED_WITHIN_S
     while not copied(bed.cluster.bootstrap) and time.monotonic() < end:
         crowd.keep_running()
         time.sleep(0.2)
+    say(f"all is copied after {time.monotonic() - began:.1f} s")
     crowd.stop_others()
+    say(f"the other clients have finished after {time.monotonic() - began:.1f} s")
     record.note(HEALED)
     with Recorder(crowd.folder / "last.jsonl", "last") as last:
         high_watermarks = read_everything(bed.cluster.bootstrap, last, READ_WITHIN_S)
+    say(f"all is read after {time.monotonic() - began:.1f} s")
     bed.cluster.await_in_sync()
     write_states(bed.cluster.etcd, crowd.folder / "states.jsonl")
     for broker_id in BROKERS:

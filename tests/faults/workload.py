@@ -7,6 +7,7 @@ have begun. Something that a client cannot go on after ends the process, with th
 starts it again under new names.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -377,7 +378,12 @@ def _run(role: str, client: Client) -> None:
 
 def main(bootstrap: str, folder: Path, per_second: float, *roles: str) -> None:
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def finish(*_: object) -> None:
+        stop.set()
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
+
+    signal.signal(signal.SIGTERM, finish)
     threads = []
     for one in roles:
         role, _, name = one.partition(":")
