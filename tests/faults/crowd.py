@@ -68,6 +68,8 @@ class Crowd:
         self.per_second = per_second
         self.ended_count = 0
         """How many ended without being killed, since a client could not go on."""
+        self._counted: dict[Path, int] = {}
+        self._acked_count = 0
         self._senders = [_Worker(self, SENDERS)]
         # On a small machine one process for all: each has to be started, and Python is not quick at that.
         self._others = (
@@ -110,9 +112,15 @@ class Crowd:
                 except subprocess.TimeoutExpired:
                     worker.kill()
 
-    def sent_bytes(self) -> int:
-        """Grows with every answer that a producer got."""
-        return sum(path.stat().st_size for path in self.folder.glob("producer-*.jsonl"))
+    def acked_count(self) -> int:
+        """How many of the producers' messages have been acknowledged so far."""
+        for path in self.folder.glob("producer-*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._counted.get(path, 0))
+                lines, end, _ = file.read().rpartition(b"\n")
+                self._counted[path] = self._counted.get(path, 0) + len(lines) + len(end)
+            self._acked_count += lines.count(b'"fate":"ok"')
+        return self._acked_count
 
     def what_they_said(self, lines: int = 60) -> str:
         """The end of their log, without librdkafka's lines about connections."""
