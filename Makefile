@@ -86,10 +86,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 # What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, a pipeline
-# writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut and with clocks that jump. Without
+# writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut. Without
 # them those tests are skipped.
 PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql \
-	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 faketime=faketime
+	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2
 
 packages:
 	@missing=$$(for each in $(PACKAGES); do command -v $${each%%=*} >/dev/null || echo $${each##*=}; done); \
