@@ -74,7 +74,7 @@ def run(
             record.note("end", f"{name}: {whom}")
             await_progress(crowd)
             say(f"{number}: {name} ({whom}) for {lasted_s:.1f} s, all in sync after {recovered_s:.1f} s")
-        verdict = conclude(bed, crowd, record, say)
+        verdict = conclude(scene, say)
         say(str(verdict))
         if verdict.anomalies:
             say(f"{report(verdict.anomalies)}\n{crowd.what_they_said()}")

@@ -6,7 +6,7 @@ What it stops and cuts is started and healed again by `Testbed.recover`, which c
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -30,6 +30,8 @@ class Scene:
     crowd: Crowd
     rng: Random
     record: Recorder
+    flipped: set[tuple[int, str]] = field(default_factory=set)
+    """Brokers, and the partitions of which they have a copy with a wrong bit."""
 
     def any_broker(self) -> int:
         return self.rng.choice(BROKERS)
@@ -289,6 +291,7 @@ def _flip(scene: Scene, broker_id: int) -> str:
         file.write(bytes([byte ^ (1 << scene.rng.randrange(8))]))
         file.flush()
         os.fsync(file.fileno())
+    scene.flipped.add((broker_id, segment.parent.name))
     return f"{segment.parent.name}/{segment.name} at {at}"
 
 

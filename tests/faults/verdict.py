@@ -12,8 +12,8 @@ from headrace.testing.checkers import HEALED, Anomaly, check
 from headrace.testing.etcd import EtcdProcess
 from headrace.testing.histories import History, Recorder, TopicPartition
 from headrace.testing.replicas import find_divergence
-from tests.faults.crowd import Crowd
-from tests.faults.testbed import BROKERS, Testbed, node
+from tests.faults.nemesis import Scene
+from tests.faults.testbed import BROKERS, node
 from tests.faults.workload import TOPICS, copied, read_everything
 
 COPIED_WITHIN_S = 120.0
@@ -38,8 +38,9 @@ class Verdict(NamedTuple):
         )
 
 
-def conclude(bed: Testbed, crowd: Crowd, record: Recorder, say: Callable[[str], None]) -> Verdict:
+def conclude(scene: Scene, say: Callable[[str], None]) -> Verdict:
     """Let everything finish in peace, read it all, stop the brokers and look at their disks."""
+    bed, crowd, record = scene.bed, scene.crowd, scene.record
     bed.recover()
     crowd.keep_running()
     began = time.monotonic()
@@ -60,11 +61,26 @@ def conclude(bed: Testbed, crowd: Crowd, record: Recorder, say: Callable[[str], 
     write_states(bed.cluster.etcd, crowd.folder / "states.jsonl")
     for broker_id in BROKERS:
         bed.cluster.kill(broker_id)
-    data_dirs = {node(broker_id): bed.data_dir(broker_id) for broker_id in BROKERS}
-    divergences = find_divergence(data_dirs, high_watermarks)
+    divergences = _divergences(scene, high_watermarks, say)
     history = History.read(crowd.folder)
     anomalies = check(history) + [Anomaly(14, "divergence", what) for what in divergences]
     return Verdict(history, anomalies, crowd.ended_count)
+
+
+def _divergences(scene: Scene, high_watermarks: dict[str, int], say: Callable[[str], None]) -> list[str]:
+    """Where copies differ. One that we have put a wrong bit into stays as it is until somebody reads it."""
+    found, mended = [], 0
+    for partition, high_watermark in high_watermarks.items():
+        folders = {broker_id: scene.bed.data_dir(broker_id) for broker_id in BROKERS}
+        whole = {broker_id for broker_id in BROKERS if (broker_id, partition) not in scene.flipped}
+        copies = {node(broker_id): folders[broker_id] for broker_id in sorted(whole)}
+        found += find_divergence(copies, {partition: high_watermark})
+        for broker_id in set(BROKERS) - whole:
+            pair = {node(one): folders[one] for one in (broker_id, *sorted(whole)[:1])}
+            mended += not find_divergence(pair, {partition: high_watermark})
+    if scene.flipped:
+        say(f"{mended} of {len(scene.flipped)} copies with a flipped bit were found and mended")
+    return found
 
 
 def write_states(etcd: EtcdProcess, path: Path) -> None:
