@@ -19,8 +19,8 @@ from tests.interop import subject
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster of Headrace")
 
 SHORT = ("kill leader", "cut from etcd", "pause", "power cut of all", "stop", "kill client")
-EPISODES = int(os.environ.get("HEADRACE_EPISODES", "110"))
-SEED = int(os.environ.get("HEADRACE_SEED", "1"))
+EPISODES = int(os.environ.get("FAULT_EPISODES", "110"))
+SEED = int(os.environ.get("FAULT_SEED", "1"))
 
 
 @pytest.mark.timeout(400)
@@ -35,7 +35,7 @@ def test_a_short_life_with_every_kind_of_fault(tmp_path: Path, say: Callable[[st
 @pytest.mark.timeout(3600)
 def test_a_hundred_faults(tmp_path: Path, say: Callable[[str], None]) -> None:
     """Each kind as often as any other, in an order that the seed gives."""
-    say(f"HEADRACE_SEED={SEED} HEADRACE_EPISODES={EPISODES}")
+    say(f"FAULT_SEED={SEED} FAULT_EPISODES={EPISODES}")
     with Testbed(tmp_path, with_clock=True) as bed:
         names = possible(bed)
         order = (names * (EPISODES // len(names) + 1))[:EPISODES]
