@@ -14,7 +14,7 @@ from tests.faults.testbed import Testbed
 from tests.faults.verdict import Verdict, conclude
 from tests.faults.workload import PARTITIONS, TOPICS
 
-PROGRESS, PROGRESS_WITHIN_S = 30, 90.0
+PROGRESS, PROGRESS_WITHIN_S = 30, 180.0
 TOPIC_SETTINGS = {"segment.bytes": "262144", "min.insync.replicas": "2"}
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from headrace.wire import Cluster
-from tests.faults.testbed import SETTINGS, Testbed
+from tests.faults.testbed import Testbed
 from tests.faults.workload import PRODUCER
 from tests.interop import subject
 
@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 TOPIC = "failover"
+SETTINGS = {"broker.session.timeout.ms": 3000}
 KILLS, STOPS = 50, 20
 RESUMED_WITHIN_S = 60.0
 
@@ -80,7 +81,7 @@ class Sender:
 
 @contextmanager
 def sending(folder: Path) -> Iterator[tuple[Testbed, Sender]]:
-    with Testbed(folder, with_network=False, with_disks=False) as bed:
+    with Testbed(folder, settings=SETTINGS, with_network=False, with_disks=False) as bed:
         with Cluster(bed.cluster.bootstrap) as cluster:
             cluster.create_topic(TOPIC, partitions=1, replication_factor=3, settings={"min.insync.replicas": "2"})
         bed.cluster.await_in_sync()

@@ -23,7 +23,7 @@ EPISODES = int(os.environ.get("FAULT_EPISODES", "110"))
 SEED = int(os.environ.get("FAULT_SEED", "1"))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_short_life_with_every_kind_of_fault(tmp_path: Path, say: Callable[[str], None]) -> None:
     with Testbed(tmp_path) as bed:
         faults = [name for name in SHORT if name in possible(bed)]

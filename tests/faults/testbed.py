@@ -22,9 +22,8 @@ from tests.faults.mounts import LoopDisk
 from tests.faults.networks import Network, NotPossible
 
 BROKERS = (1, 2, 3)
-SESSION_MS = 3000
 SETTINGS: dict[str, object] = {
-    "broker.session.timeout.ms": SESSION_MS,
+    "broker.session.timeout.ms": 6000,
     "replica.lag.time.max.ms": 4000,
     "group.initial.rebalance.delay.ms": 500,
     "controlled.shutdown.timeout.ms": 10_000,
@@ -86,7 +85,7 @@ class Testbed:
         self.network: Network | None = None
         self.disks: dict[str, LoopDisk] = {}
         self._undo = ExitStack()
-        self._settings = {**SETTINGS, **(settings or {})}
+        self.settings: dict[str, object] = {**SETTINGS, **(settings or {})}
         self._wants = {NETWORK: with_network, DISKS: with_disks, CLOCK: with_clock}
         self.cluster: ClusterProcesses
 
@@ -102,7 +101,7 @@ class Testbed:
             etcd = EtcdProcess(self._home("etcd"), host=host, prefix=prefix)
             stack.callback(etcd.close)
             etcd.start()
-            self.cluster = _Cluster(self, self._settings, etcd)
+            self.cluster = _Cluster(self, self.settings, etcd)
             stack.enter_context(self.cluster)
             self._undo = stack.pop_all()
         return self
@@ -170,6 +169,11 @@ class Testbed:
 
     # -- what is where
 
+    @property
+    def session_s(self) -> float:
+        """For how long a broker that is not heard of is taken for alive."""
+        return int(str(self.settings["broker.session.timeout.ms"])) / 1000
+
     def leader(self, topic: str, partition: int, *, not_by: int = 0) -> int:
         """The leader as the cluster says, -1 for none or when nobody answers.
 
@@ -182,7 +186,7 @@ class Testbed:
         except (WireError, LookupError, StopIteration):
             return -1
 
-    def recover(self, timeout_s: float = 90.0) -> float:
+    def recover(self, timeout_s: float = 180.0) -> float:
         """Undo what was done to network, clocks and processes and wait until all replicas are in sync: how long."""
         began = time.monotonic()
         if self.network is not None:
@@ -195,7 +199,7 @@ class Testbed:
         self.cluster.await_in_sync(timeout_s)
         return time.monotonic() - began
 
-    def start_stopped(self, timeout_s: float = 90.0) -> None:
+    def start_stopped(self, timeout_s: float = 180.0) -> None:
         """Start the brokers that do not run, all at once, and wait until they say that they are ready."""
         stopped = [broker for broker in self.cluster.brokers.values() if not broker.is_running]
         for broker in stopped:
