@@ -7,6 +7,7 @@ more, then the records (`cluster/founding.py`), then the file is renamed. Whatev
 start.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from headrace.storage.datadir import DataDir
 
 IN_ETCD = "metadata.in-etcd"
 MOVED_FILE = METADATA_FILE + ".moved"
+_ATTEMPTS = 10
+_RETRY_S = 0.2
 
 OpenStore = Callable[[BrokerSettings, Path, Clock], Awaitable[MetadataStore]]
 
@@ -64,13 +67,24 @@ async def take_place(
             raise
     store = await open_store(settings, path, clock)
     try:
-        return Place(await _join(store, settings, disk, clock), store, is_alone=False)
+        return Place(await _join_patiently(store, settings, disk, clock), store, is_alone=False)
     except StoreUnavailable as error:
         await store.close()
         raise StartupError(f"{error}: start again when etcd answers") from error
     except BaseException:
         await store.close()
         raise
+
+
+async def _join_patiently(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
+    """Every step can be repeated, so an etcd that is slow or away for a moment is asked again."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await _join(store, settings, disk, clock)
+        except StoreUnavailable as error:
+            log.warning("trying again: %s", error)
+            await asyncio.sleep(_RETRY_S)
+    return await _join(store, settings, disk, clock)
 
 
 async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
