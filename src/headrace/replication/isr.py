@@ -14,9 +14,9 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from headrace.cluster import layout
-from headrace.cluster.store import Compare, Put, Revision, StoreUnavailable, Write
+from headrace.cluster.store import Compare, Put, Revision, Write
 from headrace.config.broker import BrokerSettings
-from headrace.model.errors import StoreConflict
+from headrace.model.errors import HeadraceError, StoreConflict
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
 from headrace.replication.leader import Leading, Proposal
@@ -83,7 +83,8 @@ class InSync:
             try:
                 while changes := list(islice(filter(None, map(self._change, due)), _TOGETHER_MAX)):
                     await self._put(changes)
-            except StoreUnavailable as error:
+            except HeadraceError as error:
+                # The store is away, or the change was made and something else went wrong with what it showed.
                 log.info("who is in sync cannot be changed now: %s", error)
                 await asyncio.sleep(_TRY_AGAIN_S)
             with suppress(TimeoutError):
@@ -130,7 +131,7 @@ class InSync:
         return _Change(partition, leading, proposal, compares, Put(key, layout.encode_partition(proposal.state)))
 
     async def _commit(self, changes: Sequence[_Change]) -> bool:
-        """False if the store refused; `StoreUnavailable` if nobody knows."""
+        """False if the store refused; another error if nobody knows."""
         compares = dict.fromkeys((self._fence(), *(compare for change in changes for compare in change.compares)))
         for change in changes:
             change.leading.begin(change.proposal)

@@ -10,7 +10,7 @@ import pytest
 from headrace.cluster import layout
 from headrace.cluster.store import Compare, Put, Revision, StoreUnavailable, Write
 from headrace.config.broker import BrokerSettings
-from headrace.model.errors import StoreConflict
+from headrace.model.errors import DiskFull, StoreConflict
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint, PartitionState, TopicImage
 from headrace.records.batch import read_header
@@ -79,6 +79,7 @@ class Bench:
         self.in_sync = InSync(table, self.store, fence=lambda: FENCE, clock=self.clock)
         self.partition.on_joinable = self.in_sync.look_at
         self.partition.lead(STATE, 0)
+        self.task = asyncio.ensure_future(self.in_sync.run())
 
     def append(self) -> None:
         self.partition.append(BATCH, read_header(BATCH))
@@ -103,13 +104,12 @@ class Bench:
 def run(scenario: Callable[[Bench], Awaitable[None]]) -> None:
     async def main() -> None:
         bench = Bench()
-        task = asyncio.ensure_future(bench.in_sync.run())
         await asyncio.sleep(0)
         try:
             await scenario(bench)
         finally:
-            task.cancel()
-            await asyncio.wait((task,))
+            bench.task.cancel()
+            await asyncio.wait((bench.task,))
 
     asyncio.run(main())
 
@@ -165,11 +165,12 @@ def test_a_refused_change_is_made_anew_from_the_next_image() -> None:
     run(scenario)
 
 
-def test_a_change_without_an_answer_counts_until_the_store_has_a_newer_state() -> None:
+@pytest.mark.parametrize("refusal", [StoreUnavailable("played"), DiskFull("played: a listener's")])
+def test_a_change_without_an_answer_counts_until_the_store_has_a_newer_state(refusal: Exception) -> None:
     async def scenario(bench: Bench) -> None:
         bench.append()
         bench.fetched(THREE, 1)
-        bench.store.refusal = StoreUnavailable("played")
+        bench.store.refusal = refusal
         bench.fetched(TWO, 1)
         await bench.asked()
         bench.append()
@@ -181,6 +182,7 @@ def test_a_change_without_an_answer_counts_until_the_store_has_a_newer_state() -
         assert bench.partition.leading.maximal == {ONE, TWO, THREE}
         bench.partition.lead(replace(STATE, partition_epoch=5), 0)
         assert bench.partition.leading.maximal == {ONE, THREE}
+        assert not bench.task.done()
 
     run(scenario)
 
