@@ -20,7 +20,6 @@ from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
-from headrace.model.image import BrokerState
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
@@ -30,8 +29,6 @@ M = TypeVar("M", bound=Machine)
 log = logging.getLogger(__name__)
 
 _INT32 = 0xFFFF_FFFF
-_STARTING_MAX_MS = 10_000.0
-"""A broker that is longer in starting may never be done."""
 
 
 def java_hash(text: str) -> int:
@@ -82,7 +79,6 @@ class Coordinator(Generic[M]):
         self._on_loaded = on_loaded
         self._on_lost = on_lost
         self._creating = asyncio.Lock()
-        self._waits_since_ms: float | None = None
         self._shards: dict[int, Shard[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -123,18 +119,11 @@ class Coordinator(Generic[M]):
                     )
 
     def _replicas_now(self) -> int:
-        """As many as there can be. Brokers that are just starting are waited for, within bounds: without them the
-        controller would have to give it more replicas later."""
-        image = self._metadata.image
-        takers = sum(broker.can_lead and not broker.is_draining for broker in image.brokers.values())
-        is_starting = any(broker.is_alive and broker.state is BrokerState.STARTING for broker in image.brokers.values())
-        if takers < self._replication_factor and is_starting:
-            now_ms = self._clock.monotonic_ms()
-            self._waits_since_ms = now_ms if self._waits_since_ms is None else self._waits_since_ms
-            is_starting = now_ms - self._waits_since_ms < _STARTING_MAX_MS
-        if not takers or (takers < self._replication_factor and is_starting):
-            raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be made before the brokers have started")
-        return min(self._replication_factor, takers)
+        """As many as there are brokers for. The controller gives the topic more when there are."""
+        brokers = self._metadata.image.brokers.values()
+        if not any(broker.can_lead for broker in brokers):
+            raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be made before a broker has started")
+        return min(self._replication_factor, max(1, sum(not broker.is_draining for broker in brokers)))
 
     def index_for(self, key: str) -> int:
         """The partition of the internal topic that is responsible for a key."""
