@@ -45,6 +45,8 @@ class FakeBroker:
         self.was_asked = asyncio.Event()
         self.raw_answer: bytes | None = None
         self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[Any]] = set()
+        """Held, so that one which never answers is not collected."""
 
     async def __aenter__(self) -> "FakeBroker":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -53,6 +55,9 @@ class FakeBroker:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        for task in tuple(self._serving):
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -61,6 +66,10 @@ class FakeBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         try:
             while True:
                 (size,) = LENGTH.unpack(await reader.readexactly(4))
@@ -78,7 +87,7 @@ class FakeBroker:
                         return
                 data = write_response(header, answer)
                 writer.write(LENGTH.pack(len(data)) + data if self.raw_answer is None else self.raw_answer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
