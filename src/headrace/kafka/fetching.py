@@ -8,6 +8,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka.checking import Limits, first_damaged
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
 from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
@@ -17,7 +18,6 @@ from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange,
 from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
 from headrace.protocol.units import to_ms
-from headrace.records.batch import HEADER_SIZE, MAGIC, check_batch, read_header
 from headrace.replication.partition import Partition
 from headrace.replication.readable import Role
 from headrace.runtime.deferred import Deferred
@@ -244,12 +244,13 @@ class Fetch:
             size_bytes=sum(item.slice.length for item in found if item.slice is not None)
         )
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found)
+        limits = [_limits_of(item) for item in found]
+        future = loop.run_in_executor(self._ctx.services.workers, _read_blocking, found, limits)
 
         def done(read: asyncio.Future[list[FetchedPartition | Damaged]]) -> None:
             error = read.exception()
             if error is None:
-                parts = [self._told_of_damage(*each) for each in zip(found, read.result(), strict=True)]
+                parts = [self._told_of_damage(*each) for each in zip(found, limits, read.result(), strict=True)]
                 answer.resolve(self._reply(found, parts))
                 return
             # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
@@ -259,11 +260,17 @@ class Fetch:
         future.add_done_callback(done)
         return answer
 
-    def _told_of_damage(self, item: Found, part: "FetchedPartition | Damaged") -> FetchedPartition:
+    def _told_of_damage(
+        self, item: Found, limits: Limits | None, part: "FetchedPartition | Damaged"
+    ) -> FetchedPartition:
         if isinstance(part, FetchedPartition):
             return part
-        assert item.partition is not None
-        item.partition.on_damaged(item.partition, part.offset)
+        partition = item.partition
+        assert partition is not None
+        assert limits is not None
+        # What was cut off while it was read was not damaged.
+        if partition.leader_epoch == limits.leader_epoch and partition.log.end_offset >= limits.end_offset:
+            partition.on_damaged(partition, part.offset)
         return self._failed(item.key, ErrorCode.kafka_storage_error)
 
     def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
@@ -305,61 +312,35 @@ def _is_to_be_checked(item: Found) -> bool:
 
     What is new is in the page cache as it was written, after its checksum was checked.
     """
-    return (
-        item.slice is not None and item.slice.is_closed and item.partition is not None and item.partition.is_replicated
-    )
+    partition = item.partition
+    return item.slice is not None and item.slice.is_closed and partition is not None and partition.is_replicated
 
 
-def _read_blocking(found: Sequence[Found]) -> list[FetchedPartition | Damaged]:
-    return [item.part if item.slice is None else _read_one(item, item.slice) for item in found]
+def _limits_of(item: Found) -> Limits | None:
+    """None for what is sent as it is."""
+    if item.partition is None or not _is_to_be_checked(item):
+        return None
+    return Limits(item.partition.log.end_offset, item.partition.leader_epoch)
 
 
-def _read_one(item: Found, cut: Slice) -> FetchedPartition | Damaged:
+def _read_blocking(found: Sequence[Found], limits: Sequence[Limits | None]) -> list[FetchedPartition | Damaged]:
+    return [
+        item.part if item.slice is None else _read_one(item, item.slice, limit)
+        for item, limit in zip(found, limits, strict=True)
+    ]
+
+
+def _read_one(item: Found, cut: Slice, limits: Limits | None) -> FetchedPartition | Damaged:
     try:
         data: Buffer = cut.file.read(cut.position, cut.length)
     except OSError as error:
         problem = StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}")
         return FetchedPartition(item.key.partition, error_code(problem).value)
-    partition = item.partition
-    if partition is not None and _is_to_be_checked(item):
-        limits = _Limits(partition.log.end_offset, partition.leader_epoch)
-        damaged = _first_damaged(data, cut.first_batch_offset, limits)
+    if limits is not None:
+        damaged = first_damaged(data, cut.first_batch_offset, limits)
         if damaged is not None:
             return Damaged(damaged)
     return item.part._replace(records=(data,)) if data else item.part
-
-
-class _Limits(NamedTuple):
-    end_offset: int
-    leader_epoch: int
-
-
-def _first_damaged(data: Buffer, first_offset: int, limits: _Limits) -> int | None:
-    """The offset of the first batch that is not as it was written; the last one may be cut off.
-
-    The checksum does not cover the offset, the length and the leader epoch: those must fit what is around them.
-    """
-    position, offset = 0, first_offset
-    view = memoryview(data)
-    while (left := len(view) - position) >= HEADER_SIZE:
-        header = read_header(view, position)
-        fits = (
-            offset <= header.base_offset
-            and header.next_offset <= limits.end_offset
-            and 0 <= header.leader_epoch <= limits.leader_epoch
-            and header.magic == MAGIC
-        )
-        if fits and header.size > left and position:
-            break
-        try:
-            check_batch(view, position)
-        except CorruptBatch:
-            return offset
-        if not fits:
-            return offset
-        position += header.size
-        offset = header.next_offset
-    return None
 
 
 def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:
