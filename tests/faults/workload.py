@@ -164,7 +164,7 @@ def transact(client: Client) -> None:
 
 
 def _transactional(client: Client, transactional_id: str) -> Producer:
-    more = {"transactional.id": transactional_id, "transaction.timeout.ms": 10_000}
+    more = {"transactional.id": transactional_id, "transaction.timeout.ms": 30_000}
     producer = Producer({**PRODUCER, **more, "bootstrap.servers": client.bootstrap})
     taken = client.record.init(transactional_id)
     _again(lambda: producer.init_transactions(PATIENCE_S))
