@@ -41,6 +41,8 @@ _GATHER_S = 0.005
 """Changes that come within this time go into one request while another is under way."""
 _BACKOFF_FIRST_S = 0.05
 _BACKOFF_MAX_S = 1.0
+_RECONNECT_MAX_S = 0.25
+"""Short, for a leader that has just come back waits for its followers before it acknowledges anything."""
 _SAY_AFTER = 5
 """Failures in a row that are worth a line in the log: brokers hear of changes one after the other, and that passes."""
 _IN_FLIGHT_MAX = 2
@@ -414,7 +416,7 @@ class LeaderFetcher:
         await self._abandon()
         self._session = self._session.successor()
         self._failures += 1
-        wait_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 10))
+        wait_s = min(_RECONNECT_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 10))
         await asyncio.sleep(wait_s * (0.5 + 0.5 * self._random.random()))
         self._due.update(dict.fromkeys(self._followed))
         self._news.set()

@@ -36,7 +36,8 @@ MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """A larger answer is not read: a leader bounds what it sends by what was asked for, and by one batch."""
 _IN_FLIGHT_MAX = 32
 _BACKOFF_FIRST_S = 0.02
-_BACKOFF_MAX_S = 1.0
+_BACKOFF_MAX_S = 0.25
+"""Short, for a broker that has just come back may be the leader that everybody waits for."""
 _SCRATCH_BYTES = 256 * 1024
 _API_VERSIONS_VERSION = 3
 _CLIENT_ID_PREFIX = "broker-"
