@@ -1,13 +1,18 @@
 """A simulated cluster: brokers made of the parts of production, each a process on a machine with a disk of its own."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import errno
+import os
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from headrace.cluster.partition_requests import reassign
 from headrace.cluster.store import Change
 from headrace.config.broker import BrokerSettings, broker_settings
 from headrace.model.errors import HeadraceError
-from headrace.model.ids import BrokerId
+from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import Endpoint
 from headrace.protocol.produce_request import ProduceRequest
 from headrace.replication.partition import Partition
@@ -40,6 +45,7 @@ class SimBroker:
         self.store: StoreClient | None = None
         self._dies_by = "kill"
         self._is_stopping = False
+        self._has_failed = False
 
     # What the checks see
 
@@ -59,7 +65,7 @@ class SimBroker:
     def start(self) -> None:
         assert self.process is None
         cluster = self.cluster
-        self._is_stopping = False
+        self._is_stopping = self._has_failed = False
         cluster.world.trace.note(self.name, "starts")
         process = self.process = cluster.world.process(self.name)
         process.on_buried.append(self._after_death)
@@ -146,6 +152,24 @@ class SimBroker:
             world.trace.note("nemesis", "%s has stopped" if stopping.done() else "%s does not stop", self.name)
             self._die("kill")
 
+    def fail_disk(self) -> None:
+        """Let every sync fail from now on. The process must be started anew to get over it."""
+
+        def hook(step: str, path: Path) -> None:
+            if step == "sync":
+                self._has_failed = True
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+        self.disk.hook = hook
+
+    def move(self, place: Place, replicas: Sequence[int] | None) -> None:
+        """Ask for a reassignment, or the end of one. Whether anything comes of it is not waited for."""
+        process, node = self.process, self.node
+        if process is not None and node is not None and node.is_started:
+            partition = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
+            asked = reassign(node.metadata, {partition: replicas})
+            process.enter(lambda: process.create_task(_ignoring_refusal(asked)))
+
     def pause(self) -> None:
         if self.process is not None:
             self.process.pause()
@@ -157,7 +181,7 @@ class SimBroker:
     # Healing
 
     def heal(self) -> None:
-        if self._is_stopping and self.process is not None:
+        if (self._is_stopping or self._has_failed) and self.process is not None:
             self._die("kill")
         self.resume()
         self.heal_store()
@@ -172,6 +196,11 @@ class SimBroker:
     def heal_disk(self) -> None:
         self.flush_times.slow_share = 0.05
         self.flush_times.slow_s = 0.1
+
+
+async def _ignoring_refusal(asked: Coroutine[Any, Any, object]) -> None:
+    with suppress(HeadraceError):
+        await asked
 
 
 def _place(partition: Partition) -> Place:
@@ -249,6 +278,11 @@ class SimCluster:
         state = self.checks.state_of(place)
         return -1 if state is None else state.leader
 
+    def places(self) -> Iterator[Place]:
+        for name, topic in self.checks.image.topics.items():
+            if name in self.checks.topics:
+                yield from ((name, index) for index in range(len(topic.partitions)))
+
     # What the driver waits for
 
     async def until(self, is_done: Callable[[], bool], limit_s: float, what: str) -> None:
@@ -264,7 +298,7 @@ class SimCluster:
 
     def are_all_in_sync(self) -> bool:
         return self.are_all_active() and all(
-            state.leader in self.brokers and set(state.isr) == set(state.replicas)
+            state.leader in self.brokers and set(state.isr) == set(state.replicas) and not state.is_reassigning
             for name, topic in self.checks.image.topics.items()
             if name in self.checks.topics
             for state in topic.partitions

@@ -37,6 +37,8 @@ class Nemesis:
             (self._compact_store, 1),
             (self._clock_jump, 1),
             (self._slow_disk, 2),
+            (self._failing_disk, 1),
+            (self._move_a_partition, 3),
         ]
 
     async def run(self, duration_s: float) -> None:
@@ -220,6 +222,30 @@ class Nemesis:
         broker.flush_times.slow_s = self._random.choice((0.3, 2.0))
         await asyncio.sleep(self._random.uniform(1, 5))
         broker.heal_disk()
+
+    async def _failing_disk(self) -> None:
+        broker = self._any_up()
+        if broker is not None:
+            self._say(f"lets every sync of {broker.name} fail")
+            broker.fail_disk()
+            await asyncio.sleep(self._random.uniform(0.5, 5))
+            broker.kill(self._how_to_die())
+            await self._start_again(broker)
+
+    # An operator
+
+    async def _move_a_partition(self) -> None:
+        """Ask a broker to put the replicas of a partition elsewhere, or to stop doing so."""
+        cluster, random = self._cluster, self._random
+        broker = self._any_up()
+        places = sorted(cluster.places())
+        if broker is None or not places:
+            return
+        place = random.choice(places)
+        replicas = random.sample(sorted(cluster.brokers), random.choice((2, 3)))
+        wanted = None if random.random() < 0.2 else replicas
+        self._say(f"asks {broker.name} to move {place[0]}-{place[1]} to {wanted}")
+        broker.move(place, wanted)
 
     # Helpers
 

@@ -61,7 +61,7 @@ class SimNode:
         directory_id = f"directory-of-{process.name}"
         data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
         self._node = Node(settings, Place(data_dir, store, is_alone=False), outside)
-        self._is_started = False
+        self.is_started = False
 
     @property
     def metadata(self) -> Metadata:
@@ -73,7 +73,7 @@ class SimNode:
         return -1 if membership is None else membership.epoch
 
     def hosted(self) -> Iterable[Partition]:
-        return self._node.services.partitions.all() if self._is_started else ()
+        return self._node.services.partitions.all() if self.is_started else ()
 
     async def start(self) -> None:
         await self._node.start(self._bind)
@@ -82,7 +82,7 @@ class SimNode:
         await self._node.stop()
 
     async def _bind(self, services: Services, undo: AsyncExitStack) -> Endpoint:
-        self._is_started = True
+        self.is_started = True
         process, network, endpoint = self._process, self._network, self._endpoint
         network.listen(process, endpoint, lambda end: KafkaSession(process, services, endpoint, end, self._on_produced))
         undo.callback(network.unlisten, process, endpoint)
