@@ -1,16 +1,13 @@
 """Bugs to plant: each breaks one rule that replication rests on, by replacing a piece of production code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.cluster import controller
-from headrace.cluster.layout import PARTITIONS
 from headrace.cluster.membership import Membership
-from headrace.cluster.metadata import Metadata
-from headrace.cluster.store import Compare, Put, Write
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import ClusterImage, PartitionState
 from headrace.replication.follower import Fetched
@@ -104,6 +101,11 @@ def read_uncommitted_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "slice", read_to_the_end)
 
 
+def read_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads what is committed reads to the high watermark."""
+    monkeypatch.setattr(Partition, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
 def forget_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers do not learn which batches of a producer there are already."""
 
@@ -114,17 +116,6 @@ def forget_producers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     append_replicated = Log.append_replicated
     monkeypatch.setattr(Log, "append_replicated", append_and_forget)
-
-
-def change_without_comparing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader writes who is in sync over whatever the store has."""
-    commit = Metadata.commit
-
-    async def commit_anyway(self: Metadata, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
-        is_of_a_leader = all(isinstance(write, Put) and write.key.startswith(PARTITIONS) for write in writes)
-        await commit(self, () if is_of_a_leader else compares, writes)
-
-    monkeypatch.setattr(Metadata, "commit", commit_anyway)
 
 
 def keep_leading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +157,8 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "trust the dead": (trust_the_dead, "11"),
     "join too early": (join_too_early, "1"),
     "read uncommitted bytes": (read_uncommitted_bytes, "5"),
+    "read open transactions": (read_open_transactions, "3"),
     "forget producers": (forget_producers, "4"),
-    "change without comparing": (change_without_comparing, "10|11|older"),
     "keep leading": (keep_leading, "1|2|5|11|14"),
     "follower guesses": (follower_guesses, "5"),
     "append twice": (append_twice, "4"),

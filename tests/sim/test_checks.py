@@ -225,7 +225,7 @@ def test_at_the_end_everything_is_everywhere_and_in_order() -> None:
         broker.partition.high_watermark = 2
         checks.stepped(broker)
     checks.check_end(checks.brokers)
-    brokers[2].partition.high_watermark = 1
+    brokers[0].partition.high_watermark = 1
     with pytest.raises(Violation, match="2: 2 records are committed"):
         checks.check_end(checks.brokers)
 

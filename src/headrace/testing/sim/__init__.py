@@ -8,6 +8,7 @@
     node.py        a broker in these surroundings
     cluster.py     machines with brokers on them, and what is known of them from outside
     clients.py     producers and consumers
+    transactions.py  the same with transactions
     nemesis.py     what goes wrong
     checks.py      what must hold all the same, at every step
     running.py     one seed, one run

@@ -7,6 +7,8 @@ The numbers are those of the anomalies that each check rules out:
   nobody's high watermark ever covers anything else.
 - 4 duplicate, 6 poll skip, 7 reordered send: each value is read at one offset; a consumer reads every offset once and
   in order; a producer's values are in the order in which it sent them.
+- 3 aborted read, 8 torn transaction: who reads what is committed sees nothing of a transaction that has failed or is
+  not over, and in the end all or nothing of each.
 - 10 unclean election: leaders come from the in-sync set of the state before.
 - 11 zombie leader: one leader per epoch, an acknowledgement is of what is committed, and a broker whose lease has ended
   acknowledges nothing that only it has.
@@ -14,18 +16,18 @@ The numbers are those of the anomalies that each check rules out:
 - 2 unseen: at the end, when everything has been healed, all that was acknowledged is read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.cluster import layout
 from headrace.cluster.store import Change, Revision, Snapshot
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import ClusterImage, PartitionState
-from headrace.records.batch import iter_headers
+from headrace.records.batch import iter_headers, read_header
 from headrace.records.reader import iter_records
 from headrace.replication.partition import Partition
 from headrace.storage.log import Log
-from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, Read, Send
+from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, Read, Send, State, Transaction
 
 _NOBODY = ClusterImage("", NO_LEADER, {}, {}, {}, {}, 0)
 
@@ -72,6 +74,8 @@ class Truth:
         self.next_offset: dict[int, int] = {}
         """From each batch's end to the beginning of the next, where that is another offset."""
         self.offset_of: dict[bytes, int] = {}
+        self.markers: set[int] = set()
+        """Offsets that end transactions and hold no value of a client."""
         self.leaders: dict[int, int] = {}
         """The broker that led each epoch."""
         self.end_by_epoch: dict[int, int] = {}
@@ -122,7 +126,9 @@ class Checks(Observer):
         self.acked_sends: list[Send] = []
         self._seen: dict[tuple[int, Place], _Seen] = {}
         self._positions: dict[tuple[str, Place], int] = {}
-        self.counts = {"commits": 0, "elections": 0, "acks": 0, "reads": 0, "isr changes": 0}
+        self._transaction_of: dict[bytes, Transaction] = {}
+        self._read_committed: set[bytes] = set()
+        self.counts = {"commits": 0, "elections": 0, "acks": 0, "reads": 0, "isr changes": 0, "transactions": 0}
 
     def truth(self, place: Place) -> Truth:
         found = self.truths.get(place)
@@ -245,6 +251,10 @@ class Checks(Observer):
             truth.end = batch.next_offset
             for record in iter_records(batch.data):
                 assert record.value is not None
+                if read_header(batch.data).is_control:
+                    truth.values[record.offset] = record.value
+                    truth.markers.add(record.offset)
+                    continue
                 if record.value in truth.offset_of:
                     raise Violation(
                         f"4: {record.value!r} was committed at {truth.offset_of[record.value]} "
@@ -324,6 +334,34 @@ class Checks(Observer):
                 f"5: {read.consumer} read {read.value!r} at {read.offset} of {read.place}, not committed so"
             )
 
+    def wrote(self, transaction: Transaction, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._transaction_of[value] = transaction
+
+    def ended(self, transaction: Transaction) -> None:
+        self.counts["transactions"] += 1
+        if transaction.state is State.ABORTED:
+            for value in (value for values in transaction.values.values() for value in values):
+                if value in self._read_committed:
+                    raise Violation(f"3: {value!r} of the aborted transaction {transaction.name} was read before")
+
+    def read_committed(self, read: Read) -> None:
+        truth = self.truth(read.place)
+        key = (read.consumer, read.place)
+        if read.offset < self._positions.get(key, 0):
+            raise Violation(f"6: {read.consumer} read offset {read.offset} of {read.place} a second time")
+        self._positions[key] = read.offset + 1
+        if truth.values.get(read.offset) != read.value:
+            raise Violation(
+                f"5: {read.consumer} read {read.value!r} at {read.offset} of {read.place}, not committed so"
+            )
+        self._read_committed.add(read.value)
+        transaction = self._transaction_of.get(read.value)
+        if transaction is not None and transaction.state in (State.ABORTED, State.OPEN):
+            raise Violation(
+                f"3: {read.value!r} was read, its transaction {transaction.name} is {transaction.state.value}"
+            )
+
     def answered_alone(self, broker: Watched, place: Place, offset: int) -> None:
         """A broker has answered a producer that does not wait for the other replicas."""
         known = self.image.brokers.get(broker.broker_id)
@@ -347,13 +385,28 @@ class Checks(Observer):
             assert send.offset is not None
             if truth.values_at(send.offset, len(send.values)) != send.values:
                 raise Violation(f"1, 2: {send.values[0]!r} was acknowledged and is not there")
+        for transaction in dict.fromkeys(self._transaction_of.values()):
+            self._check_whole(transaction)
         for place, truth in self.truths.items():
             self._check_order(place, truth)
             self._check_replicas(place, truth, brokers)
 
+    def _check_whole(self, transaction: Transaction) -> None:
+        """Of a transaction everything is read or nothing."""
+        values = [value for several in transaction.values.values() for value in several]
+        seen = [value for value in values if value in self._read_committed]
+        if transaction.state is State.COMMITTED and len(seen) < len(values):
+            raise Violation(
+                f"2: the transaction {transaction.name} was committed, {len(seen)} of {len(values)} were read"
+            )
+        if seen and len(seen) < len(values):
+            raise Violation(f"8: of the transaction {transaction.name} {len(seen)} of {len(values)} values were read")
+
     def _check_order(self, place: Place, truth: Truth) -> None:
         last: dict[bytes, int] = {}
-        for _, value in sorted(truth.values.items()):
+        for offset, value in sorted(truth.values.items()):
+            if offset in truth.markers:
+                continue
             producer, _, number = value.rstrip(b".").rpartition(b"/")
             if int(number) <= last.get(producer, -1):
                 raise Violation(f"7: {value!r} of {place} comes after number {last[producer]} of its producer")
@@ -366,7 +419,8 @@ class Checks(Observer):
             for partition in brokers[broker_id].hosted():
                 if (partition.topic, partition.index) == place:
                     who = f"broker {broker_id}, {partition}"
-                    if partition.high_watermark != truth.end or partition.log.end_offset != truth.end:
+                    is_behind = partition.is_leader and partition.high_watermark != truth.end
+                    if is_behind or partition.log.end_offset != truth.end:
                         raise Violation(
                             f"2: {truth.end} records are committed, but the log ends at {partition.log.end_offset} "
                             f"with high watermark {partition.high_watermark}: {who}"

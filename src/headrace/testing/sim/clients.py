@@ -7,8 +7,9 @@ sends everything that is not acknowledged again, in order, as Kafka's clients do
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
@@ -63,12 +64,32 @@ class Read(NamedTuple):
     consumer: str
 
 
+class State(Enum):
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    name: str
+    state: State = State.OPEN
+    values: dict[Place, list[bytes]] = field(default_factory=dict)
+
+
 class Observer:
     """Who is told of what clients see. The checks override what they need."""
 
     def acked(self, send: Send, broker_id: int) -> None: ...
 
     def read(self, read: Read) -> None: ...
+
+    def read_committed(self, read: Read) -> None: ...
+
+    def wrote(self, transaction: Transaction, values: Sequence[bytes]) -> None: ...
+
+    def ended(self, transaction: Transaction) -> None: ...
 
     def leadership(self, place: Place) -> tuple[int, int]:
         """Who leads a partition, and in which epoch."""
@@ -191,7 +212,10 @@ class Producer:
         broker_id = self._client.broker_id
         # The first batch of a producer goes alone: a broker that knows nothing of it takes any sequence for its first.
         several = islice(self._waiting, _IN_FLIGHT_MAX if self._is_known else 1)
-        under_way = [(send, channel.send(self._client.frame(self._request(batch)))) for send, batch in several]
+        under_way = [
+            (send, channel.send(self._client.frame(produce_request(self.place, batch, self.acks))))
+            for send, batch in several
+        ]
         is_good = True
         for send, answer in under_way:
             try:
@@ -201,7 +225,7 @@ class Producer:
                 self.last_problem = f"broker {broker_id}: {error!r}"
                 self._client.disconnect()
                 return False
-            code, offset = _read_produced(frame)
+            code, offset = read_produced(frame)
             if code == 0 and self._waiting and self._waiting[0][0] is send:
                 self._waiting.popleft()
                 self._is_known = True
@@ -235,22 +259,11 @@ class Producer:
         self._sequence = 0
         self._is_known = False
 
-    def _request(self, batch: bytes) -> Any:
-        schema = request_schema(PRODUCE, _PRODUCE_VERSION)
-        topic, index = self.place
-        return schema.ProduceRequest(
-            acks=self.acks,
-            timeout=timedelta(milliseconds=_ACK_WITHIN_MS),
-            topic_data=(
-                schema.TopicProduceData(
-                    name=topic, partition_data=(schema.PartitionProduceData(index=index, records=batch),)
-                ),
-            ),
-        )
-
 
 class Consumer:
     """Reads one partition from its beginning, again and again at its end."""
+
+    isolation_level = 0
 
     def __init__(self, name: str, place: Place, client: Client, random: Random, observer: Observer) -> None:
         self.name = name
@@ -289,8 +302,8 @@ class Consumer:
             for record in iter_records(data[at : at + header.size]):
                 if record.offset >= self.position:
                     assert record.value is not None
-                    self.position = record.offset + 1
                     self._observer.read(Read(self.place, record.offset, record.value, self.name))
+            self.position = header.next_offset
 
     def _request(self) -> Any:
         schema = request_schema(FETCH, _FETCH_VERSION)
@@ -299,6 +312,7 @@ class Consumer:
             max_wait=timedelta(milliseconds=_FETCH_WAIT_MS),
             min_bytes=1,
             max_bytes=1 << 20,
+            isolation_level=self.isolation_level,
             topics=(
                 schema.FetchTopic(
                     topic=topic,
@@ -309,6 +323,17 @@ class Consumer:
             ),
             forgotten_topics_data=(),
         )
+
+
+def produce_request(place: Place, batch: bytes, acks: int, *, transactional_id: str | None = None) -> Any:
+    schema = request_schema(PRODUCE, _PRODUCE_VERSION)
+    part = schema.PartitionProduceData(index=place[1], records=batch)
+    return schema.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout=timedelta(milliseconds=_ACK_WITHIN_MS),
+        topic_data=(schema.TopicProduceData(name=place[0], partition_data=(part,)),),
+    )
 
 
 def read_produced_all(frame: bytes | memoryview) -> Sequence[tuple[str, int, int, int]]:
@@ -322,6 +347,6 @@ def read_produced_all(frame: bytes | memoryview) -> Sequence[tuple[str, int, int
     ]
 
 
-def _read_produced(frame: memoryview) -> tuple[int, int]:
+def read_produced(frame: memoryview) -> tuple[int, int]:
     (_, _, code, offset), *_ = read_produced_all(frame)
     return code, offset

@@ -12,6 +12,7 @@ from headrace.testing.sim.clients import ACKS_ALL, Client, Consumer, Place, Prod
 from headrace.testing.sim.cluster import SimCluster
 from headrace.testing.sim.nemesis import Nemesis
 from headrace.testing.sim.network import SimTransport
+from headrace.testing.sim.transactions import CommittedConsumer, Transactor
 from headrace.testing.sim.world import Process, ProcessClock, World
 
 _START_LIMIT_S = 120.0
@@ -32,6 +33,7 @@ class Scenario:
     flush_policy: str
     segment_bytes: int
     lag_max_ms: int
+    has_transactions: bool
     troubles_s: float
     """How long there is trouble, in virtual time."""
 
@@ -48,6 +50,7 @@ class Scenario:
             flush_policy=random.choice(("ack", "ack", "os")),
             segment_bytes=random.choice((600, 2000, 1_000_000)),
             lag_max_ms=random.choice((1000, 2000, 4000)),
+            has_transactions=random.random() < 0.4,
             troubles_s=random.uniform(5, 25),
         )
 
@@ -122,6 +125,8 @@ class _Course:
             "broker.session.timeout.ms": "3000",
             "replica.lag.time.max.ms": str(scenario.lag_max_ms),
             "leader.imbalance.check.interval.seconds": "5",
+            "transaction.state.log.num.partitions": "1",
+            "offsets.topic.num.partitions": "1",
         }
         self.cluster = SimCluster(
             world,
@@ -132,6 +137,7 @@ class _Course:
         )
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
+        self._transactors: list[Transactor] = []
 
     async def run(self) -> None:
         cluster, scenario = self.cluster, self.scenario
@@ -144,10 +150,11 @@ class _Course:
         await nemesis.run(scenario.troubles_s)
         nemesis.heal()
         await cluster.until(cluster.are_all_in_sync, _HEAL_LIMIT_S, "not all replicas were in sync")
-        for producer in self._producers:
-            producer.stop()
+        writers: list[Producer | Transactor] = [*self._producers, *self._transactors]
+        for writer in writers:
+            writer.stop()
         await cluster.until(
-            lambda: all(producer.is_finished for producer in self._producers), _HEAL_LIMIT_S, "not all sends were acked"
+            lambda: all(writer.is_finished for writer in writers), _HEAL_LIMIT_S, "not all sends were acked"
         )
         await cluster.until(cluster.are_replicas_level, _HEAL_LIMIT_S, "not all replicas were level")
         await cluster.until(self._is_all_read, _HEAL_LIMIT_S, "not all that is committed was read")
@@ -155,7 +162,7 @@ class _Course:
 
     def describe(self) -> None:
         """Write down how things stand."""
-        for line in (*self.cluster.describe(), *map(str, self._producers)):
+        for line in (*self.cluster.describe(), *map(str, self._producers), *map(str, self._transactors)):
             self.world.trace.note("-", "%s", line)
 
     def _places(self) -> list[Place]:
@@ -212,10 +219,31 @@ class _Course:
             )
         for number, place in enumerate(self._places()):
             self._consumers.append(Consumer(f"c{number}", place, self._client(clients), random, self.checks))
-        for client in (*self._producers, *self._consumers):
+        if self.scenario.has_transactions:
+            self._start_transactions(clients, clock)
+        for client in (*self._producers, *self._consumers, *self._transactors):
             clients.enter(lambda client=client: clients.create_task(self._live(clients, client)))  # type: ignore[misc]
 
-    async def _live(self, process: Process, client: Producer | Consumer) -> None:
+    def _start_transactions(self, clients: Process, clock: ProcessClock) -> None:
+        random, cluster = self.world.random, self.cluster
+        self._transactors.append(
+            Transactor(
+                "t0",
+                self._places(),
+                clients,
+                SimTransport(cluster.network, clients),
+                clock,
+                random,
+                self.checks,
+                leader_of=cluster.leader_of,
+                endpoint_of=cluster.endpoint_of,
+                brokers=sorted(cluster.brokers),
+            )
+        )
+        for number, place in enumerate(self._places()):
+            self._consumers.append(CommittedConsumer(f"r{number}", place, self._client(clients), random, self.checks))
+
+    async def _live(self, process: Process, client: Producer | Consumer | Transactor) -> None:
         try:
             await client.run()
         except Exception as error:

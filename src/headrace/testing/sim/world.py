@@ -21,6 +21,8 @@ from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 from zlib import crc32
 
+from headrace.model.errors import StorageFailed
+
 T = TypeVar("T")
 
 _HANDLES_AT_ONE_INSTANT_MAX = 200_000
@@ -364,7 +366,7 @@ class Trace(logging.Handler):
         self._world = world
         self.lines: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=lines_max)
         self.alarms: list[str] = []
-        """Logged errors that come with a traceback: something that nobody foresaw."""
+        """Logged errors that come with a traceback: something that nobody foresaw, unless a disk has failed."""
         self.digest = 0
         """Of when what happened to whom: the same for two runs of a seed."""
 
@@ -380,7 +382,7 @@ class Trace(logging.Handler):
         text = record.getMessage()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
-            if record.levelno >= logging.ERROR:
+            if record.levelno >= logging.ERROR and not isinstance(record.exc_info[1], StorageFailed):
                 self.alarms.append(f"{name}: {text}")
         self.note(name, "%s: %s", record.levelname.lower(), text)
 
