@@ -150,7 +150,7 @@ def append_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 PLANTS: dict[str, tuple[Plant, str]] = {
     "commit at the fastest": (commit_at_the_fastest, "1|11"),
     "shrink at once": (shrink_at_once, "1"),
-    "never truncate": (never_truncate, "5|14|1"),
+    "never truncate": (never_truncate, "1|2|5|14"),
     "ack before flush": (ack_before_flush, "1"),
     "commit before own flush": (commit_before_own_flush, "1"),
     "elect anybody": (elect_anybody, "10"),
