@@ -419,8 +419,7 @@ class Checks(Observer):
             for partition in brokers[broker_id].hosted():
                 if (partition.topic, partition.index) == place:
                     who = f"broker {broker_id}, {partition}"
-                    is_behind = partition.is_leader and partition.high_watermark != truth.end
-                    if is_behind or partition.log.end_offset != truth.end:
+                    if partition.high_watermark != truth.end or partition.log.end_offset != truth.end:
                         raise Violation(
                             f"2: {truth.end} records are committed, but the log ends at {partition.log.end_offset} "
                             f"with high watermark {partition.high_watermark}: {who}"

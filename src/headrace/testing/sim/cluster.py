@@ -305,7 +305,7 @@ class SimCluster:
         )
 
     def are_replicas_level(self) -> bool:
-        """Whether every replica is in sync and has all that is committed."""
+        """Whether every replica is in sync, has all that is committed, and knows that it is."""
         if not self.are_all_in_sync():
             return False
         hosted = {
@@ -313,7 +313,7 @@ class SimCluster:
             for broker in self.brokers.values()
             for partition in broker.hosted()
             if partition.topic in self.checks.topics
-            and partition.log.end_offset == self.checks.truth(_place(partition)).end
+            and partition.high_watermark == partition.log.end_offset == self.checks.truth(_place(partition)).end
         }
         return all(
             (replica, name, index) in hosted
