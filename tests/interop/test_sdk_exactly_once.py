@@ -79,10 +79,10 @@ def test_a_successor_fences_the_one_before(broker: Subject, client: Client, new_
     source, out = new_topic(), new_topic()
     fill(client, source, 2)
     # Fenced before its time is over, however slow this machine is: later the broker would have aborted it anyhow.
-    patient = Client(broker.bootstrap, settings={"transaction.timeout.ms": 300_000})
-    first = patient.consume(source, "eo3", "exactly-once", commit_interval_s=600, transactional_id="worker-1")
-    first.publish(out, next(first).payload)
-    with Client(broker.bootstrap) as other:
+    settings = {"transaction.timeout.ms": 300_000}
+    with Client(broker.bootstrap, settings=settings) as patient, Client(broker.bootstrap) as other:
+        first = patient.consume(source, "eo3", "exactly-once", commit_interval_s=600, transactional_id="worker-1")
+        first.publish(out, next(first).payload)
         second = other.consume(source, "eo3", "exactly-once", transactional_id="worker-1")
         with pytest.raises(Fenced):
             first.commit()

@@ -320,9 +320,10 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
     wait_for(count)
     for member in members:
         member.stop()
-    for thread in threads:
+    for member, thread in zip(members, threads, strict=True):
         thread.join(60)
         assert not thread.is_alive()
+        member.close()
     results = [message.text for message in client.replay(out)]
     assert sorted(results if delivery == "exactly-once" else handled, key=int) == [str(n) for n in range(count)]
 

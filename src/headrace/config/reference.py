@@ -7,6 +7,7 @@ from pathlib import Path
 from headrace.config.broker import BROKER_SETTINGS, TOPIC_DEFAULTS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.load import environment_name
+from headrace.config.queue import QUEUE_SETTINGS
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
 
@@ -44,6 +45,12 @@ Set per topic, at creation or later, and in force at once. *Default for all topi
 follows until it says otherwise; it can be changed on a running broker.
 """
 
+_QUEUE_HEAD = """\
+## Queue settings
+
+A queue is a topic with one partition that has these settings beside those of every topic. They are in force at once.
+"""
+
 _GROUP_HEAD = """\
 ## Group settings
 
@@ -70,6 +77,9 @@ def render_reference() -> str:
                 map(_topic_row, TOPIC_SETTINGS.values()),
             ),
             "",
+            _QUEUE_HEAD,
+            *_table(("Setting", "Type", "Default", "Allowed", "Meaning"), map(_queue_row, QUEUE_SETTINGS.values())),
+            "",
             _GROUP_HEAD,
             *_table(
                 ("Setting", "Type", "Default", "Allowed", "Default for all groups", "Meaning"),
@@ -92,6 +102,10 @@ def _broker_row(row: Setting) -> tuple[str, ...]:
 
 def _topic_row(row: Setting) -> tuple[str, ...]:
     return (*_common(row), f"`{row.broker_name}`", row.doc)
+
+
+def _queue_row(row: Setting) -> tuple[str, ...]:
+    return (*_common(row), row.doc)
 
 
 def _common(row: Setting) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ one is refused with the reason instead of being accepted and ignored.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.config.settings import Kind, Setting, parse_all, table
+from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS, QueueSettings, queue_settings
+from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.model.errors import SettingsError
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -41,6 +42,15 @@ class TopicSettings:
     segment_jitter_ms: int = 0
     segment_ms: int = 7 * _DAY_MS
     unclean_leader_election_enable: bool = False
+    queue: QueueSettings = NO_QUEUE
+
+    def value(self, row: Setting) -> Value:
+        """The value in force of one of the rows of a topic."""
+        if row.name in QUEUE_SETTINGS:
+            value: Value = getattr(self.queue, row.attribute.removeprefix("queue_"))
+        else:
+            value = getattr(self, row.attribute)
+        return value
 
     @property
     def compacts(self) -> bool:
@@ -123,14 +133,27 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
 )  # fmt: skip
 
 
+def rows_for(overrides: Mapping[str, str]) -> Mapping[str, Setting]:
+    """The settings that a topic with these overrides has: those of a queue only if it is one."""
+    return {**TOPIC_SETTINGS, **QUEUE_SETTINGS} if any(map(_is_of_queue, overrides)) else TOPIC_SETTINGS
+
+
+def _is_of_queue(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
 def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -> TopicSettings:
     """The settings in force for a topic with these overrides; raises `SettingsError` on an unknown or invalid one."""
-    values = parse_all(TOPIC_SETTINGS, overrides)
-    result = replace(defaults, **values)  # type: ignore[arg-type]
+    of_queue = {name: text for name, text in overrides.items() if _is_of_queue(name)}
+    values = parse_all(TOPIC_SETTINGS, {name: text for name, text in overrides.items() if name not in of_queue})
+    queue = queue_settings(of_queue) if of_queue else defaults.queue
+    result = replace(defaults, queue=queue, **values)  # type: ignore[arg-type]
     if result.unclean_leader_election_enable:
         raise SettingsError("unclean.leader.election.enable=true is not supported: it loses acknowledged records")
     if not result.cleanup_policy:
         raise SettingsError("cleanup.policy is empty: use delete, compact or both")
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
         raise SettingsError("min.compaction.lag.ms is larger than max.compaction.lag.ms")
+    if queue.is_queue and result.compacts:
+        raise SettingsError("a queue cannot be compacted: use cleanup.policy=delete")
     return result

@@ -10,6 +10,7 @@ from headrace.cluster.metadata import Metadata, SettingsEdit
 from headrace.cluster.topics import check_name
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
+from headrace.config.queue import QUEUE_SETTINGS
 from headrace.config.settings import Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.config_entries import ResourceType
@@ -20,6 +21,8 @@ from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+_TOPIC_ROWS = {**TOPIC_SETTINGS, **QUEUE_SETTINGS}
 
 InForce = Callable[[str], str]
 """The value in force of a setting, as text: what a list is appended to when it was not set before."""
@@ -64,8 +67,8 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
         settings = metadata.topic_settings(topic)
         edit = make_edit(
             resource.configs,
-            TOPIC_SETTINGS,
-            lambda name: TOPIC_SETTINGS[name].render(getattr(settings, TOPIC_SETTINGS[name].attribute)),
+            _TOPIC_ROWS,
+            lambda name: _TOPIC_ROWS[name].render(settings.value(_TOPIC_ROWS[name])),
         )
         await metadata.alter_topic_settings(topic.name, edit, validate_only=validate_only)
     elif resource.resource_type == ResourceType.GROUP:

@@ -17,7 +17,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Kind, Setting
-from headrace.config.topic import TOPIC_SETTINGS
+from headrace.config.topic import rows_for
 from headrace.model.image import TopicImage
 
 
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
 def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[Entry]:
     """Every setting of a topic."""
-    return _entries(metadata, TOPIC_SETTINGS.values(), topic.settings, Source.TOPIC)
+    return _entries(metadata, rows_for(topic.settings).values(), topic.settings, Source.TOPIC)
 
 
 def group_entries(metadata: Metadata, group_id: str) -> Iterator[Entry]:
@@ -88,6 +88,8 @@ def _entries(
             synonyms.append(Synonym(row.name, _shown(row, overrides[row.name]), source))
         if row.broker_name is not None:
             synonyms.extend(_broker_synonyms(metadata, BROKER_SETTINGS[row.broker_name]))
+        else:
+            synonyms.append(Synonym(row.name, row.render(row.default), Source.DEFAULT))
         yield Entry(row, False, tuple(synonyms))
 
 

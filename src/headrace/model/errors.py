@@ -78,6 +78,18 @@ HeadraceError
 │   ├── SubscribedToTopic     a member of the group reads this topic
 │   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
 │   └── UnstableOffset        an open transaction may still change this offset
+├── QueueError
+│   ├── UnknownQueue          there is no queue of this name
+│   ├── QueueExists           there is one, with other settings
+│   ├── QueueDeletedRecently  less than a minute ago: wait
+│   ├── InvalidReceipt        no receipt of this queue
+│   ├── NotInFlight           the message is not received now, or by somebody else since
+│   ├── TooManyInFlight       queue.max.in.flight messages are received and not deleted
+│   ├── PurgeInProgress       less than a minute ago
+│   ├── QueueUnavailable      loading, or nobody leads it: try again
+│   ├── StaleQueueLeader      another broker has begun to lead the queue
+│   ├── InvalidMessage        no message that this queue takes
+│   └── UnknownMove           no task that moves messages has this name
 ├── PeerUnavailable           another broker cannot be reached, or did not answer: try again
 └── StoreConflict             a compare-and-set lost against another writer
 """
@@ -332,3 +344,42 @@ class NoReassignment(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...
+
+
+class QueueError(HeadraceError): ...
+
+
+class UnknownQueue(QueueError): ...
+
+
+class QueueExists(QueueError):
+    """With other settings than those asked for."""
+
+
+class QueueDeletedRecently(QueueError): ...
+
+
+class InvalidReceipt(QueueError): ...
+
+
+class NotInFlight(QueueError): ...
+
+
+class TooManyInFlight(QueueError): ...
+
+
+class PurgeInProgress(QueueError): ...
+
+
+class QueueUnavailable(QueueError):
+    """Nobody can serve the queue now: it is loading, or has no leader. To be tried again."""
+
+
+class StaleQueueLeader(QueueError):
+    """Another broker has begun to lead the queue: nothing that this one decides counts any more."""
+
+
+class InvalidMessage(QueueError): ...
+
+
+class UnknownMove(QueueError): ...

@@ -378,7 +378,7 @@ def test_a_watch_that_breaks_and_is_there_again_is_not_worth_a_line(
 
     caplog.set_level(logging.WARNING)
     run(tmp_path, scenario)
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("headrace.cluster")]
 
 
 def test_a_lost_watch_is_followed_by_reading_everything_but_never_by_going_back(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Queues: messages that are handed out, acknowledged, retried, and never forgotten."""
