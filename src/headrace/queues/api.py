@@ -7,13 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import msgspec
-
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError
-from headrace.model.queued import NORMAL_PRIORITY
+from headrace.model.queue_wire import Counts, Filter, Headers, Move, Outgoing, Peeked, Received, Sent
 
-Headers = tuple[tuple[str, bytes | None], ...]
+__all__ = [
+    "Counts",
+    "Edit",
+    "Failures",
+    "Filter",
+    "Headers",
+    "Move",
+    "Outgoing",
+    "Peeked",
+    "QueueInfo",
+    "Queues",
+    "ReceiveOptions",
+    "Received",
+    "Sent",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,107 +37,6 @@ class QueueInfo:
     settings: QueueSettings
     attributes: Mapping[str, str]
     """What `queue.attributes` holds: tags, policies and times of the SQS API, as it wrote them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many messages a queue has, right within a second."""
-
-    available: int
-    in_flight: int
-    delayed: int
-
-
-class Outgoing(msgspec.Struct, frozen=True, array_like=True):
-    """A message to be sent."""
-
-    body: bytes
-    id: str
-    priority: int = NORMAL_PRIORITY
-    delay_ms: int | None = None
-    """Without it, as the queue says."""
-    due_at_ms: int | None = None
-    ttl_ms: int | None = None
-    group: str | None = None
-    dedupe: str | None = None
-    """The id by which a fifo queue knows a message that it has got already. For a standard queue: None."""
-    headers: Headers = ()
-    """Everything else: attributes of the SQS API (see `model.queued`) and the sender's own headers."""
-
-
-class Sent(msgspec.Struct, frozen=True, array_like=True):
-    id: str
-    """That of the message sent first, where this one is a duplicate."""
-    offset: int
-    """In a fifo queue the sequence number."""
-
-
-class Received(msgspec.Struct, frozen=True, array_like=True):
-    """A message that is leased to its receiver until `deadline_at_ms`."""
-
-    id: str
-    receipt: str
-    body: bytes
-    offset: int
-    sent_at_ms: int
-    attempt: int
-    """1 the first time that it is received."""
-    first_received_at_ms: int
-    deadline_at_ms: int
-    priority: int = NORMAL_PRIORITY
-    group: str | None = None
-    dedupe: str | None = None
-    origin: str | None = None
-    """Of a message that was moved here, from a dead-letter queue or into one: `hr.origin` as it is."""
-    headers: Headers = ()
-    """All others than those of `model.queued` that have a field here."""
-
-
-class Peeked(msgspec.Struct, frozen=True, array_like=True):
-    """A message as it lies in the queue, leased to nobody by looking at it."""
-
-    id: str
-    body: bytes
-    offset: int
-    sent_at_ms: int
-    attempt: int
-    state: str
-    """available, in flight, delayed or dead (on its way to the dead-letter queue)."""
-    until_at_ms: int | None = None
-    """When what is in flight or delayed is available again."""
-    priority: int = NORMAL_PRIORITY
-    group: str | None = None
-    origin: str | None = None
-    headers: Headers = ()
-
-
-class Move(msgspec.Struct, frozen=True, array_like=True):
-    """A task that moves messages from one queue to another, or to where each came from."""
-
-    id: str
-    source: str
-    destination: str | None
-    """None: each to the queue that it came from."""
-    status: str
-    """RUNNING, COMPLETED, CANCELLING, CANCELLED or FAILED."""
-    started_at_ms: int
-    moved: int
-    to_move: int
-    """Roughly, when it began."""
-    per_second: int | None = None
-    failure: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which messages of a queue are meant: all that agree with everything given."""
-
-    ids: Sequence[str] = ()
-    reason_contains: str = ""
-    body_contains: bytes = b""
-    sent_from_ms: int | None = None
-    sent_before_ms: int | None = None
-    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
