@@ -76,11 +76,24 @@ class BrokerSettings:
     group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_min_session_timeout_ms: int = 45_000
     group_consumer_session_timeout_ms: int = 45_000
-    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "share")
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
     group_min_session_timeout_ms: int = 6_000
+    group_share_delivery_count_limit: int = 5
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_max_heartbeat_interval_ms: int = 15_000
+    group_share_max_record_lock_duration_ms: int = 60_000
+    group_share_max_session_timeout_ms: int = 60_000
+    group_share_max_share_sessions: int = 2_000
+    group_share_max_size: int = 200
+    group_share_min_heartbeat_interval_ms: int = 5_000
+    group_share_min_record_lock_duration_ms: int = 15_000
+    group_share_min_session_timeout_ms: int = 45_000
+    group_share_partition_max_record_locks: int = 2_000
+    group_share_record_lock_duration_ms: int = 30_000
+    group_share_session_timeout_ms: int = 45_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
@@ -227,12 +240,31 @@ _OWN_ROWS = (
          "A member of a consumer group that is silent for this long is removed.", 1),
     _row("group.coordinator.rebalance.protocols", Kind.LIST,
          "The protocols of groups that are served. Classic is always served; without consumer, ConsumerGroupHeartbeat "
-         "is refused.", choices=("classic", "consumer")),
+         "is refused, without share, ShareGroupHeartbeat is.", choices=("classic", "consumer", "share")),
     _row("group.initial.rebalance.delay.ms", Kind.INT,
          "How long an empty group waits for more members before its first rebalance.", 0),
     _row("group.max.session.timeout.ms", Kind.INT, "The longest session timeout a member may ask for.", 1),
     _row("group.max.size", Kind.INT, "Members of a classic group beyond this number are refused.", 1),
     _row("group.min.session.timeout.ms", Kind.INT, "The shortest session timeout a member may ask for.", 1),
+    _row("group.share.delivery.count.limit", Kind.INT,
+         "A record that was given out this often to members of a share group, and never accepted, is not given out "
+         "again.", 2, 10),
+    _row("group.share.heartbeat.interval.ms", Kind.INT, "How often members of share groups heartbeat.", 1),
+    _row("group.share.max.heartbeat.interval.ms", Kind.INT, "The longest interval that may be set.", 1),
+    _row("group.share.max.record.lock.duration.ms", Kind.INT, "The longest duration that may be set.", 1_000),
+    _row("group.share.max.session.timeout.ms", Kind.INT, "The longest timeout that may be set.", 1),
+    _row("group.share.max.share.sessions", Kind.INT,
+         "Members of share groups that may fetch from this broker at a time.", 1),
+    _row("group.share.max.size", Kind.INT, "Members of a share group beyond this number are refused.", 1, 1_000),
+    _row("group.share.min.heartbeat.interval.ms", Kind.INT, "The shortest interval that may be set.", 1),
+    _row("group.share.min.record.lock.duration.ms", Kind.INT, "The shortest duration that may be set.", 1_000),
+    _row("group.share.min.session.timeout.ms", Kind.INT, "The shortest timeout that may be set.", 1),
+    _row("group.share.partition.max.record.locks", Kind.INT,
+         "Records of one partition that members of one share group may have at a time.", 100, 10_000),
+    _row("group.share.record.lock.duration.ms", Kind.INT,
+         "How long a record belongs to the member of a share group that it was given to.", 1_000, 3_600_000),
+    _row("group.share.session.timeout.ms", Kind.INT,
+         "A member of a share group that is silent for this long is removed.", 1),
     _row("offset.metadata.max.bytes", Kind.INT, "The longest metadata that may be committed with an offset.", 0),
     _row("offsets.retention.check.interval.ms", Kind.LONG, "How often expired offsets are looked for.", 1),
     _row("offsets.retention.minutes", Kind.INT,
@@ -302,7 +334,10 @@ def _check_together(settings: BrokerSettings) -> None:
             f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is larger than "
             f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}"
         )
-    _check_consumer_groups(settings)
+    _check_groups(settings, "consumer", ("heartbeat.interval.ms", "session.timeout.ms"))
+    _check_groups(settings, "share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms"))
+    if not settings.group_consumer_assignors:
+        raise SettingsError("group.consumer.assignors is empty: name uniform or range")
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
         raise SettingsError(
             f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="
@@ -310,22 +345,23 @@ def _check_together(settings: BrokerSettings) -> None:
         )
 
 
-def _check_consumer_groups(settings: BrokerSettings) -> None:
-    for what in ("heartbeat_interval_ms", "session_timeout_ms"):
-        low, value, high = (getattr(settings, f"group_consumer_{part}{what}") for part in ("min_", "", "max_"))
-        name = what.replace("_", ".")
+def _check_groups(settings: BrokerSettings, kind: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        low, value, high = (settings.value(f"group.{kind}.{part}{name}") for part in ("min.", "", "max."))
+        assert isinstance(low, int)
+        assert isinstance(value, int)
+        assert isinstance(high, int)
         if not low <= value <= high:
             raise SettingsError(
-                f"group.consumer.{name}={value} is not from group.consumer.min.{name}={low} "
-                f"to group.consumer.max.{name}={high}"
+                f"group.{kind}.{name}={value} is not from group.{kind}.min.{name}={low} "
+                f"to group.{kind}.max.{name}={high}"
             )
-    if settings.group_consumer_heartbeat_interval_ms >= settings.group_consumer_session_timeout_ms:
+    interval_ms, timeout_ms = (settings.value(f"group.{kind}.{name}") for name in names[:2])
+    if interval_ms >= timeout_ms:  # type: ignore[operator]
         raise SettingsError(
-            f"group.consumer.heartbeat.interval.ms={settings.group_consumer_heartbeat_interval_ms} must be below "
-            f"group.consumer.session.timeout.ms={settings.group_consumer_session_timeout_ms}"
+            f"group.{kind}.heartbeat.interval.ms={interval_ms} must be below "
+            f"group.{kind}.session.timeout.ms={timeout_ms}"
         )
-    if not settings.group_consumer_assignors:
-        raise SettingsError("group.consumer.assignors is empty: name uniform or range")
 
 
 def _check_address(name: str, text: str, *, default_port: int | None) -> Endpoint:

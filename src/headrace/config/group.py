@@ -1,15 +1,20 @@
-"""Every setting of a single group: Kafka's names. What a group does not set is as the broker's `group.consumer.*` say.
+"""Every setting of a single group: Kafka's names. What a group does not set is as the broker's `group.*` say.
 
 The broker's minimums and maximums bound what may be set. Should they be changed afterwards, a setting that lies outside
 counts as the closest value that is allowed.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings
-from headrace.config.settings import Setting, parse_all, table
+from headrace.config.settings import Kind, Setting, parse_all, table
 from headrace.model.errors import SettingsError
+
+EARLIEST, LATEST = "earliest", "latest"
+READ_COMMITTED = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +23,16 @@ class GroupSettings:
 
     consumer_heartbeat_interval_ms: int
     consumer_session_timeout_ms: int
+    share_auto_offset_reset: str
+    share_heartbeat_interval_ms: int
+    share_isolation_level: str
+    share_record_lock_duration_ms: int
+    share_renew_acknowledge_enable: bool
+    share_session_timeout_ms: int
 
 
 def _row(name: str, doc: str) -> Setting:
+    """One that a group has from its broker, with bounds."""
     of_broker = BROKER_SETTINGS[f"group.{name}"]
     return Setting(name, of_broker.kind, of_broker.default, doc, of_broker.minimum, broker_name=of_broker.name)
 
@@ -28,15 +40,30 @@ def _row(name: str, doc: str) -> Setting:
 GROUP_SETTINGS: Mapping[str, Setting] = table(
     _row("consumer.heartbeat.interval.ms", "How often members of this group heartbeat (KIP-848)."),
     _row("consumer.session.timeout.ms", "A member of this group that is silent for this long is removed (KIP-848)."),
-)
+    Setting("share.auto.offset.reset", Kind.STRING, LATEST,
+            "Where a share group begins in a partition that is new to it: latest, earliest, or by_duration:PT1H for "
+            "what is not older than that (ISO 8601)."),
+    _row("share.heartbeat.interval.ms", "How often members of this share group heartbeat (KIP-932)."),
+    Setting("share.isolation.level", Kind.STRING, "read_uncommitted",
+            "Whether a share group gets records of transactions that are not committed.",
+            choices=("read_uncommitted", READ_COMMITTED)),
+    _row("share.record.lock.duration.ms", "How long a record belongs to the member that it was given to."),
+    Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True,
+            "Whether members of this share group may keep a record for longer by renewing it (KIP-1222)."),
+    _row("share.session.timeout.ms", "A member of this share group that is silent for this long is removed (KIP-932)."),
+)  # fmt: skip
 
 
 def group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -> GroupSettings:
     """The settings in force for a group with these overrides."""
-    values = {}
+    values: dict[str, Any] = {}
     for name, row in GROUP_SETTINGS.items():
-        low, default, high = _bounds(name, broker)
-        values[row.attribute] = min(max(low, int(overrides[name])), high) if name in overrides else default
+        value: Any = row.parse(overrides[name]) if name in overrides else None
+        if row.broker_name is not None:
+            low, default, high = _bounds(row.broker_name, broker)
+            values[row.attribute] = default if value is None else min(max(low, value), high)
+        else:
+            values[row.attribute] = row.default if value is None else value
     return GroupSettings(**values)
 
 
@@ -44,22 +71,49 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -
     """`SettingsError` on one that is unknown, invalid or out of bounds, or on two that disagree."""
     parse_all(GROUP_SETTINGS, overrides)
     for name, text in overrides.items():
-        low, _, high = _bounds(name, broker)
+        broker_name = GROUP_SETTINGS[name].broker_name
+        if broker_name is None:
+            continue
+        low, _, high = _bounds(broker_name, broker)
         if not low <= int(text) <= high:
-            what = name.removeprefix("consumer.")
-            raise SettingsError(
-                f"{name}={text} is not from group.consumer.min.{what}={low} to group.consumer.max.{what}={high}"
-            )
+            lowest, highest = _bound_name(broker_name, "min"), _bound_name(broker_name, "max")
+            raise SettingsError(f"{name}={text} is not from {lowest}={low} to {highest}={high}")
     settings = group_settings(overrides, broker)
-    if settings.consumer_heartbeat_interval_ms >= settings.consumer_session_timeout_ms:
-        raise SettingsError(
-            f"consumer.heartbeat.interval.ms={settings.consumer_heartbeat_interval_ms} must be below "
-            f"consumer.session.timeout.ms={settings.consumer_session_timeout_ms}"
-        )
+    parse_reset(settings.share_auto_offset_reset)
+    for kind in ("consumer", "share"):
+        interval_ms = getattr(settings, f"{kind}_heartbeat_interval_ms")
+        timeout_ms = getattr(settings, f"{kind}_session_timeout_ms")
+        if interval_ms >= timeout_ms:
+            raise SettingsError(
+                f"{kind}.heartbeat.interval.ms={interval_ms} must be below {kind}.session.timeout.ms={timeout_ms}"
+            )
 
 
-def _bounds(name: str, broker: BrokerSettings) -> tuple[int, int, int]:
+_BY_DURATION = "by_duration:"
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?", re.ASCII)
+
+
+def parse_reset(text: str) -> str | int:
+    """`earliest`, `latest`, or how old in ms what is wanted may be."""
+    if text in (EARLIEST, LATEST):
+        return text
+    found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION)) if text.startswith(_BY_DURATION) else None
+    if found is None or not any(found.groups()):
+        raise SettingsError(f"share.auto.offset.reset={text} is not latest, earliest, or by_duration: and PnDTnHnMn.nS")
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
+    thousandths = int((found.group(5) or "0").ljust(3, "0"))
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + thousandths
+
+
+def _bounds(broker_name: str, broker: BrokerSettings) -> tuple[int, int, int]:
     """What a broker allows at the least, has by default, and allows at the most."""
-    what = name.removeprefix("consumer.").replace(".", "_")
-    low, default, high = (getattr(broker, f"group_consumer_{part}{what}") for part in ("min_", "", "max_"))
-    return low, default, high
+    low, default, high = (
+        broker.value(name) for name in (_bound_name(broker_name, "min"), broker_name, _bound_name(broker_name, "max"))
+    )
+    return low, default, high  # type: ignore[return-value]
+
+
+def _bound_name(broker_name: str, bound: str) -> str:
+    """`group.share.min.session.timeout.ms` for the least of `group.share.session.timeout.ms`."""
+    group, kind, what = broker_name.split(".", 2)
+    return f"{group}.{kind}.{bound}.{what}"

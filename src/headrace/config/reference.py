@@ -56,7 +56,7 @@ _GROUP_HEAD = """\
 
 Set per group, with any Kafka admin tool (`kafka-configs --entity-type groups`), before or after the group has members,
 and in force with each member's next heartbeat. *Default for all groups* is the broker setting that a group follows
-until it says otherwise; `group.consumer.min.*` and `group.consumer.max.*` of the broker bound what may be set.
+until it says otherwise; `group.consumer.min.*` and the like of the broker bound what may be set.
 """
 
 _NEVER = 2**63 - 1

@@ -8,6 +8,8 @@ belongs to exactly one of its subscribers, and nothing else is assigned.
 - `range` gives each subscriber of a topic a contiguous range of its partitions, so that those who read two topics with
   the same number of partitions read the same partitions of both. The places are ordered by instance id, or by member id
   for members without: a static member that restarts has the place that it had.
+
+`assign_shared` is for share groups (KIP-932), where several members may have the same partition.
 """
 
 from collections import defaultdict
@@ -72,6 +74,28 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
         member_id: frozenset(place for places in by_pool.values() for place in places)
         for member_id, by_pool in owned.items()
     }
+
+
+def assign_shared(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
+    """Spread partitions as `uniform` does. Whoever is left without, because there are more members than partitions, has
+    one together with others: so every partition has a member, every member whose topics exist has a partition, and
+    those who share are spread evenly."""
+    assigned = assign_uniform(members, partition_counts)
+    crowds: dict[Place, int] = defaultdict(int)
+    for places in assigned.values():
+        for place in places:
+            crowds[place] += 1
+    left_out = [member_id for member_id in sorted(members) if not assigned[member_id]]
+    # Those who may go on where they were choose first, as long as that is not more crowded than it must be.
+    for member_id in sorted(left_out, key=lambda member_id: not members[member_id].held):
+        topics = sorted(topic_id for topic_id in members[member_id].topics if topic_id in partition_counts)
+        candidates = [Place(topic_id, at) for topic_id in topics for at in range(partition_counts[topic_id])]
+        if candidates:
+            held = members[member_id].held
+            place = min(candidates, key=lambda place: (crowds[place], place not in held, place))
+            crowds[place] += 1
+            assigned[member_id] = frozenset([place])
+    return assigned
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -1,10 +1,10 @@
 """What every group is, whatever protocol its members speak, and what it wants done.
 
-A group is of one kind, classic or consumer (KIP-848), and may become one of the other kind while it has members. The
-machine keeps both behind this interface: committed offsets, listing, deleting and expiry do not care which. Groups are
-pure: told what happened and what time it is, they change their own soft state (who waits, who is late) and return
-effects; what must outlast a restart is in the entries of a `Write`, and the group that a restart finds is the one that
-these records describe.
+A group is of one kind: classic, consumer (KIP-848) or share (KIP-932). Classic ones may become consumer groups while
+they have members, and the other way round. The machine keeps all behind this interface: committed offsets, listing,
+deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they change their own
+soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries of a `Write`, and
+the group that a restart finds is the one that these records describe.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,6 +65,15 @@ class ConsumerLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """The settings `group.share.*` of a broker, as far as they are about members."""
+
+    session_timeout_of: Callable[[str], int] = lambda _: 45_000
+    """By group id: groups may have settings of their own."""
+    max_size: int = 200
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The group settings of a broker, see `docs/settings.md`."""
 
@@ -77,6 +86,7 @@ class GroupLimits:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerLimits = ConsumerLimits()
+    share: ShareLimits = ShareLimits()
 
 
 class Listed(NamedTuple):
@@ -89,13 +99,13 @@ class Listed(NamedTuple):
 
 
 class Group(Protocol):
-    """What the machine and the service need of a group of either kind."""
+    """What the machine and the service need of a group of any kind."""
 
     group_id: str
 
     @property
     def kind(self) -> str:
-        """`classic` or `consumer`."""
+        """`classic`, `consumer` or `share`."""
         ...
 
     @property

@@ -6,6 +6,7 @@ are replayed while loading, and make the groups that a restart finds.
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.coordinator.shard import Result
@@ -17,12 +18,16 @@ from headrace.groups.group import Convert, Effects, Group, GroupLimits, Listed, 
 from headrace.groups.offsets import OffsetStore, Place
 from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
 from headrace.groups.roster import rebalancing
+from headrace.groups.share import ShareBeat, ShareGroup, ShareHeartbeat
+from headrace.groups.share import check_request as check_share_request
+from headrace.groups.share_records import ShareGroupValue
 from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
     GroupNotEmpty,
     GroupNotFound,
     HeadraceError,
     IllegalGeneration,
+    InconsistentProtocol,
     OffsetMetadataTooLarge,
     SubscribedToTopic,
     UnknownMember,
@@ -75,9 +80,17 @@ class GroupMachine:
                 self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
         elif value is None and isinstance(key, GroupKey):
             self.groups.pop(key.group, None)
+        elif isinstance(value, ShareGroupValue):
+            group = self.groups.get(key.group)
+            if not isinstance(group, ShareGroup):
+                group = self.groups[key.group] = ShareGroup(key.group, self._limits)
+            group.replay(key, value)
         else:
             assert not isinstance(value, OffsetValue)
             group = self.groups.get(key.group)
+            if isinstance(group, ShareGroup):
+                group.replay(key, None)
+                return
             if value is not None and not isinstance(group, ConsumerGroup):
                 group = self.groups[key.group] = ConsumerGroup(key.group, self._limits)
             if isinstance(group, ConsumerGroup):
@@ -116,6 +129,8 @@ class GroupMachine:
         """The group to join by the classic protocol; one that is not there is made, unless the member says that it was
         in it."""
         group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise InconsistentProtocol(f"the group {group_id} is a share group")
         if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             if member_id:
                 raise UnknownMember(f"there is no member {member_id} in the group {group_id}")
@@ -140,7 +155,7 @@ class GroupMachine:
             # It was removed, and then the group changed its protocol. To join again brings both back; that there is no
             # such group would be the end for clients.
             raise UnknownMember(f"the group {group_id} has no member {beat.member_id} of the consumer protocol")
-        if beat.epoch != JOIN or isinstance(group, ConsumerGroup):
+        if beat.epoch != JOIN or isinstance(group, ConsumerGroup | ShareGroup):
             return self.consumer(group_id).heartbeat(beat, image, waiter, now)
         made = ConsumerGroup(group_id, self._limits)
         entries: list[Entry] = []
@@ -153,6 +168,23 @@ class GroupMachine:
         effects = made.heartbeat(beat, image, waiter, now)
         waiting = [] if group is None else group.fail_waiters(Result(error=rebalancing(group_id)))
         return [*waiting, Write(entries), Convert(made), *effects]
+
+    def share(self, group_id: str) -> ShareGroup:
+        group = self.group(group_id)
+        if not isinstance(group, ShareGroup):
+            raise GroupNotFound(f"the group {group_id} is not a share group")
+        return group
+
+    def share_heartbeat(
+        self, group_id: str, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[ShareBeat]], now: Now
+    ) -> Effects:
+        """A member of a share group lives, comes or goes. One that joins makes the group if there is none."""
+        check_share_request(beat)
+        if beat.epoch != JOIN or group_id in self.groups:
+            return self.share(group_id).heartbeat(beat, image, waiter, now)
+        made = ShareGroup(group_id, self._limits)
+        effects = made.heartbeat(beat, image, waiter, now)
+        return [Convert(made), *effects]
 
     def adopt(self, group: Group) -> bool:
         """The group is this one from now on; whether there was another one of that name."""
@@ -249,9 +281,13 @@ class GroupMachine:
         entries = [entry(key, None) for key in self.offsets.keys_of(group_id)]
         return Outcome(entries + list(group.tombstones()), None)
 
-    def forget_topics(self, topics: Mapping[str, object]) -> Outcome[None]:
+    def forget_topics(self, topics: Mapping[str, UUID]) -> Outcome[None]:
         """Topics are gone: a topic of the same name later is another one, and offsets in it mean something else."""
-        return Outcome([entry(key, None) for key in self.offsets.keys_in_topics(topics)], None)
+        entries = [entry(key, None) for key in self.offsets.keys_in_topics(topics)]
+        for group in self.groups.values():
+            if isinstance(group, ShareGroup):
+                entries.extend(group.forget_topics(topics.values()))
+        return Outcome(entries, None)
 
     def expire_offsets(self, wall_ms: int) -> Outcome[int]:
         """Offsets whose time has passed, and groups that have neither members nor offsets left."""

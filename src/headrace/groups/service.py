@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
@@ -20,10 +20,22 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat
-from headrace.groups.group import Answer, ConsumerLimits, Convert, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.group import (
+    Answer,
+    ConsumerLimits,
+    Convert,
+    Effects,
+    Group,
+    GroupLimits,
+    Listed,
+    Now,
+    ShareLimits,
+    Write,
+)
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
+from headrace.groups.share import ShareBeat, ShareGroup, ShareHeartbeat
 from headrace.model.errors import (
     CoordinatorNotAvailable,
     HeadraceError,
@@ -62,6 +74,10 @@ def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSetting
             assignors=settings.group_consumer_assignors,
             can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
             can_downgrade=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
+        ),
+        share=ShareLimits(
+            session_timeout_of=lambda group_id: of_group(group_id).share_session_timeout_ms,
+            max_size=settings.group_share_max_size,
         ),
     )
 
@@ -181,9 +197,27 @@ class GroupService:
     def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Deferred[Result[Beat]]:
         """A member of a group of the consumer protocol lives, comes or goes."""
         answer: Deferred[Result[Beat]] = Deferred()
+        return self._beat(
+            group_id,
+            answer,
+            lambda machine: machine.consumer_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
+        )
+
+    def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> Deferred[Result[ShareBeat]]:
+        """A member of a share group lives, comes or goes."""
+        answer: Deferred[Result[ShareBeat]] = Deferred()
+        return self._beat(
+            group_id,
+            answer,
+            lambda machine: machine.share_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
+        )
+
+    def _beat(
+        self, group_id: str, answer: Deferred[Result[A]], heartbeat: Callable[[GroupMachine], Effects]
+    ) -> Deferred[Result[A]]:
         try:
             shard = self._shard(group_id)
-            effects = shard.machine.consumer_heartbeat(group_id, beat, self._metadata.image, answer, self._now())
+            effects = heartbeat(shard.machine)
         except HeadraceError as error:
             return _done(Result(error=error))
         self._apply(shard, effects)
@@ -249,6 +283,18 @@ class GroupService:
     def consumer(self, group_id: str) -> ConsumerGroup:
         """The group to describe; `GroupNotFound` if there is none of the consumer protocol."""
         return self._shard(group_id).machine.consumer(group_id)
+
+    def share(self, group_id: str) -> ShareGroup:
+        """`GroupNotFound` if there is no share group of this name."""
+        return self._shard(group_id).machine.share(group_id)
+
+    def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
+        """Remember that a share group has state in these topics."""
+        return self._run(group_id, lambda machine: Outcome(machine.share(group_id).begun(topic_ids), None))
+
+    def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
+        """A share group has no state in these topics any more."""
+        return self._run(group_id, lambda machine: Outcome(machine.share(group_id).forget_topics(topic_ids), None))
 
     def listed(self) -> list[Listed]:
         """Every group that this broker coordinates; `CoordinatorLoading` while a shard does not know its own."""
@@ -374,7 +420,7 @@ class GroupService:
 
     async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         gone = {
-            name: topic
+            name: topic.topic_id
             for name, topic in old.topics.items()
             if name not in new.topics or new.topics[name].topic_id != topic.topic_id
         }

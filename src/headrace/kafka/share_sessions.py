@@ -1,0 +1,109 @@
+"""Share sessions (KIP-932): which partitions a member of a share group takes records of, on this broker. Pure.
+
+A member has one session with each broker that leads something for it. By the epoch of a request:
+
+    0    a full request: begins a session, in place of one that there was
+    n    the next one: changes to what the session remembers
+    -1   the last one: what the member has acquired and not acknowledged is released
+
+An epoch that is not the next one is refused: an answer was lost, and with it what the member was given. The member then
+begins a new session; what was given to it with the old one is released.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.model.errors import HeadraceError
+
+INITIAL, FINAL = 0, -1
+_EPOCH_MAX = 2**31 - 1
+
+
+class ShareSessionNotFound(HeadraceError): ...
+
+
+class InvalidShareSessionEpoch(HeadraceError): ...
+
+
+class ShareSessionLimit(HeadraceError): ...
+
+
+class SharePlace(NamedTuple):
+    topic_id: UUID
+    partition: int
+
+
+class ShareSession:
+    def __init__(self, group_id: str, member_id: str) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.next_epoch = 1
+        self.places: dict[SharePlace, None] = {}
+        """In the order in which they are served next."""
+        self.waiting: Callable[[], None] | None = None
+        """Ends the wait of the request under way: the client wants something else now."""
+
+    def change(self, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]) -> None:
+        for place in added:
+            self.places.setdefault(place)
+        for place in forgotten:
+            self.places.pop(place, None)
+
+    def served(self, place: SharePlace) -> None:
+        """One that just gave something goes to the back, so that the others get their turn."""
+        if place in self.places:
+            del self.places[place]
+            self.places[place] = None
+
+    def end_wait(self) -> None:
+        if self.waiting is not None:
+            self.waiting()
+
+
+class ShareSessions:
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, group_id: str, member_id: str) -> tuple[ShareSession, ShareSession | None]:
+        """A new session, and the one whose place it takes, if there was one."""
+        former = self._sessions.pop((group_id, member_id), None)
+        if len(self._sessions) >= self._limit():
+            raise ShareSessionLimit(f"this broker has group.share.max.share.sessions={self._limit()} already")
+        session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
+        return session, former
+
+    def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
+        """The session of a request that is neither the first nor the last."""
+        session = self._of(group_id, member_id)
+        if epoch != session.next_epoch:
+            raise InvalidShareSessionEpoch(
+                f"the share session of {member_id} expects epoch {session.next_epoch}, the request has {epoch}"
+            )
+        session.next_epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        return session
+
+    def end(self, group_id: str, member_id: str) -> ShareSession:
+        session = self._of(group_id, member_id)
+        del self._sessions[group_id, member_id]
+        return session
+
+    def drop(self, sessions: Sequence[ShareSession]) -> list[ShareSession]:
+        """Those of these that are still in force; they are not any more."""
+        dropped = []
+        for session in sessions:
+            key = session.group_id, session.member_id
+            if self._sessions.get(key) is session:
+                del self._sessions[key]
+                dropped.append(session)
+        return dropped
+
+    def _of(self, group_id: str, member_id: str) -> ShareSession:
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            raise ShareSessionNotFound(f"the member {member_id} of {group_id} has no share session with this broker")
+        return session
