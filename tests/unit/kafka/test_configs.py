@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Kind, Setting
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka import config_entries
@@ -97,7 +98,7 @@ def test_what_cannot_be_described(harness: Harness, kind: int, name: str, error:
 
 def test_secrets_are_hidden(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = Setting("compression.type", Kind.PASSWORD, "hush", "A secret.", broker_name="compression.type")
-    monkeypatch.setattr(config_entries, "TOPIC_SETTINGS", {"compression.type": secret})
+    monkeypatch.setattr(config_entries, "rows_for", lambda _: {"compression.type": secret})
     monkeypatch.setattr(config_entries, "BROKER_SETTINGS", {"compression.type": secret})
     harness.create("a")
     (config,) = describe(harness, 4, TOPIC, "a", include_synonyms=True).configs
@@ -286,7 +287,7 @@ def test_a_changed_broker_default_is_used_for_the_next_topic(harness: Harness) -
 def test_a_group_has_settings_of_its_own_over_a_restart(tmp_path: Path) -> None:
     with broker(tmp_path, group_consumer_heartbeat_interval_ms="7000") as harness:
         told = describe(harness, 4, GROUP, "g", include_synonyms=True)
-        assert {config.name for config in told.configs} == {SESSION, INTERVAL}
+        assert {config.name for config in told.configs} == set(GROUP_SETTINGS)
         assert value(harness, GROUP, "g", SESSION) == ("45000", 5)
         assert value(harness, GROUP, "g", INTERVAL) == ("7000", 4)
         assert change(harness, GROUP, "g", (SESSION, SET, "50000")).error_code is ErrorCode.none
