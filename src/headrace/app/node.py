@@ -31,6 +31,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
+from headrace.queues.service import QueueService
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable
@@ -206,6 +207,9 @@ class Node:
         )
         transactions.start()
         undo.push_async_callback(transactions.stop)
+        queues = QueueService(metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=self._peers)
+        queues.start()
+        undo.push_async_callback(queues.stop)
         random, membership = outside.random, self._membership
         services = Services(
             clock=clock,
@@ -220,6 +224,7 @@ class Node:
             recoder=Recoder(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
+            queues=queues,
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             # Under a new lease, what this broker thinks it leads may be of before it lost the old one.

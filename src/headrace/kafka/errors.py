@@ -91,6 +91,18 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.SubscribedToTopic: ErrorCode.group_subscribed_to_topic,
     errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,
     errors.UnstableOffset: ErrorCode.unstable_offset_commit,
+    # Queues
+    errors.UnknownQueue: ErrorCode.unknown_topic_or_partition,
+    errors.QueueExists: ErrorCode.topic_already_exists,
+    errors.QueueDeletedRecently: ErrorCode.policy_violation,
+    errors.InvalidReceipt: ErrorCode.invalid_request,
+    errors.NotInFlight: ErrorCode.invalid_record_state,
+    errors.TooManyInFlight: ErrorCode.policy_violation,
+    errors.PurgeInProgress: ErrorCode.policy_violation,
+    errors.QueueUnavailable: ErrorCode.coordinator_not_available,
+    errors.StaleQueueLeader: ErrorCode.fenced_state_epoch,
+    errors.InvalidMessage: ErrorCode.invalid_record,
+    errors.UnknownMove: ErrorCode.resource_not_found,
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,

@@ -12,6 +12,7 @@ from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.model.ids import BrokerId
+from headrace.queues.service import QueueService
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
@@ -47,6 +48,7 @@ class Services:
     recoder: Recoder
     groups: GroupService
     transactions: TransactionService
+    queues: QueueService
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

@@ -40,6 +40,8 @@ _BACKOFF_MAX_S = 0.25
 """Short, for a broker that has just come back may be the leader that everybody waits for."""
 _SCRATCH_BYTES = 256 * 1024
 _API_VERSIONS_VERSION = 3
+BROKER_SOFTWARE = "headrace-broker"
+"""What brokers call themselves to each other."""
 _CLIENT_ID_PREFIX = "broker-"
 
 _LENGTH = Struct(">i")
@@ -222,7 +224,7 @@ class Link:
 
     async def _versions(self, channel: Channel) -> dict[int, tuple[int, int]]:
         schema: ModuleType = request_schema(API_VERSIONS_KEY, _API_VERSIONS_VERSION)
-        request = make(schema.ApiVersionsRequest, client_software_name="headrace", client_software_version="1")
+        request = make(schema.ApiVersionsRequest, client_software_name=BROKER_SOFTWARE, client_software_version="1")
         frame, body_at = await self._ask(
             channel,
             API_VERSIONS_KEY,

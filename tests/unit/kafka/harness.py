@@ -25,6 +25,7 @@ from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, read_request, write_response
+from headrace.queues.service import QueueService
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.deferred import Deferred
@@ -134,6 +135,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             recoder=Recoder(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
+            queues=QueueService(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

@@ -6,6 +6,8 @@
   is INVALID_REQUEST.
 - Features: `transaction.version` 2 is finalized, by which clients know that a transaction may be written to without
   naming its partitions first, and that each has an epoch of its own (KIP-890).
+- Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to
+  anybody else.
 - The response header is v0 in every version (see `protocol/codec.py`).
 """
 
@@ -18,11 +20,13 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import APIS, Answer, Context, handles
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
+from headrace.replication.peers import BROKER_SOFTWARE
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_MAX_LENGTH = 128
 _FEATURES_FROM = 3
 _FEATURES = {"transaction.version": 2}
+_BETWEEN_BROKERS = frozenset({58})
 _UNSUPPORTED = Struct(">ihihhh")
 
 
@@ -37,6 +41,7 @@ def api_versions(ctx: Context, request: Any) -> Answer:
     keys = tuple(
         schema.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in sorted(APIS.values(), key=lambda api: api.key)
+        if api.key not in _BETWEEN_BROKERS or name == BROKER_SOFTWARE
     )
     return make(
         schema.ApiVersionsResponse,

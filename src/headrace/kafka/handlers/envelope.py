@@ -1,0 +1,52 @@
+"""Envelope (58), version 0: what brokers ask of each other beside Kafka's own APIs.
+
+- `request_data` is a call of `queues/calls.py`, and `response_data` its answer; principal and host are not looked at.
+- Kafka puts a client's request in it, on its way to the controller. Nothing here needs that.
+- Told in ApiVersions only to connections that said that they are brokers, and taken only from those; from anybody else
+  it is CLUSTER_AUTHORIZATION_FAILED.
+- A call that waits (a long poll) is *dispatched*: whoever sends others behind it on the same connection gets their
+  answers after it. If the connection goes, the call is given up.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.protocol.codec import make
+from headrace.replication.peers import BROKER_SOFTWARE
+from headrace.runtime.deferred import Deferred
+
+log = logging.getLogger(__name__)
+
+KEY = 58
+
+
+@handles(KEY, 0, 0)
+def envelope(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE:
+        return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
+    task = asyncio.get_running_loop().create_task(ctx.services.queues.serve(bytes(request.request_data)))
+    later: Deferred[Answer] = Deferred(lambda: _cancel(task))
+
+    def settled(done: "asyncio.Task[bytes]") -> None:
+        if done.cancelled():
+            later.resolve(_answer(ctx, None, ErrorCode.network_exception))
+        elif (error := done.exception()) is not None:
+            log.error("a call of another broker failed", exc_info=error)
+            later.resolve(_answer(ctx, None, ErrorCode.unknown_server_error))
+        else:
+            later.resolve(_answer(ctx, done.result(), ErrorCode.none))
+
+    task.add_done_callback(settled)
+    return later
+
+
+def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> Answer:
+    return make(ctx.schema.EnvelopeResponse, response_data=data, error_code=code)
+
+
+def _cancel(task: "asyncio.Task[bytes]") -> None:
+    task.cancel()

@@ -1,0 +1,88 @@
+"""What brokers ask of each other about queues: a call in an Envelope (Kafka API 58), and its answer in another.
+
+Calls and answers are msgpack arrays that begin with their name. An error is told by its name and its sentence, and is
+the same error again where it arrives.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from kio.schema.errors import ErrorCode
+
+from headrace.model import errors
+from headrace.model.errors import HeadraceError, PeerUnavailable, ProtocolError, QueueUnavailable
+from headrace.model.ids import BrokerId
+from headrace.protocol.asking import request_schema
+from headrace.protocol.codec import make
+from headrace.replication.peers import Peers
+
+A = TypeVar("A")
+
+ENVELOPE, VERSION = 58, 0
+MAX_CALL_BYTES = 16 * 1024 * 1024
+
+
+class Call(msgspec.Struct, array_like=True, frozen=True, tag=True):
+    """Base of all calls. The tag is the name of the class."""
+
+
+class Done(msgspec.Struct, array_like=True, frozen=True, tag="done"):
+    result: msgspec.Raw
+
+
+class Refused(msgspec.Struct, array_like=True, frozen=True, tag="refused"):
+    error: str
+    message: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_answer = msgspec.msgpack.Decoder(Done | Refused).decode
+
+
+def encode_call(call: Call) -> bytes:
+    return _encode(call)
+
+
+async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
+    """Do what was called for, and tell how it went. An error that nobody thought of is for the caller to raise."""
+    try:
+        return _encode(Done(msgspec.Raw(_encode(await work()))))
+    except HeadraceError as error:
+        return _encode(encoded_error(error))
+
+
+def encoded_error(error: HeadraceError) -> Refused:
+    return Refused(type(error).__name__, str(error))
+
+
+def decoded_error(refused: Refused) -> HeadraceError:
+    kind = getattr(errors, refused.error, None)
+    if isinstance(kind, type) and issubclass(kind, HeadraceError):
+        return kind(refused.message)
+    return QueueUnavailable(refused.message)
+
+
+def read_answer(data: bytes, result: type[A]) -> A:
+    try:
+        answer = _decode_answer(data)
+        if isinstance(answer, Refused):
+            raise decoded_error(answer)
+        return msgspec.msgpack.decode(answer.result, type=result)
+    except msgspec.MsgspecError as error:
+        raise PeerUnavailable(f"another broker answers in no known way: {error}; upgrade all brokers") from error
+
+
+async def ask(peers: Peers, broker_id: BrokerId, call: Call, result: type[A], *, lane: str, timeout_s: float) -> A:
+    """Call another broker. Its errors are raised here; `PeerUnavailable` if there is no answer."""
+    schema = request_schema(ENVELOPE, VERSION)
+    request = make(
+        schema.EnvelopeRequest, request_data=encode_call(call), request_principal=None, client_host_address=b""
+    )
+    try:
+        answer = await peers.call(broker_id, request, lane=lane, timeout_s=timeout_s)
+    except ProtocolError as error:
+        raise PeerUnavailable(f"broker {broker_id} answers in no known way: {error}") from None
+    if answer.error_code is not ErrorCode.none or answer.response_data is None:
+        raise PeerUnavailable(f"broker {broker_id} does not take the call: {answer.error_code.name}")
+    return read_answer(answer.response_data, result)
