@@ -63,7 +63,11 @@ def _consumer(args: argparse.Namespace, offset: int, **more: Any) -> Consumer:
 
 
 def produce(args: argparse.Namespace) -> dict[str, float]:
-    producer = _producer(args)
+    limits: dict[str, Any] = {}
+    if args.batch_messages:
+        # Few enough under way that even a slow broker answers all of them at the end.
+        limits = {"batch.num.messages": args.batch_messages, "linger.ms": 0, "queue.buffering.max.messages": 1000}
+    producer = _producer(args, **limits)
     value = b"x" * args.message_bytes
     counts = {"good": 0, "bad": 0}
 
@@ -308,6 +312,7 @@ def main() -> None:
         mode.add_argument("--partitions", type=int, default=1)
         mode.add_argument("--message-bytes", type=int, default=1024)
         mode.add_argument("--messages", type=int, default=0)
+        mode.add_argument("--batch-messages", type=int, default=0, help="at most so many in a request; 0: no limit")
         mode.add_argument("--rate", type=float, default=1000)
         mode.add_argument("--warmup", type=float, default=0.5)
         mode.add_argument("--seconds", type=float, default=2.0)

@@ -28,14 +28,16 @@ class ClusterProduce(Workload):
     )
     variants = (HEADRACE_OS, HEADRACE_ACK, KAFKA, KAFKA_SYNC)
 
-    def __init__(self, name: str, message_bytes: int, partitions: int) -> None:
+    def __init__(self, name: str, message_bytes: int, partitions: int, batch_messages: int = 0) -> None:
+        """`batch_messages` bounds what the client puts into a batch; 0: as much as it likes."""
         self.name = name
         self._message_bytes = message_bytes
         self._partitions = partitions
+        self._batch_messages = batch_messages
         self.title = (
             f"Three brokers, three replicas: produce through confluent-kafka, {size_text(message_bytes)} messages, "
             f"{partitions_text(partitions)}, acks=all"
-        )
+        ) + (f", {batch_messages} to a batch" if batch_messages else "")
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         with lab.topic(variant, self._partitions) as topic:
@@ -45,6 +47,7 @@ class ClusterProduce(Workload):
                 "produce",
                 topic=topic,
                 message_bytes=self._message_bytes,
+                batch_messages=self._batch_messages,
                 seconds=lab.sizes.seconds,
                 warmup=lab.sizes.warmup_s,
             )

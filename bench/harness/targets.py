@@ -124,7 +124,7 @@ TARGETS: list[Target] = [
     Target("groups", "rss_mb", "headrace", at_most=500, unit="MB"),
     *(
         target
-        for workload in ("cluster-produce-1k", "cluster-produce-100b")
+        for workload in ("cluster-produce-1k", "cluster-produce-100b", "cluster-produce-single")
         for target in (
             Target(workload, "messages_s", "headrace os", "kafka", at_least=1.0),
             Target(workload, "messages_s", "headrace ack", "kafka flush.messages=1", at_least=5.0),

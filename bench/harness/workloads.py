@@ -283,6 +283,7 @@ def all_workloads(lab: Lab) -> list[Workload]:
         MemoryFlat(sizes.memory_bytes / 1e9),
         ClusterProduce("cluster-produce-1k", 1024, 6),
         ClusterProduce("cluster-produce-100b", 100, 6),
+        ClusterProduce("cluster-produce-single", 1024, 6, batch_messages=1),
         ClusterLatency(),
         ClusterIdle(sizes.idle_partitions),
         SparkRead(100),
