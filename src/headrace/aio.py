@@ -1,5 +1,6 @@
 """`headrace.aio.Client`: the SDK for asyncio. See `headrace.client.aio`."""
 
 from headrace.client.aio import Client, Stream, Transaction
+from headrace.client.aio_queue import Queue, QueueMessage, Redrive
 
-__all__ = ["Client", "Stream", "Transaction"]
+__all__ = ["Client", "Queue", "QueueMessage", "Redrive", "Stream", "Transaction"]

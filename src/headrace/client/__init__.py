@@ -1,6 +1,6 @@
 """The SDK: publish, subscribe, consume and acknowledge in the words of the field, on librdkafka.
 
-A tree of its own: it talks to any Kafka broker over the wire and knows nothing of ours.
+A tree of its own: it talks to a broker over the wire; any Kafka broker will do, but for queues.
 """
 
 from headrace.client.backoff import Backoff
@@ -13,7 +13,11 @@ from headrace.client.errors import (
     DeliveryFailed,
     Fenced,
     HandlerFailed,
+    LeaseLost,
+    NoSuchQueue,
+    QueueFailed,
     Reject,
+    Retry,
     TransactionFailed,
     Unreachable,
 )
@@ -21,6 +25,9 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.partitioners import RoundRobin, Sticky, by_key
 from headrace.client.publisher import Published
+from headrace.client.queue import Queue
+from headrace.client.queue_message import NewMessage, PeekedMessage, QueueMessage, SentMessage
+from headrace.client.redrive import Redrive
 from headrace.client.subscription import Subscription
 
 __all__ = [
@@ -34,11 +41,21 @@ __all__ = [
     "DeliveryFailed",
     "Fenced",
     "HandlerFailed",
+    "LeaseLost",
     "Message",
+    "NewMessage",
+    "NoSuchQueue",
     "Outgoing",
+    "PeekedMessage",
     "Published",
+    "Queue",
+    "QueueFailed",
+    "QueueMessage",
+    "Redrive",
     "Reject",
+    "Retry",
     "RoundRobin",
+    "SentMessage",
     "Sticky",
     "Subscription",
     "TransactionFailed",

@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from headrace.client import running
+from headrace.client.aio_queue import Queue, on_loop
+from headrace.client.aio_queue import result_of as _result
 from headrace.client.base import ClientBase
 from headrace.client.connection import ClientOptions, ConsumeOptions
 from headrace.client.consumption import Consumption
@@ -176,6 +178,7 @@ class Client(ClientBase[Stream[Any]]):
     def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
         super().__init__(bootstrap, **options)
         self._threads = DaemonThreads(_THREADS, "headrace-aio")
+        self._aio_queues: dict[str, Queue] = {}
 
     async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
         """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
@@ -225,12 +228,19 @@ class Client(ClientBase[Stream[Any]]):
 
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
 
+    def queue(self, name: str) -> Queue:
+        """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
+        if name not in self._aio_queues:
+            self._aio_queues[name] = Queue(self._queue(name))
+        return self._aio_queues[name]
+
     async def run(self) -> None:
-        """Run the registered handlers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand are finished
-        first. Raises what stopped a handler."""
+        """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand
+        are finished first. Raises what stopped one of them."""
         loop = asyncio.get_running_loop()
         handlers = [each.calling(_on_loop(each.function, loop)) for each in self._handlers]
-        self._begin(await self._do(self._connection.loops, handlers))
+        workers = [on_loop(each, loop) for each in self._workers]
+        self._begin(await self._do(self._made_loops, handlers, workers))
         with _stopping_on_signals(loop, self.stop):
             running_loops = asyncio.gather(
                 *map(asyncio.wrap_future, running.start(self._loops)), return_exceptions=True
@@ -248,10 +258,13 @@ class Client(ClientBase[Stream[Any]]):
                 raise result
 
     async def close(self) -> None:
-        """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
+        """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
+        whatever fails of it."""
         async with contextlib.AsyncExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:
                 stack.push_async_callback(self._do, publisher.close)
+            for queue in self._aio_queues.values():
+                stack.push_async_callback(queue.close)
             for stream in list(self._streams):
                 stack.push_async_callback(stream.close)
 
@@ -272,11 +285,6 @@ class Client(ClientBase[Stream[Any]]):
 
     async def _do(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         return await _result(self._threads.submit(function, *args, **kwargs))
-
-
-async def _result(future: "Future[T]") -> T:
-    """What a thread returns. A caller that is cancelled does not cancel what is begun."""
-    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 def _on_loop(function: Callable[[Message], object], loop: asyncio.AbstractEventLoop) -> Callable[[Message], object]:

@@ -5,8 +5,10 @@ from typing import Generic, Protocol, TypeVar, Unpack
 
 from headrace.client.connection import ClientOptions, Connection, names_of
 from headrace.client.handlers import Handler, HandlerOptions
-from headrace.client.loop import HandlerLoop
 from headrace.client.message import Message
+from headrace.client.queue import Queue
+from headrace.client.queue_worker import Worker
+from headrace.client.running import Loop
 
 
 class Closable(Protocol):
@@ -25,7 +27,9 @@ class ClientBase(Generic[StreamT]):
         self.bootstrap = bootstrap
         self._connection = Connection(bootstrap, options)
         self._handlers: list[Handler] = []
-        self._loops: list[HandlerLoop] = []
+        self._workers: list[Worker] = []
+        self._queues: dict[str, Queue] = {}
+        self._loops: list[Loop] = []
         self._is_stopped = False
         self._streams: set[StreamT] = set()
 
@@ -57,7 +61,18 @@ class ClientBase(Generic[StreamT]):
         for loop in self._loops:
             loop.stop()
 
-    def _begin(self, loops: list[HandlerLoop]) -> None:
+    def _queue(self, name: str) -> Queue:
+        if name not in self._queues:
+            self._queues[name] = self._connection.queue(name, self._workers.append)
+        return self._queues[name]
+
+    def _made_loops(self, handlers: list[Handler], workers: list[Worker]) -> list[Loop]:
+        """What `run` is to run. Asks the broker."""
+        # Workers first: what fails of them has nothing to let go of.
+        loops: list[Loop] = [each.queue.loop(each) for each in workers]
+        return [*loops, *self._connection.loops(handlers)]
+
+    def _begin(self, loops: list[Loop]) -> None:
         self._loops = loops
         if self._is_stopped:
             self.stop()

@@ -15,6 +15,7 @@ from headrace.client.handlers import Delivery
 from headrace.client.librdkafka import logged
 from headrace.client.outgoing import Options, Outgoing, Payload
 from headrace.client.publisher import Published
+from headrace.client.queue import Queue
 from headrace.client.running import run_until_stopped
 from headrace.client.stream import Stream
 from headrace.client.subscription import Start, Subscription
@@ -88,20 +89,27 @@ class Client(ClientBase[Stream]):
         """
         return self._opened(self._connection.consumption(topic, group, delivery, options))
 
+    def queue(self, name: str) -> Queue:
+        """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
+        return self._queue(name)
+
     def run(self) -> None:
-        """Run the registered handlers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished first. Raises
-        what stopped a handler."""
-        self._begin(self._connection.loops(self._handlers))
+        """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished
+        first. Raises what stopped one of them."""
+        self._begin(self._made_loops(self._handlers, self._workers))
         try:
             run_until_stopped(self._loops)
         finally:
             self._is_stopped = False
 
     def close(self) -> None:
-        """Flush what was sent, end every stream with what is done kept. Lets go of everything, whatever fails of it."""
+        """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
+        whatever fails of it."""
         with ExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:
                 stack.callback(publisher.close)
+            for queue in self._queues.values():
+                stack.callback(queue.close)
             for stream in list(self._streams):
                 stack.callback(stream.close)
 

@@ -2,12 +2,12 @@
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from headrace.client import librdkafka, topics
+from headrace.client import librdkafka, queue_addresses, topics
 from headrace.client.consumption import AtLeastOnce, AtMostOnce, Consumption
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery, Handler
@@ -15,6 +15,9 @@ from headrace.client.loop import HandlerLoop
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.polling import Poller
 from headrace.client.publisher import Publisher
+from headrace.client.queue import Queue
+from headrace.client.queue_http import Door
+from headrace.client.queue_worker import Worker
 from headrace.client.sinks import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
 from headrace.client.subscription import Start, Subscription
 from headrace.client.transactor import Transactor
@@ -44,6 +47,9 @@ class ClientOptions(TypedDict, total=False):
     source: str
     """The `ce_source` of events published without one; `/` and the client id unless told."""
     settings: librdkafka.Settings
+    http: str
+    """Where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma; unless told,
+    the brokers are asked for it."""
 
 
 class Connection:
@@ -55,6 +61,7 @@ class Connection:
         self.partitioner = options.get("partitioner", by_key)
         self._source = options.get("source", f"/{self._client_id}")
         self._settings = dict(options.get("settings", {}))
+        self._http = [each.strip() for each in options.get("http", "").split(",") if each.strip()]
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
@@ -70,6 +77,10 @@ class Connection:
     def used_publisher(self) -> Publisher | None:
         """The producer, if anything was published."""
         return self._publisher
+
+    def queue(self, name: str, register: Callable[[Worker], None]) -> Queue:
+        config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
+        return Queue(name, self, Door(lambda: self._http or queue_addresses.find(config, name)), register)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.

@@ -6,10 +6,13 @@ HeadraceError
     ├── DeliveryFailed        a message was not acknowledged; it may or may not be stored
     ├── ConsumeFailed         reading cannot go on: no permission, a fatal error of the group
     ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
+    ├── QueueFailed           a queue refused what was asked of it
+    │   ├── NoSuchQueue
+    │   └── LeaseLost         a message is not leased to us any more: its time was over, or it was purged
     └── TransactionFailed
         └── Fenced            another process with the same transactional id took over; this one must end
 
-`Reject` is the other direction: a handler raises it to say that trying again will not help.
+`Reject` and `Retry` are the other direction: a handler or a worker raises them to say what is to be done.
 """
 
 from headrace.model.errors import HeadraceError
@@ -49,5 +52,31 @@ class Fenced(TransactionFailed):
     """A newer process uses the same transactional id."""
 
 
+class QueueFailed(ClientError):
+    """A queue refused what was asked of it."""
+
+    def __init__(self, text: str, *, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+        """The name of the reason, such as `PurgeInProgress`."""
+
+
+class NoSuchQueue(QueueFailed):
+    """There is no queue of this name."""
+
+
+class LeaseLost(QueueFailed):
+    """A message is not leased to this receiver any more, so others may have it."""
+
+
 class Reject(Exception):
-    """Raised by a handler: this message can never be handled, so dead-letter it now instead of trying again."""
+    """Raised by a handler or a worker: this message can never be handled, so dead-letter it now instead of trying
+    again."""
+
+
+class Retry(Exception):
+    """Raised by a worker of a queue: try this message again after `delay` seconds; without them, as the queue says."""
+
+    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
+        super().__init__(reason)
+        self.delay = delay

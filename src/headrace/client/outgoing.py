@@ -71,7 +71,7 @@ def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str]
     """The record for a message; `new_id` is asked if it is an event without an id. Raises `TypeError` for what JSON
     cannot express."""
     value, content_type = encode_payload(outgoing.payload)
-    headers = _pairs(outgoing.headers)
+    headers = pairs(outgoing.headers)
     present = {name for name, _ in headers}
 
     def add(name: str, text: str | None) -> None:
@@ -108,7 +108,7 @@ def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:
     return msgspec.json.encode(payload), "application/json"
 
 
-def _pairs(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> list[Header]:
+def pairs(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> list[Header]:
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

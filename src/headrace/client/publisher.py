@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -28,6 +28,8 @@ _FLUSH_SLICE_S = 0.2
 _CLOSE_TIMEOUT_S = 65.0
 """A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
 _LET_GO_S = 5.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,22 @@ class Publisher:
         The failure of a message that nobody awaits is raised by the next `flush`.
         """
         record = self.encode(outgoing)
-        future: Future[Published] = Future()
+
+        def published(stored: Any) -> Published:
+            _, timestamp_ms = stored.timestamp()
+            return Published(record.topic, stored.partition(), stored.offset(), timestamp_ms)
+
+        return self.send_record(record, published, is_awaited=is_awaited)
+
+    def send_record(self, record: Record, result: Callable[[Any], T], *, is_awaited: bool) -> "Future[T]":
+        """The same for a record; `result` makes the future's result of librdkafka's message."""
+        future: Future[T] = Future()
         # From here on it cannot be cancelled: the message is on its way.
         future.set_running_or_notify_cancel()
 
         def report(error: KafkaError | None, stored: Any) -> None:
             if error is None:
-                _, timestamp_ms = stored.timestamp()
-                future.set_result(Published(record.topic, stored.partition(), stored.offset(), timestamp_ms))
+                future.set_result(result(stored))
                 return
             if not is_awaited:
                 with self._lock:

@@ -1,4 +1,5 @@
-"""Runs handler loops side by side until they are told to stop: by a signal, by a call, or by one of them failing."""
+"""Runs the loops of handlers and workers side by side until they are told to stop: by a signal, by a call, or by one
+of them failing."""
 
 import signal
 import threading
@@ -6,14 +7,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 from headrace.client.librdkafka import log
-from headrace.client.loop import HandlerLoop
 
 _WAKE_S = 0.5
 
 
-def start(loops: Sequence[HandlerLoop]) -> "list[Future[None]]":
+class Loop(Protocol):
+    """What `Client.run` runs: the loop of a handler, or of a worker of a queue."""
+
+    def run(self) -> None:
+        """Returns after `stop`, or raises."""
+
+    def stop(self) -> None:
+        """Finish what is in hand. May be called from anywhere, also a signal handler."""
+
+    def discard(self) -> None:
+        """Let go of everything without running, or after it."""
+
+
+def start(loops: Sequence[Loop]) -> "list[Future[None]]":
     """Run each loop on a thread of its own; when one fails, the others are stopped."""
     futures: list[Future[None]] = []
     for loop in loops:
@@ -24,7 +38,7 @@ def start(loops: Sequence[HandlerLoop]) -> "list[Future[None]]":
     return futures
 
 
-def _run(loop: HandlerLoop, future: "Future[None]", loops: Sequence[HandlerLoop]) -> None:
+def _run(loop: Loop, future: "Future[None]", loops: Sequence[Loop]) -> None:
     try:
         loop.run()
     except BaseException as error:
@@ -35,7 +49,7 @@ def _run(loop: HandlerLoop, future: "Future[None]", loops: Sequence[HandlerLoop]
         future.set_result(None)
 
 
-def run_until_stopped(loops: Sequence[HandlerLoop]) -> None:
+def run_until_stopped(loops: Sequence[Loop]) -> None:
     """Run until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished. Raises what a loop raised."""
 
     def stop_all() -> None:

@@ -1,0 +1,270 @@
+"""Queues for asyncio: the same verbs and promises as `headrace.client.queue`, awaited."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, TypeVar, Unpack
+
+from headrace.client import queue as sync
+from headrace.client.message import Header
+from headrace.client.outgoing import Payload
+from headrace.client.queue_message import (
+    Body,
+    NewMessage,
+    PeekedMessage,
+    Seconds,
+    SendOptions,
+    SentMessage,
+)
+from headrace.client.queue_message import QueueMessage as SyncMessage
+from headrace.client.queue_settings import QueueOptions
+from headrace.client.queue_worker import Worker
+from headrace.client.redrive import Redrive as SyncRedrive
+from headrace.client.threads import DaemonThreads
+from headrace.model.queue_wire import Counts
+
+_THREADS = 64
+"""So many receives may wait at the same time."""
+
+T = TypeVar("T")
+WorkerT = TypeVar("WorkerT", bound=Callable[..., object])
+
+
+async def result_of(future: "Future[T]") -> T:
+    """What a thread returns. A caller that is cancelled does not cancel what is begun."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+class QueueMessage(Body):
+    """A message that was received, and is hidden from others until its lease ends."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: SyncMessage) -> None:
+        self._message = message
+
+    async def ack(self) -> None:
+        """It is done and is not received again. Goes out together with others; returns when the broker has it."""
+        await result_of(self._message.ack())
+
+    async def nack(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says."""
+        await result_of(self._message.nack(delay, reason))
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
+        await result_of(self._message.extend_soon(seconds))
+
+    @property
+    def queue(self) -> str:
+        return self._message.queue
+
+    @property
+    def id(self) -> str:  # type: ignore[override]
+        return self._message.id
+
+    @property
+    def body(self) -> bytes:  # type: ignore[override]
+        return self._message.body
+
+    @property
+    def headers(self) -> tuple[Header, ...]:  # type: ignore[override]
+        return self._message.headers
+
+    @property
+    def sent_at_ms(self) -> int:  # type: ignore[override]
+        return self._message.sent_at_ms
+
+    @property
+    def origin(self) -> str | None:  # type: ignore[override]
+        return self._message.origin
+
+    @property
+    def attempt(self) -> int:
+        """1 the first time that it is received."""
+        return self._message.attempt
+
+    @property
+    def priority(self) -> int:
+        return self._message.priority
+
+    @property
+    def group(self) -> str | None:
+        return self._message.group
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+
+class Redrive:
+    """A move as it was when it was last looked at, see `headrace.client.redrive.Redrive`."""
+
+    def __init__(self, move: SyncRedrive, threads: DaemonThreads) -> None:
+        self._move = move
+        self._threads = threads
+
+    @property
+    def id(self) -> str:
+        return self._move.id
+
+    @property
+    def status(self) -> str:
+        return self._move.status
+
+    @property
+    def moved(self) -> int:
+        return self._move.moved
+
+    @property
+    def to_move(self) -> int:
+        return self._move.to_move
+
+    async def look(self) -> "Redrive":
+        await result_of(self._threads.submit(self._move.look))
+        return self
+
+    async def cancel(self) -> "Redrive":
+        await result_of(self._threads.submit(self._move.cancel))
+        return self
+
+    async def wait(self, timeout: float | None = None) -> "Redrive":
+        await result_of(self._threads.submit(self._move.wait, timeout))
+        return self
+
+
+class Queue:
+    """A queue, for one event loop. See `headrace.client.queue.Queue`.
+
+    emails = client.queue("emails")
+    await emails.send({"to": "alice@example.org"})
+    for message in await emails.receive(max=10, wait=20):
+        await mail(message.json())
+        await message.ack()
+    """
+
+    def __init__(self, queue: sync.Queue) -> None:
+        self._queue = queue
+        self.name = queue.name
+        self._threads = DaemonThreads(_THREADS, f"headrace-aio-{queue.name}")
+
+    async def create(self, **options: Unpack[QueueOptions]) -> "Queue":
+        await self._do(lambda: self._queue.create(**options))
+        return self
+
+    async def alter(self, **options: Unpack[QueueOptions]) -> None:
+        await self._do(lambda: self._queue.alter(**options))
+
+    async def delete(self) -> None:
+        await self._do(self._queue.delete)
+
+    async def describe(self) -> sync.Description:
+        return await self._do(self._queue.describe)
+
+    async def counts(self) -> Counts:
+        return await self._do(self._queue.counts)
+
+    async def purge(self) -> None:
+        await self._do(self._queue.purge)
+
+    async def send(self, body: Payload, **options: Unpack[SendOptions]) -> SentMessage:
+        """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
+        return await result_of(await self._do(lambda: self._queue.send_awaited(NewMessage(body, **options))))
+
+    async def send_many(
+        self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]
+    ) -> list[SentMessage]:
+        """Send messages in batches and wait until all are stored."""
+        return await self._do(lambda: self._queue.send_many(bodies, **options))
+
+    async def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+        """Up to `max` messages, as soon as there are any. Those that come when the caller was cancelled are given
+        back."""
+        future = self._threads.submit(self._queue.receive, max, wait, visibility)
+        try:
+            return [QueueMessage(each) for each in await result_of(future)]
+        except asyncio.CancelledError:
+            future.add_done_callback(_give_back)
+            raise
+
+    async def peek(
+        self,
+        max: int = 10,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        after_offset: int = -1,
+    ) -> list[PeekedMessage]:
+        return await self._do(
+            lambda: self._queue.peek(
+                max, ids=ids, body_contains=body_contains, reason_contains=reason_contains, after_offset=after_offset
+            )
+        )
+
+    async def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
+        def start() -> SyncRedrive:
+            return self._queue.redrive(
+                to,
+                ids=ids,
+                body_contains=body_contains,
+                reason_contains=reason_contains,
+                sent_from=sent_from,
+                sent_before=sent_before,
+                limit=limit,
+                rate=rate,
+            )
+
+        return Redrive(await self._do(start), self._threads)
+
+    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+        """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function
+        on the event loop, another on a thread. See `headrace.client.queue.Queue.worker`."""
+        return self._queue.worker(concurrency, visibility=visibility)
+
+    async def flush(self) -> None:
+        await self._do(self._queue.flush)
+
+    async def close(self) -> None:
+        try:
+            await self._do(self._queue.close)
+        finally:
+            self._threads.shutdown(wait=False)
+
+    async def _do(self, function: Callable[[], T]) -> T:
+        return await result_of(self._threads.submit(function))
+
+
+def on_loop(worker: Worker, loop: asyncio.AbstractEventLoop) -> Worker:
+    """A worker as the threads call it: a coroutine runs on the event loop, and its thread waits for it."""
+    function: Callable[[Any], Any] = worker.function
+    if not asyncio.iscoroutinefunction(function):
+        return worker
+
+    def call(message: SyncMessage) -> object:
+        coroutine: Coroutine[Any, Any, object] = function(QueueMessage(message))
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return worker.calling(call)
+
+
+def _give_back(received: "Future[list[SyncMessage]]") -> None:
+    """Nobody waits for these any more."""
+    if received.exception() is None:
+        for each in received.result():
+            each.nack(0, "the receiver was cancelled")

@@ -1,0 +1,342 @@
+"""`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from headrace.client.errors import ClientError, DeliveryFailed, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.librdkafka import log
+from headrace.client.outgoing import Payload, Record
+from headrace.client.publisher import Publisher
+from headrace.client.queue_http import PATIENCE_S, Door
+from headrace.client.queue_message import (
+    NewMessage,
+    PeekedMessage,
+    QueueMessage,
+    Seconds,
+    SendOptions,
+    SentMessage,
+    leased,
+    milliseconds,
+    peeked,
+    record_of,
+    seconds,
+)
+from headrace.client.queue_settings import QueueOptions, settings_of
+from headrace.client.queue_worker import Worker, WorkerLoop
+from headrace.client.redrive import Redrive
+from headrace.client.settling import Settler
+from headrace.model import queue_wire as wire
+from headrace.model import queued
+from headrace.model.queue_wire import Counts
+
+if TYPE_CHECKING:
+    from headrace.client.connection import Connection
+
+_SLICE_S = 20.0
+"""How long one call waits for messages."""
+_KNOWN_FOR_S = 30.0
+"""After this long it is asked again whether the queue is there: sending to one that is not would make a topic of it."""
+_FOR_EVER_S = float("inf")
+
+WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A queue and its settings in force, by the names of `headrace.config.queue.QueueSettings`."""
+
+    name: str
+    settings: dict[str, bool | int | float | str]
+    counts: Counts | None = None
+
+    @property
+    def is_fifo(self) -> bool:
+        return self.settings.get("type") == "fifo"
+
+
+class Queue:
+    """A queue, for as many threads as you like. It need not exist before `create`, or `headrace queue create`.
+
+    emails = client.queue("emails")
+    emails.create(max_receives=5, dead_letter="emails-dead", backoff=1)
+    emails.send({"to": "alice@example.org"}, delay=60)
+    for message in emails.receive(max=10, wait=20):
+        mail(message.json())
+        message.ack()
+    """
+
+    def __init__(self, name: str, connection: "Connection", door: Door, register: Callable[[Worker], None]) -> None:
+        self.name = name
+        self._connection = connection
+        self._door = door
+        self._settler = Settler(name, door)
+        self._register = register
+        self._known: tuple[wire.Description, float] | None = None
+
+    # The queue
+
+    def create(self, **options: Unpack[QueueOptions]) -> "Queue":
+        """Make the queue, and its dead-letter queue if that is not there. One that is there with the same settings is
+        fine; with others it is `QueueFailed`: change it with `alter`."""
+        settings = settings_of(options)
+        settings.setdefault("type", "standard")
+        if dead_letter := settings.get("dead.letter"):
+            self._create_dead_letter(dead_letter, settings["type"])
+        self._know(self._door.call(wire.CreateQueue(self.name, settings), wire.Description))
+        return self
+
+    def _create_dead_letter(self, name: str, kind: str) -> None:
+        try:
+            self._door.call(wire.DescribeQueue(name), wire.Description)
+        except NoSuchQueue:
+            self._door.call(wire.CreateQueue(name, {"type": kind}), wire.Description)
+
+    def alter(self, **options: Unpack[QueueOptions]) -> None:
+        """Change settings; those that are not given stay."""
+        self._door.call(wire.AlterQueue(self.name, dict(settings_of(options))), wire.Nothing)
+        self._known = None
+
+    def delete(self) -> None:
+        """Delete the queue with everything in it."""
+        self._door.call(wire.DeleteQueue(self.name), wire.Nothing)
+        self._known = None
+
+    def describe(self) -> Description:
+        """Its settings, and how many messages it has."""
+        found = self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
+        return Description(found.queue, found.settings, found.counts)
+
+    def counts(self) -> Counts:
+        """How many messages are available, in flight and delayed; right within a second."""
+        return self._door.call(wire.Count(self.name), Counts)
+
+    def purge(self) -> None:
+        """Forget every message that was sent before; not more than once a minute."""
+        self._door.call(wire.Purge(self.name), wire.Nothing)
+
+    # Sending
+
+    def send(self, body: Payload, **options: Unpack[SendOptions]) -> SentMessage:
+        """Send a message and wait until it is stored. The body is `bytes` as they are, `str` as UTF-8; anything else
+        becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does."""
+        return self.send_awaited(NewMessage(body, **options)).result()
+
+    def send_awaited(self, message: NewMessage) -> "Future[SentMessage]":
+        """Send without waiting, for a caller that looks at the future."""
+        return self._send(message, is_awaited=True)
+
+    def send_soon(self, body: Payload, **options: Unpack[SendOptions]) -> "Future[SentMessage]":
+        """Send a message without waiting, in batches with others. The future says what became of it; or call `flush`,
+        which raises if any since the last was not stored."""
+        return self._send(NewMessage(body, **options), is_awaited=False)
+
+    def send_many(self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]) -> list[SentMessage]:
+        """Send messages in batches and wait until all are stored. The options are for all of them, but for those that
+        are a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
+        sent = [
+            self.send_awaited(each if isinstance(each, NewMessage) else NewMessage(each, **options)) for each in bodies
+        ]
+        failures = [error for error in (future.exception() for future in sent) if error is not None]
+        if not failures:
+            return [future.result() for future in sent]
+        text = f"{len(failures)} of {len(sent)} messages: {failures[0]}"
+        if isinstance(failures[0], DeliveryFailed):
+            raise DeliveryFailed(text, code=failures[0].code, count=len(failures))
+        raise Unreachable(text)
+
+    def _send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
+        if self._settings().get("type") == "fifo" and message.group is None:
+            raise ValueError(f"{self.name} is a fifo queue: say to which group the message belongs, group=…")
+        message_id, record = record_of(self.name, message, time.time())
+        return self._publisher.send_record(
+            record, lambda stored: SentMessage(message_id, stored.offset()), is_awaited=is_awaited
+        )
+
+    @property
+    def _publisher(self) -> Publisher:
+        return self._connection.publisher
+
+    # Receiving
+
+    def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+        """Up to `max` messages, as soon as there are any; none if none came within `wait` seconds. Each is hidden from
+        others for `visibility`; without it, as the queue says."""
+        give_up_at_s = time.monotonic() + wait
+        while True:
+            left_s = give_up_at_s - time.monotonic()
+            found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility))
+            if found or left_s <= _SLICE_S:
+                return found
+
+    def receive_until(
+        self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
+    ) -> list[QueueMessage]:
+        """What a worker does: it waits for a broker that is away until `is_over`."""
+        return self._receive(maximum, wait_s, round(visibility_s * 1000), patience_s=_FOR_EVER_S, is_over=is_over)
+
+    def _receive(
+        self,
+        maximum: int,
+        wait_s: float,
+        visibility_ms: int | None,
+        *,
+        patience_s: float = PATIENCE_S,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[QueueMessage]:
+        wait_s = max(0.0, wait_s)
+        call = wire.Receive(self.name, maximum, round(wait_s * 1000), visibility_ms)
+        found = self._door.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
+        return [leased(self.name, each, self._settler) for each in found.messages]
+
+    def peek(
+        self,
+        max: int = 10,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        after_offset: int = -1,
+    ) -> list[PeekedMessage]:
+        """Look at messages, whatever their state, in the order of sending, without leasing them."""
+        wanted = _filter(ids, body_contains, reason_contains, limit=max)
+        return [
+            peeked(each)
+            for each in self._door.call(wire.Peek(self.name, wanted, after_offset), wire.AllPeeked).messages
+        ]
+
+    def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
+        """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
+        that agree with everything given, `rate` a second. The broker does it; `Redrive.wait` waits for it."""
+        wanted = _filter(ids, body_contains, reason_contains, limit, sent_from, sent_before)
+        return Redrive(self._door, self._door.call(wire.StartMove(self.name, to, wanted, rate), wire.Move))
+
+    def redrives(self) -> list[Redrive]:
+        """The latest moves out of this queue, the last first."""
+        moves = self._door.call(wire.ListMoves(self.name), wire.Moves).moves
+        return [Redrive(self._door, each) for each in moves]
+
+    # Working
+
+    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+        """Register a function that `Client.run` calls with the messages, `concurrency` at a time. With asyncio it may
+        be `async`.
+
+        When it returns, the message is acknowledged; while it works, the lease is extended, however long it takes.
+        When it raises, the message is given back with the reason, and tried again as the queue's policy says; after
+        `max_receives` it goes to the dead-letter queue, and at once when it is `Reject` that was raised. `Retry` says
+        when to try again. On `stop`, SIGTERM or Ctrl-C the messages in hand are finished, and others given back.
+        """
+
+        def register(function: WorkerT) -> WorkerT:
+            self._register(Worker(self, function, concurrency, visibility))
+            return function
+
+        return register
+
+    def loop(self, worker: Worker) -> WorkerLoop:
+        """The loop of a worker of this queue."""
+        settings = self._settings()
+        lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
+        return WorkerLoop(
+            self,
+            worker.function,
+            concurrency=worker.concurrency,
+            lease_s=lease_s,
+            is_fifo=settings["type"] == "fifo",
+        )
+
+    def bury(self, message: QueueMessage, reason: str) -> bool:
+        """Move a message to the dead-letter queue now. False if there is none.
+
+        The copy is stored first; one that is made twice, because something failed in between, is known by its
+        `hr.dedupe` and kept once.
+        """
+        dead_letter = str(self._settings().get("dead_letter", ""))
+        if not dead_letter or self._known is None:
+            return False
+        origin = {"queue": self.name, "offset": message.offset, "reason": reason, "attempts": message.attempt}
+        headers = [
+            *message.headers,
+            (queued.ID, message.id.encode()),
+            (queued.ATTEMPT, b"%d" % message.attempt),
+            (queued.ORIGIN, json.dumps(origin, ensure_ascii=False).encode()),
+            (queued.DEDUPE, f"move:{self._known[0].topic_id}:{message.offset}".encode()),
+        ]
+        if message.group is not None:
+            headers.append((queued.GROUP, message.group.encode()))
+        key = None if message.group is None else message.group.encode()
+        copy = Record(dead_letter, message.body, key, headers, partition=0)
+        try:
+            self._publisher.send_record(copy, lambda _: None, is_awaited=True).result()
+        except ClientError as error:
+            log.warning("%s of %s could not be dead-lettered: %s", message.id, self.name, error)
+            return False
+        message.ack()
+        return True
+
+    def flush(self) -> None:
+        """Wait until every acknowledgement so far is with the broker."""
+        self._settler.flush()
+
+    def close(self) -> None:
+        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
+        try:
+            self._settler.close()
+        finally:
+            self._door.close()
+
+    def _settings(self) -> dict[str, Any]:
+        """Its settings, as they were within the last half minute. Raises `NoSuchQueue`."""
+        if self._known is None:
+            try:
+                self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
+            except NoSuchQueue as error:
+                text = f"{error}; make it with queue.create() or `headrace queue create {self.name}`"
+                raise NoSuchQueue(text, code=error.code) from None
+        elif time.monotonic() - self._known[1] > _KNOWN_FOR_S:
+            try:
+                self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description, patience_s=0))
+            except NoSuchQueue:
+                self._known = None
+                raise
+            except (Unreachable, QueueFailed):
+                # What is sent waits for the broker by itself.
+                self._know(self._known[0])
+        assert self._known is not None
+        return self._known[0].settings
+
+    def _know(self, found: wire.Description) -> wire.Description:
+        self._known = (found, time.monotonic())
+        return found
+
+
+def _filter(
+    ids: Iterable[str],
+    body_contains: str | bytes,
+    reason_contains: str,
+    limit: int | None,
+    sent_from: datetime | None = None,
+    sent_before: datetime | None = None,
+) -> wire.Filter:
+    body = body_contains.encode() if isinstance(body_contains, str) else body_contains
+    return wire.Filter(list(ids), reason_contains, body, _ms(sent_from), _ms(sent_before), limit)
+
+
+def _ms(when: datetime | None) -> int | None:
+    return None if when is None else round(when.timestamp() * 1000)

@@ -1,0 +1,182 @@
+"""The calls of a queue's door (`headrace.model.queue_wire`) over HTTP: connections kept alive, for any threads.
+
+A broker that does not answer is waited for: it may be starting again, or another may be taking over. Every call may be
+made twice without harm, but for those in `_ONCE`.
+"""
+
+import http.client
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.librdkafka import log
+from headrace.model import queue_wire as wire
+
+_ANSWER_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
+_IDLE_S = 3.0
+"""Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
+_AGAIN_S = 0.05
+_AGAIN_MAX_S = 1.0
+_ONCE = (wire.StartMove,)
+"""What would be begun a second time."""
+_PASSING = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
+"""Problems that pass by themselves: a queue that is being loaded, or has no leader just now."""
+_KINDS: dict[str, type[QueueFailed]] = {"UnknownQueue": NoSuchQueue, "NotInFlight": LeaseLost}
+
+_encode = msgspec.msgpack.Encoder().encode
+_answers: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {
+    call: msgspec.msgpack.Decoder(answer) for call, answer in wire.ANSWERS.items()
+}
+_problem = msgspec.msgpack.Decoder(wire.Problem)
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0
+"""How long a call is tried when nobody answers; as long as a message is tried to be delivered."""
+
+
+class _NoAnswer(Exception):
+    """The address did not answer, or not in a way that we understand. `was_sent`: it may have heard the call."""
+
+    def __init__(self, text: str, *, was_sent: bool) -> None:
+        super().__init__(text)
+        self.was_sent = was_sent
+
+
+class Door:
+    """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
+    does not answer."""
+
+    def __init__(self, find: Callable[[], Sequence[str]]) -> None:
+        self._find = find
+        self._lock = threading.Lock()
+        self._urls: deque[str] = deque()
+        self._idle: list[tuple[float, str, http.client.HTTPConnection]] = []
+        self._is_closed = False
+
+    def call(
+        self,
+        request: msgspec.Struct,
+        answer: type[T],
+        *,
+        longer_s: float = 0.0,
+        patience_s: float = PATIENCE_S,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Make a call; `longer_s` is how long the broker may take beyond what is usual. Raises `QueueFailed` when it is
+        refused, and `Unreachable` when nobody answers for `patience_s`, or until `is_over`."""
+        assert wire.ANSWERS[type(request)] is answer
+        give_up_at_s = time.monotonic() + patience_s
+        wait_s = _AGAIN_S
+        while True:
+            try:
+                return self._try(request, _ANSWER_TIMEOUT_S + longer_s)  # type: ignore[no-any-return]
+            except _NoAnswer as failure:
+                if self._is_closed:
+                    raise ClientError("the client is closed") from None
+                if failure.was_sent and isinstance(request, _ONCE):
+                    raise Unreachable(f"{failure}; it may have been begun all the same") from None
+                if is_over() or time.monotonic() + wait_s > give_up_at_s:
+                    raise Unreachable(str(failure)) from None
+                log.debug("a call is made again: %s", failure)
+            except QueueFailed as failure:
+                if failure.code not in _PASSING or is_over() or time.monotonic() + wait_s > give_up_at_s:
+                    raise
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, _AGAIN_MAX_S)
+
+    def close(self) -> None:
+        self._is_closed = True
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, _, connection in idle:
+            connection.close()
+
+    def _try(self, request: msgspec.Struct, timeout_s: float) -> Any:
+        url, connection = self._connection()
+        is_new = connection.sock is None
+        try:
+            status, data = _ask(connection, request, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if is_new:
+                self._forget(url)
+            was_sent = not isinstance(error, ConnectionRefusedError)
+            raise _NoAnswer(f"no broker answers at {url}: {_words(error)}", was_sent=was_sent) from None
+        except BaseException:
+            connection.close()
+            raise
+        self._keep(url, connection)
+        try:
+            if status == http.client.OK:
+                return _answers[type(request)].decode(data)
+            problem = _problem.decode(data)
+        except msgspec.MsgspecError:
+            text = data[:200].decode(errors="replace")
+            raise ClientError(f"{url} is not a Headrace broker's address for queues: {status} {text}") from None
+        raise failed(problem)
+
+    def _connection(self) -> tuple[str, http.client.HTTPConnection]:
+        now_s = time.monotonic()
+        with self._lock:
+            while self._idle:
+                since_s, url, connection = self._idle.pop()
+                if now_s - since_s < _IDLE_S and url in self._urls:
+                    return url, connection
+                connection.close()
+            urls = list(self._urls)
+        if not urls:
+            urls = list(self._find())
+            with self._lock:
+                self._urls = deque(urls)
+        return urls[0], connected_to(urls[0])
+
+    def _keep(self, url: str, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if not self._is_closed and connection.sock is not None:
+                self._idle.append((time.monotonic(), url, connection))
+                return
+        connection.close()
+
+    def _forget(self, url: str) -> None:
+        """The next call goes to the next address; after the last of them all are looked for anew. (A connection that
+        was used before says nothing: the broker may have ended it because it was idle.)"""
+        with self._lock:
+            if url in self._urls:
+                self._urls.remove(url)
+
+
+def connected_to(url: str) -> http.client.HTTPConnection:
+    """A connection that is made with its first request."""
+    parts = urlsplit(url if "//" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ClientError(f"{url} is not an address for queues: write http://HOST:PORT")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, parts.port, timeout=_CONNECT_TIMEOUT_S)
+
+
+def failed(problem: wire.Problem) -> QueueFailed:
+    return _KINDS.get(problem.error, QueueFailed)(problem.message, code=problem.error)
+
+
+def _ask(connection: http.client.HTTPConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
+    if connection.sock is None:
+        connection.connect()
+    sock: socket.socket = connection.sock
+    sock.settimeout(timeout_s)
+    headers = {"Content-Type": wire.MSGPACK, "X-Amz-Target": wire.TARGET_PREFIX + type(request).__name__}
+    connection.request("POST", "/", _encode(request), headers)
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def _words(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).lower()

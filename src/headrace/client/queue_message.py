@@ -1,0 +1,259 @@
+"""Messages of queues: as they are received, and how one is written as a record (see `headrace.model.queued`)."""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypedDict
+
+from headrace.client.message import CONTENT_TYPE, Header
+from headrace.client.outgoing import HeaderValue, Payload, Record, encode_payload, pairs
+from headrace.model import queued
+from headrace.model.queue_wire import Peeked, Received
+
+Seconds = float | timedelta
+"""A number of seconds, or a `timedelta`."""
+
+
+class SendOptions(TypedDict, total=False):
+    """The keyword arguments of `Queue.send`."""
+
+    delay: Seconds | None
+    """Not to be received before so long from now; without it, as the queue says."""
+    at: datetime | None
+    """Not to be received before: minutes or months from now."""
+    priority: int | None
+    """0 to 9, the highest first; 4 unless told."""
+    group: str | None
+    """Messages of a group are handled one after the other in the order of sending. A fifo queue wants one."""
+    dedupe: str | None
+    """In a fifo queue: one with an id that was sent within five minutes is not kept again."""
+    ttl: Seconds | None
+    """Not to be received after so long from now."""
+    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be sent with options of its own by `Queue.send_many`."""
+
+    body: Payload
+    delay: Seconds | None = None
+    at: datetime | None = None
+    priority: int | None = None
+    group: str | None = None
+    dedupe: str | None = None
+    ttl: Seconds | None = None
+    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that is stored."""
+
+    id: str
+    offset: int
+
+
+def record_of(queue: str, message: NewMessage, now_s: float) -> tuple[str, Record]:
+    """The id of a message, and its record. Raises `ValueError` for options that make no sense."""
+    value, content_type = encode_payload(message.body)
+    headers = pairs(message.headers)
+    if reserved := next((name for name, _ in headers if name.startswith("hr.")), None):
+        raise ValueError(f"headers that begin with hr. are the queue's own: {reserved}")
+    message_id = str(uuid.uuid4())
+    if content_type is not None and all(name != CONTENT_TYPE for name, _ in headers):
+        headers.append((CONTENT_TYPE, content_type.encode()))
+    headers.append((queued.ID, message_id.encode()))
+    if message.priority is not None and message.priority != queued.NORMAL_PRIORITY:
+        if not queued.LOWEST_PRIORITY <= message.priority <= queued.HIGHEST_PRIORITY:
+            raise ValueError(f"priority must be 0 to 9, not {message.priority}")
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    if (due_ms := _due_ms(message, now_s)) is not None:
+        headers.append((queued.DUE, b"%d" % due_ms))
+    if message.ttl is not None:
+        if (ttl_s := seconds(message.ttl)) <= 0:
+            raise ValueError("ttl must be more than nothing")
+        headers.append((queued.EXPIRES, b"%d" % round((now_s + ttl_s) * 1000)))
+    key = None
+    if message.group is not None:
+        key = message.group.encode()
+        headers.append((queued.GROUP, key))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    return message_id, Record(queue, b"" if value is None else value, key, headers, partition=0)
+
+
+def _due_ms(message: NewMessage, now_s: float) -> int | None:
+    if message.at is not None:
+        if message.delay is not None:
+            raise ValueError("give delay or at, not both")
+        if message.at.tzinfo is None:
+            raise ValueError("at has no time zone: give datetime.now().astimezone() and the like")
+        return round(message.at.timestamp() * 1000)
+    if message.delay is None:
+        return None
+    if (delay_s := seconds(message.delay)) < 0:
+        raise ValueError("delay must not be negative")
+    return round((now_s + delay_s) * 1000)
+
+
+def seconds(value: Seconds) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+def milliseconds(value: Seconds | None) -> int | None:
+    return None if value is None else round(seconds(value) * 1000)
+
+
+class Body:
+    """What there is to read in a message of a queue."""
+
+    __slots__ = ()
+
+    id: str
+    body: bytes
+    headers: tuple[Header, ...]
+    sent_at_ms: int
+    origin: str | None
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8 text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    def header(self, name: str) -> str | None:
+        """The last header of this name as text; None if there is none."""
+        for each, value in reversed(self.headers):
+            if each == name:
+                return None if value is None else value.decode(errors="replace")
+        return None
+
+    @property
+    def sent_at(self) -> datetime:
+        return datetime.fromtimestamp(self.sent_at_ms / 1000, UTC)
+
+    @property
+    def came_from(self) -> str | None:
+        """Of a message that was moved: the queue that it was in before."""
+        return self._of_origin("queue")
+
+    @property
+    def reason(self) -> str | None:
+        """Of a message in a dead-letter queue: why it failed the last time."""
+        return self._of_origin("reason")
+
+    def _of_origin(self, name: str) -> str | None:
+        try:
+            found = json.loads(self.origin).get(name) if self.origin else None
+        except (ValueError, AttributeError):
+            return None
+        return None if found is None else str(found)
+
+
+class Settling(Protocol):
+    """Where a receiver says what became of messages."""
+
+    def ack(self, receipt: str) -> "Future[None]": ...
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> "Future[None]": ...
+    def extend(self, receipt: str, visibility_ms: int) -> "Future[None]": ...
+
+
+@dataclass(slots=True, eq=False)
+class QueueMessage(Body):
+    """A message that was received, and is hidden from others until its lease ends. `receipt` stands for the lease."""
+
+    queue: str
+    id: str
+    body: bytes
+    attempt: int
+    """1 the first time that it is received."""
+    sent_at_ms: int
+    priority: int
+    group: str | None
+    headers: tuple[Header, ...]
+    offset: int
+    origin: str | None
+    receipt: str = field(repr=False)
+    _settling: Settling = field(repr=False)
+    is_settled: bool = False
+    """Whether it was acknowledged or given back here."""
+
+    def ack(self) -> "Future[None]":
+        """It is done and is not received again. Goes out at once, together with others; the future says when the
+        broker has it. One that was not awaited is waited for by `flush` and `close`."""
+        self.is_settled = True
+        return self._settling.ack(self.receipt)
+
+    def nack(self, delay: Seconds | None = None, reason: str = "") -> "Future[None]":
+        """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says. The reason
+        goes with it to the dead-letter queue."""
+        self.is_settled = True
+        return self._settling.nack(self.receipt, milliseconds(delay), reason)
+
+    def extend(self, seconds: Seconds) -> None:
+        """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
+        self.extend_soon(seconds).result()
+
+    def extend_soon(self, seconds: Seconds) -> "Future[None]":
+        """The same without waiting for the answer, which is the future's."""
+        return self._settling.extend(self.receipt, milliseconds(seconds) or 0)
+
+
+def leased(queue: str, found: Received, settling: Settling) -> QueueMessage:
+    return QueueMessage(
+        queue,
+        found.id,
+        found.body,
+        found.attempt,
+        found.sent_at_ms,
+        found.priority,
+        found.group,
+        found.headers,
+        found.offset,
+        found.origin,
+        found.receipt,
+        settling,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PeekedMessage(Body):
+    """A message as it lies in a queue."""
+
+    id: str
+    body: bytes
+    attempt: int
+    """How often it was received."""
+    state: str
+    """available, in flight, delayed or dead (on its way to the dead-letter queue)."""
+    until_ms: int | None
+    """When what is in flight or delayed is available again, in milliseconds since the epoch."""
+    sent_at_ms: int
+    priority: int
+    group: str | None
+    headers: tuple[Header, ...]
+    offset: int
+    origin: str | None
+
+
+def peeked(found: Peeked) -> PeekedMessage:
+    return PeekedMessage(
+        found.id,
+        found.body,
+        found.attempt,
+        found.state,
+        found.until_at_ms,
+        found.sent_at_ms,
+        found.priority,
+        found.group,
+        found.headers,
+        found.offset,
+        found.origin,
+    )

@@ -1,0 +1,81 @@
+"""What a user says of a queue, in seconds and words, as the settings `queue.*` that it becomes."""
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from headrace.client.queue_message import Seconds, seconds
+from headrace.config.queue import PREFIX, QUEUE_SETTINGS
+
+
+class QueueOptions(TypedDict, total=False):
+    """The keyword arguments of `Queue.create` and `Queue.alter`."""
+
+    type: Literal["standard", "fifo"]
+    """fifo: in order within a group, without duplicates. Cannot be changed later."""
+    visibility: Seconds
+    """How long a message that was received is hidden from others; 30 seconds unless told."""
+    delay: Seconds
+    """How long a message is hidden after it was sent."""
+    retention: Seconds
+    """A message that nobody has acknowledged goes after this time; 4 days unless told."""
+    max_receives: int
+    """A message that was received this often and not acknowledged goes to the dead-letter queue."""
+    dead_letter: str
+    """The queue for them; made with this one if it is not there."""
+    backoff: Seconds
+    """How long a message is hidden after its first failure; further failures double it."""
+    backoff_factor: float
+    backoff_max: Seconds
+    """15 minutes unless told."""
+    jitter: float
+    """The share of the backoff that is added or taken off at random; 0.2 unless told."""
+    priority_ageing: Seconds
+    """A message that has waited this long counts as one level more urgent; without it, strictly by priority."""
+    dedupe_by_content: bool
+    """In a fifo queue: messages with the same body within 5 minutes are one, unless they have ids."""
+    max_in_flight: int
+    settings: Mapping[str, str]
+    """Any others by their names, such as `queue.max.message.bytes`."""
+
+
+_DURATIONS = {
+    "visibility": "visibility.timeout.ms",
+    "delay": "delay.ms",
+    "retention": "retention.ms",
+    "backoff": "retry.backoff.ms",
+    "backoff_max": "retry.backoff.max.ms",
+    "priority_ageing": "priority.ageing.ms",
+}
+_OTHERS = {
+    "type": "type",
+    "max_receives": "max.receives",
+    "dead_letter": "dead.letter",
+    "backoff_factor": "retry.backoff.factor",
+    "jitter": "retry.jitter",
+    "dedupe_by_content": "dedupe.by.content",
+    "max_in_flight": "max.in.flight",
+}
+
+
+def settings_of(options: QueueOptions) -> dict[str, str]:
+    """The settings by their names without `queue.`. Raises `TypeError` for an option that there is not."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if name == "settings":
+            for setting, text in options["settings"].items():
+                found[known(setting)] = text
+        elif name in _DURATIONS:
+            found[_DURATIONS[name]] = str(round(seconds(value) * 1000))  # type: ignore[arg-type]
+        elif name in _OTHERS:
+            found[_OTHERS[name]] = str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise TypeError(f"a queue has no option {name}: there are {', '.join([*_OTHERS, *_DURATIONS])}, settings")
+    return found
+
+
+def known(setting: str) -> str:
+    """The name of a setting of queues without `queue.`; `ValueError` if there is none."""
+    name = setting.removeprefix(PREFIX)
+    if PREFIX + name not in QUEUE_SETTINGS:
+        raise ValueError(f"queues have no setting {setting}; docs/settings.md lists those there are")
+    return name

@@ -1,0 +1,230 @@
+"""The loop behind `@queue.worker`: receives, hands messages to threads, keeps their leases, acknowledges.
+
+One thread receives, one keeps the leases of everything in hand for as long as it takes, and `concurrency` threads
+handle. A broker that is away is waited for; leases survive its restart, as they do on its side.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
+from headrace.client.hand import Hand, Held
+from headrace.client.librdkafka import log
+from headrace.client.queue_message import QueueMessage, Seconds, seconds
+from headrace.client.retry import describe
+
+if TYPE_CHECKING:
+    from headrace.client.queue import Queue
+
+_WAIT_S = 1.0
+"""How long one receive waits; `stop` waits for it to return."""
+_AT_MOST = 1_000
+_LEAST_LEASE_S = 1.0
+_MOST_LEASE_S = 12 * 60 * 60.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a user says of a worker."""
+
+    queue: "Queue"
+    function: Callable[[QueueMessage], object]
+    concurrency: int = 8
+    visibility: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        if self.visibility is not None and not _LEAST_LEASE_S <= seconds(self.visibility) <= _MOST_LEASE_S:
+            raise ValueError("visibility must be between a second and twelve hours")
+
+    def calling(self, function: Callable[[QueueMessage], object]) -> "Worker":
+        """The same worker with another function."""
+        return replace(self, function=function)
+
+
+class Source(Protocol):
+    """What the loop needs of a queue."""
+
+    name: str
+
+    def receive_until(
+        self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
+    ) -> list[QueueMessage]: ...
+    def bury(self, message: QueueMessage, reason: str) -> bool: ...
+    def flush(self) -> None: ...
+
+
+class WorkerLoop:
+    """`run` returns after `stop`, or raises."""
+
+    def __init__(
+        self,
+        source: Source,
+        call: Callable[[QueueMessage], object],
+        *,
+        concurrency: int,
+        lease_s: float,
+        is_fifo: bool,
+    ) -> None:
+        self._source = source
+        self._call = call
+        self._concurrency = concurrency
+        self._lease_s = max(lease_s, _LEAST_LEASE_S)
+        self._is_fifo = is_fifo
+        self._lock = threading.Condition()
+        self._hand: Hand[QueueMessage] = Hand(concurrency, self._lease_s, time.monotonic())
+        self._stopping = threading.Event()
+        self._is_ended = False
+        self._failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """Finish the messages in hand, give back the rest. May be called from anywhere, also a signal handler."""
+        # Who waits is not told here: a signal handler may have interrupted a thread that holds the lock. They look.
+        self._stopping.set()
+
+    def discard(self) -> None:
+        """There is nothing to let go of."""
+
+    def run(self) -> None:
+        threads = [self._thread(self._keep_leases), *(self._thread(self._work) for _ in range(self._concurrency))]
+        try:
+            while not self._is_over():
+                self._receive()
+        except BaseException as error:
+            self._fail(error)
+        self._give_back()
+        with self._lock:
+            while self._hand.running:
+                self._lock.wait(_WAIT_S)
+            self._is_ended = True
+            self._lock.notify_all()
+        for each in threads:
+            each.join()
+        try:
+            self._source.flush()
+        except ClientError as error:
+            self._fail(error)
+        if self._failure is not None:
+            raise self._failure
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"headrace-{self._source.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._failure is not None
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or error
+            self._lock.notify_all()
+
+    # Receiving
+
+    def _receive(self) -> None:
+        with self._lock:
+            room = self._hand.room(time.monotonic())
+            if not room:
+                self._lock.wait(_WAIT_S)
+                return
+        try:
+            found = self._source.receive_until(self._is_over, min(room, _AT_MOST), _WAIT_S, self._lease_s)
+        except Unreachable as error:
+            if not self._is_over():
+                log.warning("waiting for messages of %s: %s", self._source.name, error)
+            return
+        if found:
+            with self._lock:
+                self._hand.put([(each, each.group if self._is_fifo else None) for each in found], time.monotonic())
+                self._lock.notify_all()
+
+    def _give_back(self) -> None:
+        with self._lock:
+            rest = self._hand.give_up()
+        self._release(rest)
+
+    def _release(self, messages: Iterable[QueueMessage]) -> None:
+        for each in messages:
+            each.nack(0, "given back unhandled")
+
+    # Leases
+
+    def _keep_leases(self) -> None:
+        while True:
+            with self._lock:
+                if self._is_ended:
+                    return
+                now_s = time.monotonic()
+                due = self._hand.to_renew(now_s)
+                if not due:
+                    renewal_s = self._hand.next_renewal_s()
+                    self._lock.wait(_WAIT_S if renewal_s is None else min(_WAIT_S, max(0.01, renewal_s - now_s)))
+                    continue
+            self._renew(due)
+
+    def _renew(self, due: list[Held[QueueMessage]]) -> None:
+        asked = [(each, each.message.extend_soon(self._lease_s)) for each in due]
+        for held, future in asked:
+            future.add_done_callback(lambda done, held=held: self._renewed(held, done))  # type: ignore[misc]
+
+    def _renewed(self, held: Held[QueueMessage], done: "Future[None]") -> None:
+        if isinstance(done.exception(), LeaseLost):
+            with self._lock:
+                self._hand.lost(held)
+
+    # Handling
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                held = None if self._is_over() else self._hand.start()
+                if held is None:
+                    if self._is_ended:
+                        return
+                    self._lock.wait(_WAIT_S)
+                    continue
+            try:
+                self._handle(held)
+            except BaseException as error:
+                self._fail(error)
+
+    def _handle(self, held: Held[QueueMessage]) -> None:
+        message = held.message
+        behind: list[QueueMessage] = []
+        try:
+            self._call(message)
+        except BaseException as error:
+            with self._lock:
+                behind = self._hand.failed(held)
+                self._lock.notify_all()
+            self._give_up_on(message, error)
+            # Only now: they must not be handled before the one that failed is to be.
+            self._release(behind)
+            if not isinstance(error, Exception):
+                raise
+            return
+        if not message.is_settled:
+            message.ack()
+        with self._lock:
+            self._hand.done(held)
+            self._lock.notify_all()
+
+    def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
+        if message.is_settled:
+            log.warning("a worker of %s failed after it settled %s: %s", message.queue, message.id, describe(error))
+            return
+        name = f"{message.id} of {message.queue}"
+        if isinstance(error, Reject) and self._source.bury(message, describe(error)):
+            log.warning("%s is dead-lettered: %s", name, describe(error))
+            return
+        log.warning("%s failed at attempt %d: %s", name, message.attempt, describe(error))
+        if isinstance(error, Retry):
+            message.nack(error.delay, " ".join(str(error).split()) or "to be tried again")
+        else:
+            message.nack(None, describe(error))

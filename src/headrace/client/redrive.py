@@ -1,0 +1,68 @@
+"""Moves of messages from one queue to another, which a broker makes, as a user watches them."""
+
+import time
+from collections.abc import Callable
+
+from headrace.client.errors import QueueFailed
+from headrace.client.queue_http import Door
+from headrace.model import queue_wire as wire
+
+_LOOK_EVERY_S = 0.2
+
+
+class Redrive:
+    """A move as it was when it was last looked at."""
+
+    def __init__(self, door: Door, move: wire.Move) -> None:
+        self._door = door
+        self._move = move
+
+    @property
+    def id(self) -> str:
+        return self._move.id
+
+    @property
+    def status(self) -> str:
+        """RUNNING, COMPLETED, CANCELLING, CANCELLED or FAILED."""
+        return self._move.status
+
+    @property
+    def moved(self) -> int:
+        return self._move.moved
+
+    @property
+    def to_move(self) -> int:
+        """Roughly, when it began."""
+        return self._move.to_move
+
+    @property
+    def is_over(self) -> bool:
+        return self._move.status not in ("RUNNING", "CANCELLING")
+
+    def look(self) -> "Redrive":
+        """Ask the broker how far it is."""
+        for each in self._door.call(wire.ListMoves(self._move.source), wire.Moves).moves:
+            if each.id == self.id:
+                self._move = each
+                return self
+        raise QueueFailed(f"the move {self.id} is not known any more", code="UnknownMove")
+
+    def cancel(self) -> "Redrive":
+        """Let it end where it is; what was moved stays moved."""
+        self._move = self._door.call(wire.CancelMove(self.id), wire.Move)
+        return self
+
+    def wait(
+        self, timeout: float | None = None, on_progress: "Callable[[Redrive], None]" = lambda _: None
+    ) -> "Redrive":
+        """Wait until it is over. Raises `QueueFailed` if it failed and `TimeoutError` if it is not over in time."""
+        give_up_at_s = float("inf") if timeout is None else time.monotonic() + timeout
+        while not self.look().is_over:
+            on_progress(self)
+            if time.monotonic() > give_up_at_s:
+                raise TimeoutError(f"{self.moved} of {self.to_move} messages are moved after {timeout} seconds")
+            time.sleep(_LOOK_EVERY_S)
+        on_progress(self)
+        if self.status == "FAILED":
+            raise QueueFailed(f"the move ended after {self.moved} messages: {self._move.failure}", code="MoveFailed")
+        return self
