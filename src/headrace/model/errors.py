@@ -84,6 +84,7 @@ HeadraceError
 │   ├── QueueDeletedRecently  less than a minute ago: wait
 │   ├── InvalidReceipt        no receipt of this queue
 │   ├── NotInFlight           the message is not received now, or by somebody else since
+│   ├── LeaseTooLong          longer in flight than a message may be
 │   ├── TooManyInFlight       queue.max.in.flight messages are received and not deleted
 │   ├── PurgeInProgress       less than a minute ago
 │   ├── QueueUnavailable      loading, or nobody leads it: try again
@@ -363,6 +364,10 @@ class InvalidReceipt(QueueError): ...
 
 
 class NotInFlight(QueueError): ...
+
+
+class LeaseTooLong(QueueError):
+    """A message may be in flight for so long from its receive, however often that is extended."""
 
 
 class TooManyInFlight(QueueError): ...

@@ -1,0 +1,30 @@
+"""How long a message that failed is hidden. Pure."""
+
+from typing import NamedTuple
+
+from headrace.config.queue import QueueSettings
+
+
+class Backoff(NamedTuple):
+    first_ms: int
+    factor: float
+    most_ms: int
+    jitter: float
+
+    @classmethod
+    def of(cls, settings: QueueSettings) -> "Backoff":
+        return cls(
+            settings.retry_backoff_ms,
+            settings.retry_backoff_factor,
+            settings.retry_backoff_max_ms,
+            settings.retry_jitter,
+        )
+
+    def delay_ms(self, attempt: int, random: float) -> int:
+        """After this attempt, the first being 1; `random` from 0 to 1 says where between the bounds of the jitter."""
+        try:
+            plain = self.first_ms * self.factor ** (attempt - 1)
+        except OverflowError:
+            plain = float(self.most_ms)
+        spread = min(plain, self.most_ms) * (1 + self.jitter * (2 * random - 1))
+        return int(min(spread, self.most_ms))

@@ -1,0 +1,316 @@
+"""The lease engine of one queue: which message may be received by whom, and when. Pure: no I/O, no clock, no random.
+
+    in the log → hidden (delayed) → available → in flight → done
+                                        ↑            │
+                                        └─ hidden ←──┤ returned, or its lease ended
+                                                     └→ dead → done (moved to the dead-letter queue)
+
+How it is driven. Times are wall time in ms that never goes back.
+- `load` what was kept (nothing for a new queue), `drop_before` the log's start, then `index` every record of the log
+  from `indexed_to` to its committed end, in order, and go on with each that comes. Only then anything else. Offsets
+  that are left out are no messages.
+- Every call changes the state at once. `take_changes` gives what is to be kept since it was asked last; an answer
+  counts when what was taken after it is committed. Of what was taken and not committed any prefix may be there: what is
+  loaded from it is a state that the queue could have been in, and nothing that was answered is undone.
+- `due(now)` when `next_due_ms` has come; every call that takes a time does it, too. After it, and after everything else
+  that may have made messages available: `has_available` says whether to wake receivers, `has_dead` whether there are
+  messages to be moved.
+- Records below `log_start`, asked for after `take_changes` and used when that is committed, are not needed any more.
+
+An attempt is counted with each receive, from 1; offset and attempt are a receipt. It is good for acknowledging until
+the message is received again, for `extend` and `give_back` only while it is in flight: `NotInFlight` otherwise.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
+from headrace.queues.ages import grain_ms
+from headrace.queues.api import Counts
+from headrace.queues.backoff import Backoff
+from headrace.queues.records import Held
+from headrace.queues.stock import QUEUE, Keeping, Stock
+
+_SAVE_EVERY_MS = 60_000
+
+
+class Lease(NamedTuple):
+    offset: int
+    attempt: int
+    deadline_ms: int
+    first_received_ms: int
+
+
+class Dead(NamedTuple):
+    """A message that was received as often as it may be, and waits to be moved."""
+
+    offset: int
+    attempt: int
+    first_received_ms: int
+    reason: str
+
+
+class Look(NamedTuple):
+    """A message that is not done, as it is."""
+
+    state: str
+    """As in `api.Peeked`."""
+    attempt: int
+    until_ms: int | None
+    """None also of a message that was never received and is delayed: its record says until when."""
+    first_received_ms: int | None
+
+
+class Engine(Stock):
+    def __init__(self, settings: QueueSettings, jitter: Callable[[], float], keeping: Keeping = QUEUE) -> None:
+        """`jitter` gives numbers from 0 to 1."""
+        super().__init__(settings, keeping)
+        self._jitter = jitter
+        self._saved_ms = 0
+        self._limits()
+
+    def _limits(self) -> None:
+        settings = self._settings
+        self._backoff = Backoff.of(settings)
+        has_limit = settings.max_receives > 0 and (bool(settings.dead_letter) or not self._keeping.dead_letters)
+        self._most_attempts = settings.max_receives if has_limit else None
+
+    def configure(self, settings: QueueSettings, now_ms: int) -> None:
+        """Other settings, of the same type. Delays of messages that are there do not change."""
+        self._settings = settings
+        self._limits()
+        self._ages.grain = grain_ms(settings.retention_ms, settings.priority_ageing_ms)
+        self._shelf.ageing_ms = settings.priority_ageing_ms
+        for offset, held in list(self._leases.held.items()):
+            is_available = not held.is_leased and not self._leases.is_hidden(offset) and offset not in self._dead
+            if is_available and self._is_at_limit(held):
+                self._give_up(offset, was_leased=False)
+        self.due(now_ms)
+
+    # -- what is there
+
+    @property
+    def has_available(self) -> bool:
+        return bool(self._shelf)
+
+    @property
+    def in_flight(self) -> int:
+        return self._leases.leased
+
+    def counts(self) -> Counts:
+        leases = self._leases
+        delayed = len(self._delayed) + leases.hidden
+        return Counts(self._live - leases.leased - delayed - len(self._dead), leases.leased, delayed)
+
+    @property
+    def has_dead(self) -> bool:
+        return bool(self._dead)
+
+    def dead(self, most: int = 1000) -> list[Dead]:
+        """The first of the messages that are to be moved, and then to be `buried`."""
+        found = []
+        for offset in self._dead:
+            held = self._leases.held[offset]
+            found.append(Dead(offset, held.attempt, held.first_received_ms, held.reason))
+            if len(found) == most:
+                break
+        return found
+
+    def look(self, offset: int) -> Look | None:
+        """How a message is; None if it is done, or was not indexed."""
+        if offset >= self.indexed_to or offset in self._done:
+            return None
+        held = self._leases.held.get(offset)
+        if held is None:
+            return Look("delayed" if offset in self._delayed else "available", 0, None, None)
+        if offset in self._dead:
+            state, until_ms = "dead", None
+        elif held.is_leased:
+            state, until_ms = "in flight", held.until_ms
+        elif self._leases.is_hidden(offset):
+            state, until_ms = "delayed", held.until_ms
+        else:
+            state, until_ms = "available", None
+        return Look(state, held.attempt, until_ms, held.first_received_ms)
+
+    # -- receiving and what follows
+
+    def receive(self, most: int, now_ms: int, visibility_ms: int | None = None, receiver: str = "") -> list[Lease]:
+        """Lease messages, for as long as the queue says unless told otherwise. `TooManyInFlight` if nothing can be
+        leased for that reason; a fifo queue then gives nothing."""
+        self.due(now_ms)
+        room = self._settings.max_in_flight - self._leases.leased
+        if room <= 0 and self._groups is None and self._shelf:
+            raise TooManyInFlight(
+                f"{self._leases.leased} messages are in flight, which is the most this queue may have: "
+                "delete some, or raise queue.max.in.flight"
+            )
+        wanted = min(most, room)
+        if wanted <= 0:
+            return []
+        if visibility_ms is None:
+            visibility_ms = self._settings.visibility_timeout_ms
+        until_ms = now_ms + visibility_ms
+        leased = []
+        for offset in self._next(wanted, now_ms):
+            held = self._leases.lease(offset, now_ms, until_ms, receiver)
+            leased.append(Lease(offset, held.attempt, until_ms, held.first_received_ms))
+            if len(leased) == wanted:
+                break
+        return leased
+
+    def _next(self, wanted: int, now_ms: int) -> Iterator[int]:
+        for offset in self._shelf.order(now_ms, wanted):
+            if self._groups is None:
+                yield offset
+            else:
+                yield from self._groups.take(offset)
+
+    def acknowledge(self, offset: int, attempt: int, now_ms: int) -> None:
+        """It is done. `NotInFlight` if it was received again since; fine if it is done already."""
+        self.due(now_ms)
+        if offset in self._done:
+            return
+        held = self._leases.held.get(offset)
+        if held is None or held.attempt != attempt:
+            raise NotInFlight(f"message {offset} was received by somebody else since, or by nobody")
+        self._finish(offset)
+
+    def extend(self, offset: int, attempt: int, visibility_ms: int, now_ms: int) -> int:
+        """It is leased for so long from now on: until when. With 0 it is available at once."""
+        held = self._leased(offset, attempt, now_ms)
+        longest_ms = self._keeping.longest_lease_ms
+        if longest_ms is not None and now_ms + visibility_ms - held.received_ms > longest_ms:
+            raise LeaseTooLong(
+                f"message {offset} would be in flight for longer than {longest_ms // 1000} seconds: "
+                "delete it, or give it back to receive it again"
+            )
+        if visibility_ms <= 0:
+            self._return(offset, held, now_ms, held.reason)
+            return now_ms
+        self._leases.extend(offset, held, now_ms + visibility_ms)
+        return held.until_ms
+
+    def give_back(self, offset: int, attempt: int, now_ms: int, delay_ms: int | None = None, reason: str = "") -> int:
+        """It failed, and is hidden for so long, or as the queue's retry policy says: until when."""
+        held = self._leased(offset, attempt, now_ms)
+        if delay_ms is None:
+            delay_ms = self._backoff.delay_ms(held.attempt, self._jitter())
+        self._return(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
+        return held.until_ms
+
+    def discard(self, offset: int, now_ms: int) -> bool:
+        """It is done, whoever has it: whether it was not."""
+        self.due(now_ms)
+        if offset >= self.indexed_to or offset in self._done:
+            return False
+        self._finish(offset)
+        return True
+
+    def buried(self, offset: int) -> None:
+        """A dead message was moved."""
+        if offset in self._dead:
+            self._finish(offset)
+
+    def purge(self) -> None:
+        """Everything that was indexed is done."""
+        self._start_at(self.indexed_to)
+
+    def drop_before(self, offset: int) -> None:
+        """The log begins here: everything before is done."""
+        self._finish_up_to(offset - 1)
+        self.skip(self.indexed_to, offset - 1)
+
+    def _leased(self, offset: int, attempt: int, now_ms: int) -> Held:
+        self.due(now_ms)
+        held = self._leases.held.get(offset)
+        if held is None or not held.is_leased or held.attempt != attempt:
+            raise NotInFlight(f"message {offset} is not in flight any more, or was received by somebody else since")
+        return held
+
+    def _return(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool = False) -> None:
+        """Its lease ends now."""
+        is_last = self._is_at_limit(held) or offset in self._expired
+        self._leases.give_back(offset, held, until_ms, reason, is_hidden=is_hidden and not is_last)
+        self._came_back(offset, held, was_leased=True)
+
+    # -- time
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `due` is to be called."""
+        times = [self._leases.next_ms, self._delays.next_ms, self._expiries.next_ms]
+        oldest_ms = self._ages.oldest_ms
+        if oldest_ms is not None:
+            times.append(oldest_ms + self._settings.retention_ms)
+        if self._index.is_unsaved:
+            times.append(self._saved_ms + _SAVE_EVERY_MS)
+        return min((time for time in times if time is not None), default=None)
+
+    def due(self, now_ms: int) -> None:
+        """Whatever is to happen by now: leases and delays end, messages are too old."""
+        for offset, held, was_leased in self._leases.due(now_ms):
+            self._came_back(offset, held, was_leased=was_leased)
+        shown = self._delays.due(now_ms)
+        if shown is not None:
+            shown &= self._delayed
+            self._delayed -= shown
+            if self._groups is None:
+                self._shelf.put_all(shown)
+            else:
+                for offset in shown:
+                    self._groups.shown(offset)
+        expired = self._expiries.due(now_ms)
+        if expired is not None:
+            for offset in expired:
+                self._expire(offset)
+        self._age(now_ms)
+
+    def _age(self, now_ms: int) -> None:
+        oldest_ms = self._ages.oldest_ms
+        if oldest_ms is not None and oldest_ms + self._settings.retention_ms <= now_ms:
+            last = self._ages.sent_by(now_ms - self._settings.retention_ms)
+            if last is not None:
+                self._finish_up_to(last)
+                self._ages.forget_before(last + 1)
+        if now_ms - self._saved_ms >= _SAVE_EVERY_MS:
+            self._saved_ms = now_ms
+            self._ages.forget_before(self.head)
+            self._ids.forget(now_ms)
+            self._ids.save_open()
+            self._index.save_open()
+
+    def _expire(self, offset: int) -> None:
+        if offset not in self._done:
+            held = self._leases.held.get(offset)
+            if held is not None and held.is_leased:
+                self._expired.add(offset)
+            else:
+                self._finish(offset)
+
+    def _is_at_limit(self, held: Held) -> bool:
+        return self._most_attempts is not None and held.attempt >= self._most_attempts
+
+    def _came_back(self, offset: int, held: Held, *, was_leased: bool) -> None:
+        """A message is leased no more (then it may be hidden), or hidden no more."""
+        if offset in self._expired:
+            self._finish(offset, was_leased=was_leased)
+        elif self._is_at_limit(held):
+            self._give_up(offset, was_leased=was_leased)
+        elif self._groups is None:
+            if not self._leases.is_hidden(offset):
+                self._shelf.put(offset)
+        elif was_leased:
+            self._groups.returned(offset)
+        else:
+            self._groups.shown(offset)
+
+    def _give_up(self, offset: int, *, was_leased: bool) -> None:
+        """It was received as often as it may be."""
+        self._dead[offset] = None
+        self._shelf.take_off(offset)
+        if self._groups is not None:
+            self._groups.gone(offset, was_leased=was_leased)
+        if not self._keeping.dead_letters:
+            self._finish(offset)

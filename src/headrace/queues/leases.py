@@ -1,0 +1,160 @@
+"""Messages that were received and are not done: leased to their receiver, or returned. Pure.
+
+One heap has the time of each: when its lease ends, or when what was returned is available again. Nothing is removed
+from the heap when a message is done or its time changes; what does not agree with the message is passed over, and the
+heap is made anew when most of it is of that kind.
+"""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from pyroaring import BitMap64
+
+from headrace.coordinator.machine import Entry
+from headrace.queues.records import HELD, Held, entry, tombstone
+
+_SLACK = 1024
+
+
+class Leases:
+    def __init__(self, *, survive: bool) -> None:
+        self._survive = survive
+        """Whether leases are kept. If not, only what was returned is, so that its attempts are counted on."""
+        self.held: dict[int, Held] = {}
+        self.leased = 0
+        self.hidden = 0
+        """How many were returned and are not available yet."""
+        self._hidden = BitMap64()
+        self._heap: list[tuple[int, int]] = []
+        self._dirty: set[int] = set()
+        self._stored = BitMap64()
+
+    # -- what happens
+
+    def lease(self, offset: int, now_ms: int, until_ms: int, receiver: str) -> Held:
+        """Of a message that is available."""
+        held = self.held.get(offset)
+        if held is None:
+            held = self.held[offset] = Held(1, True, until_ms, now_ms, now_ms, "", receiver)
+        else:
+            held.attempt += 1
+            held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
+        self.leased += 1
+        self._push(offset, until_ms)
+        if self._survive:
+            self._dirty.add(offset)
+        return held
+
+    def extend(self, offset: int, held: Held, until_ms: int) -> None:
+        held.until_ms = until_ms
+        self._push(offset, until_ms)
+        if self._survive:
+            self._dirty.add(offset)
+
+    def give_back(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool) -> None:
+        """It is leased no more. Hidden until then, or available (or dead) from now on."""
+        held.is_leased, held.until_ms, held.reason = False, until_ms, reason
+        self.leased -= 1
+        if is_hidden:
+            self.hidden += 1
+            self._hidden.add(offset)
+            self._push(offset, until_ms)
+        self._dirty.add(offset)
+
+    def undo(self, offset: int, held: Held) -> None:
+        """It was never received, this time."""
+        held.is_leased = False
+        held.attempt -= 1
+        self.leased -= 1
+        if not held.attempt:
+            del self.held[offset]
+        self._dirty.add(offset)
+
+    def is_hidden(self, offset: int) -> bool:
+        return self.hidden > 0 and offset in self._hidden
+
+    def forget(self, offset: int) -> Held | None:
+        """It is done."""
+        held = self.held.pop(offset, None)
+        if held is not None:
+            self._leave(offset, held)
+            self._dirty.add(offset)
+        return held
+
+    def _leave(self, offset: int, held: Held) -> None:
+        if held.is_leased:
+            self.leased -= 1
+        elif self.is_hidden(offset):
+            self.hidden -= 1
+            self._hidden.discard(offset)
+
+    # -- time
+
+    def _push(self, offset: int, until_ms: int) -> None:
+        heap = self._heap
+        if len(heap) > 2 * len(self.held) + _SLACK:
+            self._heap = heap = [
+                (held.until_ms, other)
+                for other, held in self.held.items()
+                if other != offset and (held.is_leased or self.is_hidden(other))
+            ]
+            heapify(heap)
+        heappush(heap, (until_ms, offset))
+
+    def _is_meant(self, offset: int, until_ms: int) -> bool:
+        held = self.held.get(offset)
+        return held is not None and held.until_ms == until_ms and (held.is_leased or self.is_hidden(offset))
+
+    @property
+    def next_ms(self) -> int | None:
+        heap = self._heap
+        while heap and not self._is_meant(heap[0][1], heap[0][0]):
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now_ms: int) -> Iterator[tuple[int, Held, bool]]:
+        """The messages whose lease has ended (True) or that are hidden no more: they are neither from now on."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            until_ms, offset = heappop(heap)
+            if self._is_meant(offset, until_ms):
+                held = self.held[offset]
+                self._leave(offset, held)
+                was_leased, held.is_leased = held.is_leased, False
+                if was_leased and not self._survive:
+                    self._dirty.add(offset)
+                yield offset, held, was_leased
+
+    # -- what is kept
+
+    def load(self, offset: int, held: Held) -> None:
+        self.held[offset] = held
+        self._push(offset, held.until_ms)
+        if held.is_leased:
+            self.leased += 1
+        else:
+            self.hidden += 1
+            self._hidden.add(offset)
+
+    def mark_stored(self, offset: int, *, is_live: bool) -> None:
+        """There is an entry of this message; of one that is done, it goes with the next changes."""
+        self._stored.add(offset)
+        if not is_live:
+            self._dirty.add(offset)
+
+    def take_held(self) -> list[Entry]:
+        entries = []
+        for offset in self._dirty:
+            held = self.held.get(offset)
+            if held is not None:
+                self._stored.add(offset)
+                entries.append(entry(HELD, offset, held))
+        return entries
+
+    def take_done(self) -> list[Entry]:
+        """After `take_held`."""
+        done = [offset for offset in self._dirty if offset not in self.held and offset in self._stored]
+        for offset in done:
+            self._stored.discard(offset)
+        self._dirty.clear()
+        return [tombstone(HELD, offset) for offset in done]

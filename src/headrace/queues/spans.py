@@ -1,0 +1,130 @@
+"""The lease engine for share groups (KIP-932): records in the order of their offsets, acknowledged by ranges. Pure.
+
+It is driven like `engine.Engine`, with these differences. Nothing is kept of what was indexed: after `load`, index
+everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Leases are not kept
+either: what was acquired and not acknowledged is available after a restart, as often delivered as it was before. A
+record that was delivered as often as it may be and comes back is done (archived).
+
+Ranges include both ends. `NotInFlight`, and nothing changes, if any record of the range is not acquired by this
+receiver.
+"""
+
+from typing import NamedTuple
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import NotInFlight
+from headrace.queues.engine import Engine
+from headrace.queues.records import Held
+from headrace.queues.stock import Keeping
+
+_SHARE = Keeping(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
+_FOREVER_MS = 1 << 50
+
+
+class Span(NamedTuple):
+    """Records first to last, acquired, each for the `attempt`-th time."""
+
+    first: int
+    last: int
+    attempt: int
+
+
+def _settings(most_deliveries: int, most_in_flight: int, lock_ms: int) -> QueueSettings:
+    return QueueSettings(
+        type="standard",
+        visibility_timeout_ms=lock_ms,
+        retention_ms=_FOREVER_MS,
+        max_receives=most_deliveries,
+        max_in_flight=most_in_flight,
+    )
+
+
+class SpanEngine(Engine):
+    def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int) -> None:
+        super().__init__(_settings(most_deliveries, most_in_flight, lock_ms), lambda: 0.5, _SHARE)
+
+    def limit(self, most_deliveries: int, most_in_flight: int, lock_ms: int, now_ms: int) -> None:
+        """Other limits, from now on."""
+        self.configure(_settings(most_deliveries, most_in_flight, lock_ms), now_ms)
+
+    def start_at(self, offset: int) -> None:
+        """Begin anew, with every record from here on undelivered. Index from here."""
+        self._start_at(offset)
+
+    def next_available(self, first: int, now_ms: int) -> int | None:
+        """The first record from here on that may be acquired."""
+        self.due(now_ms)
+        return self._shelf.next_from(first)
+
+    def acquire(
+        self, first: int, last: int, most: int, now_ms: int, receiver: str, lock_ms: int | None = None
+    ) -> list[Span]:
+        """Records of this range, the first that are available. None if as many are in flight as may be."""
+        self.due(now_ms)
+        wanted = min(most, self._settings.max_in_flight - self._leases.leased)
+        if wanted <= 0:
+            return []
+        until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
+        spans: list[Span] = []
+        for offset in self._shelf.take_between(first, last, wanted):
+            attempt = self._leases.lease(offset, now_ms, until_ms, receiver).attempt
+            if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
+                spans[-1] = spans[-1]._replace(last=offset)
+            else:
+                spans.append(Span(offset, offset, attempt))
+        return spans
+
+    def accept(self, first: int, last: int, receiver: str, now_ms: int) -> None:
+        """They are done. The same for what is rejected, and for gaps."""
+        for offset, _ in self._acquired(first, last, receiver, now_ms):
+            self._leases.forget(offset)
+        self._live -= self._done.add_range(first, last)
+
+    def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_counted: bool = True) -> None:
+        """They are available again, or done if they were delivered as often as they may be. If not counted, they were
+        not delivered this time."""
+        for offset, held in self._acquired(first, last, receiver, now_ms):
+            if is_counted:
+                self._return(offset, held, now_ms, "")
+            else:
+                self._leases.undo(offset, held)
+                self._shelf.put(offset)
+
+    def renew(self, first: int, last: int, receiver: str, now_ms: int, lock_ms: int | None = None) -> None:
+        """They are acquired for as long as if it had been now."""
+        until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
+        for offset, held in self._acquired(first, last, receiver, now_ms):
+            self._leases.extend(offset, held, until_ms)
+
+    def acquired_by(self, receiver: str, now_ms: int) -> list[Span]:
+        """What a receiver has, as to release it when it is gone."""
+        self.due(now_ms)
+        spans: list[Span] = []
+        held_by = sorted(
+            (offset, held.attempt)
+            for offset, held in self._leases.held.items()
+            if held.is_leased and held.receiver == receiver
+        )
+        for offset, attempt in held_by:
+            if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
+                spans[-1] = spans[-1]._replace(last=offset)
+            else:
+                spans.append(Span(offset, offset, attempt))
+        return spans
+
+    def archive(self, first: int, last: int) -> None:
+        """They are done, whoever has them: as records that turn out to be none for this group."""
+        for offset in range(max(first, self.head), min(last, self.indexed_to - 1) + 1):
+            if offset not in self._done:
+                self._finish(offset)
+
+    def _acquired(self, first: int, last: int, receiver: str, now_ms: int) -> list[tuple[int, Held]]:
+        self.due(now_ms)
+        held_by = self._leases.held
+        found = []
+        for offset in range(first, last + 1):
+            held = held_by.get(offset)
+            if held is None or not held.is_leased or held.receiver != receiver:
+                raise NotInFlight(f"record {offset} is not acquired by this member, or not any more")
+            found.append((offset, held))
+        return found

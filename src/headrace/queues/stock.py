@@ -1,0 +1,369 @@
+"""The messages of a queue, and where each of them is. Pure.
+
+`Stock` learns of messages from the log, puts each where it belongs, keeps what must survive and loads it again. What
+happens to messages afterwards is `engine.Engine`'s.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from pyroaring import BitMap64
+
+from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
+from headrace.coordinator.machine import Entry
+from headrace.model.queued import NORMAL_PRIORITY
+from headrace.queues.ages import Ages, grain_ms
+from headrace.queues.arrivals import Arrival, Duplicate, Index, members_of
+from headrace.queues.dedupe import Ids, digest
+from headrace.queues.done import Done, bits_of, chunks_of, numbers_of
+from headrace.queues.fifo import Groups
+from headrace.queues.leases import Leases
+from headrace.queues.records import (
+    CHUNK,
+    CHUNK_BITS,
+    DoneValue,
+    HeadValue,
+    Held,
+    IdsValue,
+    IndexValue,
+    decode,
+)
+from headrace.queues.schedule import Schedule
+from headrace.queues.shelf import Shelf
+
+_IN_CHUNK = CHUNK - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What an engine keeps, and how it ends."""
+
+    leases: bool = True
+    """Whether leases survive a restart. If not, only attempts of messages that were returned do."""
+    index: bool = True
+    """Whether what was indexed survives. If not, everything from head on is indexed again: for plain messages only."""
+    dead_letters: bool = True
+    """Whether messages at the limit of attempts are to be moved. If not, they are done."""
+    longest_lease_ms: int | None = MAX_VISIBILITY_MS
+    """From the receive on, with everything that it was extended by."""
+
+
+QUEUE = Keeping()
+
+
+class Stock:
+    def __init__(self, settings: QueueSettings, keeping: Keeping) -> None:
+        self._keeping = keeping
+        self._settings = settings
+        self._done = Done()
+        self._leases = Leases(survive=keeping.leases)
+        self._ids = Ids()
+        self._index = Index(0)
+        self.indexed_to = 0
+        """The offset that is to be indexed next."""
+        self._unindexed: dict[int, Held] = {}
+        """Messages that were received before this was loaded, and are not indexed yet."""
+        self._known_to = -1
+        """Offsets up to here may be done, or were received, before they are indexed."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Everything that is about messages which are not done."""
+        settings = self._settings
+        self._live = 0
+        self._ages = Ages(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
+        self._shelf = Shelf(self._ages, settings.priority_ageing_ms)
+        self._delayed = BitMap64()
+        self._delays = Schedule()
+        self._expiries = Schedule()
+        self._expired: set[int] = set()
+        """In flight, and not to be received again."""
+        self._dead: dict[int, None] = {}
+        self._groups = Groups(self._shelf, self._is_gone, self._is_hidden) if settings.is_fifo else None
+
+    def _is_gone(self, offset: int) -> bool:
+        return offset in self._done or offset in self._dead
+
+    def _is_hidden(self, offset: int) -> bool:
+        return offset in self._delayed or self._leases.is_hidden(offset)
+
+    @property
+    def head(self) -> int:
+        """Everything below is done."""
+        return min(self._done.head, self.indexed_to)
+
+    @property
+    def log_start(self) -> int:
+        """Records below are not needed."""
+        return min(self.head, self._index.saved_to)
+
+    def live(self, first: int) -> Iterator[int]:
+        """The messages that are not done, from this offset on, in the order of their offsets."""
+        for chunk, start, end in chunks_of(max(first, self.head), self.indexed_to - 1):
+            base = chunk << CHUNK_BITS
+            for number in numbers_of(bits_of(start, end) & ~self._done.bits(chunk)):
+                yield base + number
+
+    # -- the log
+
+    def index(self, arrivals: Iterable[Arrival], now_ms: int) -> list[Duplicate]:
+        """The next messages of the log. Those that are there already are returned: they are done."""
+        duplicates = []
+        for arrival in arrivals:
+            if arrival.offset >= self.indexed_to:
+                self.skip(self.indexed_to, arrival.offset - 1)
+                duplicate = self._admit(arrival, now_ms)
+                if duplicate is not None:
+                    duplicates.append(duplicate)
+        return duplicates
+
+    def _admit(self, arrival: Arrival, now_ms: int) -> Duplicate | None:
+        offset, number = arrival.offset, arrival.offset & _IN_CHUNK
+        settings = self._settings
+        sent_ms = min(arrival.sent_ms, now_ms)
+        self.indexed_to = offset + 1
+        chunk = self._index.at(offset)
+        chunk.end = offset + 1
+        chunk.add_age(number, sent_ms, self._ages.grain)
+        self._ages.add(offset, sent_ms)
+        group = arrival.group or b""
+        is_done = offset <= self._known_to and offset in self._done
+        if arrival.dedupe is not None:
+            known = digest(arrival.dedupe, group if settings.dedupe_scope == "messageGroup" else None)
+            first = self._ids.first(known, offset, sent_ms, arrival.id)
+            if first is not None:
+                if not is_done:
+                    self._done.add(offset)
+                return Duplicate(offset, *first)
+        if arrival.priority != NORMAL_PRIORITY and not is_done:
+            chunk.add_level(number, arrival.priority)
+            self._shelf.set_level(offset, arrival.priority)
+        if self._groups is not None:
+            chunk.add_member(number, group)
+        if is_done:
+            return None
+        due_ms = arrival.due_ms
+        if due_ms is None:
+            due_ms = sent_ms + settings.delay_ms
+        if due_ms > now_ms:
+            chunk.add_delayed(number, number, due_ms)
+        if arrival.expires_ms is not None:
+            chunk.add_expiring(number, arrival.expires_ms)
+            self._expiries.add(offset, arrival.expires_ms)
+        self._live += 1
+        held = self._unindexed.pop(offset, None) if self._unindexed else None
+        if held is not None:
+            self._place_held(offset, held, group)
+            return None
+        if due_ms > now_ms:
+            self._delayed.add(offset)
+            self._delays.add(offset, due_ms)
+        self._place(offset, group)
+        return None
+
+    def _place(self, offset: int, group: bytes) -> None:
+        """Of a new message that may be hidden."""
+        if self._groups is not None:
+            self._groups.add(offset, group)
+        elif offset not in self._delayed:
+            self._shelf.put(offset)
+
+    def _place_held(self, offset: int, held: Held, group: bytes) -> None:
+        self._leases.load(offset, held)
+        if self._groups is not None:
+            self._groups.add_held(offset, group, is_leased=held.is_leased)
+
+    def index_plain(self, first: int, last: int, sent_ms: int | None, now_ms: int) -> None:
+        """Like `index` for messages first to last that say nothing but their time, at hardly more than for one."""
+        self.skip(self.indexed_to, first - 1)
+        first = max(first, self.indexed_to)
+        if last < first:
+            return
+        if self._groups is not None or first <= self._known_to:
+            middle = last if self._groups is not None else min(last, self._known_to)
+            self.index(
+                (Arrival(offset, now_ms if sent_ms is None else sent_ms) for offset in range(first, middle + 1)), now_ms
+            )
+            first = middle + 1
+            if last < first:
+                return
+        self._live += last - first + 1
+        self.indexed_to = last + 1
+        due_ms = 0
+        if sent_ms is not None:
+            sent_ms = min(sent_ms, now_ms)
+            self._ages.add(last, sent_ms)
+            due_ms = sent_ms + self._settings.delay_ms
+        if self._keeping.index:
+            for number, start, end in chunks_of(first, last):
+                chunk = self._index.at((number << CHUNK_BITS) + start)
+                chunk.end = (number << CHUNK_BITS) + end + 1
+                if sent_ms is not None:
+                    chunk.add_age(end, sent_ms, self._ages.grain)
+                if due_ms > now_ms:
+                    chunk.add_delayed(start, end, due_ms)
+        if due_ms > now_ms:
+            self._delayed.add_range(first, last + 1)
+            self._delays.add_range(first, last, due_ms)
+        else:
+            self._shelf.put_normal(first, last)
+
+    def skip(self, first: int, last: int) -> None:
+        """There are no messages at these offsets, the next of the log."""
+        first = max(first, self.indexed_to)
+        if last < first:
+            return
+        self._done.add_range(first, last)
+        self.indexed_to = last + 1
+        if self._keeping.index:
+            for number, _, end in chunks_of(first, last):
+                self._index.at(number << CHUNK_BITS).end = (number << CHUNK_BITS) + end + 1
+
+    # -- messages that are done
+
+    def _finish(self, offset: int, *, was_leased: bool = False) -> None:
+        """It is done. It was not. `was_leased`: its lease ended just now."""
+        self._done.add(offset)
+        self._live -= 1
+        held = self._leases.forget(offset)
+        self._shelf.forget(offset)
+        if held is None:
+            self._delayed.discard(offset)
+        elif self._dead:
+            self._dead.pop(offset, None)
+        if self._expired:
+            self._expired.discard(offset)
+        if self._groups is not None:
+            self._groups.gone(offset, was_leased=was_leased or (held is not None and held.is_leased))
+
+    def _finish_up_to(self, last: int) -> None:
+        """All that were indexed up to here are done."""
+        head, last = self.head, min(last, self.indexed_to - 1)
+        if last < head:
+            return
+        for offset in [offset for offset in self._leases.held if offset <= last]:
+            self._finish(offset)
+        self._live -= self._done.add_range(self.head, last)
+        self._shelf.forget_range(head, last)
+        self._delayed.remove_range(head, last + 1)
+        if self._groups is not None:
+            self._groups.gone_up_to(last)
+
+    def _start_at(self, head: int) -> None:
+        """Everything is forgotten but the ids; indexing goes on from here."""
+        for offset in list(self._leases.held):
+            self._leases.forget(offset)
+        self._done.move_to(head)
+        self._ids.save_open()
+        self._index.restart(head)
+        self._unindexed.clear()
+        self._known_to = -1
+        self.indexed_to = head
+        self._begin()
+
+    # -- what is kept
+
+    def take_changes(self) -> list[Entry]:
+        """What is to be kept, since it was asked last, in an order of which any prefix is whole."""
+        if self._keeping.index:
+            self._index.roll()
+        else:
+            self._index.restart(self.indexed_to)
+        done, leases, index, ids = self._done, self._leases, self._index, self._ids
+        # What a chunk's records say counts only together with which of them are done, and what ids they have.
+        before = (ids.take(index.open_chunk), done.take_bits(), leases.take_held(), index.take(done.head))
+        head = done.take_head()
+        # Tombstones of what the head has passed.
+        after = (done.take_passed(), leases.take_done(), index.take_passed(done.head), ids.take_passed())
+        return list(chain(*before, head, *after))
+
+    def load(self, entries: Iterable[Entry]) -> None:
+        """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
+        done: dict[int, DoneValue] = {}
+        held: dict[int, Held] = {}
+        chunks: dict[int, IndexValue] = {}
+        ids: dict[int, IdsValue] = {}
+        for record in entries:
+            _, number, value = decode(record)
+            match value:
+                case HeadValue():
+                    self._done.load_head(value)
+                case DoneValue():
+                    done[number] = value
+                case Held():
+                    held[number] = value
+                case IndexValue():
+                    chunks[number] = value
+                case IdsValue():
+                    ids[number] = value
+        self.indexed_to = self._done.head
+        for number, bits in done.items():
+            self._done.load(number, bits)
+        self._done.loaded()
+        self._known_to = max((max(done, default=-1) + 1 << CHUNK_BITS) - 1, self._done.head - 1)
+        self._ids.load(ids.items())
+        for offset, one in held.items():
+            is_live = offset not in self._done
+            self._leases.mark_stored(offset, is_live=is_live)
+            if is_live:
+                self._unindexed[offset] = one
+                self._known_to = max(self._known_to, offset)
+        self._load_chunks(chunks)
+
+    def _load_chunks(self, chunks: dict[int, IndexValue]) -> None:
+        held_in: dict[int, list[int]] = {}
+        for offset in self._unindexed:
+            held_in.setdefault(offset >> CHUNK_BITS, []).append(offset)
+        number = self.indexed_to >> CHUNK_BITS
+        last = None
+        while number in chunks:
+            value = chunks[number]
+            if value.end > self.indexed_to:
+                self._load_chunk(number, value, held_in.get(number, ()))
+                self.indexed_to = value.end
+            last = (number, value)
+            if value.end & _IN_CHUNK:
+                break
+            number += 1
+        self._index.load(chunks, last, self.indexed_to)
+
+    def _load_chunk(self, chunk: int, value: IndexValue, held: Iterable[int]) -> None:
+        base, first = chunk << CHUNK_BITS, self.indexed_to
+        live = bits_of(first & _IN_CHUNK, value.end - 1 - base) & ~self._done.bits(chunk)
+        if self._done.head > first:
+            live &= ~bits_of(0, min(self._done.head, value.end) - 1 - base)
+        self._live += live.bit_count()
+        for last, sent_ms in value.ages:
+            self._ages.add(base + last, sent_ms)
+        for level, bits in value.levels:
+            members = int.from_bytes(bits, "little") & live
+            self._shelf.set_levels(BitMap64([base + number for number in numbers_of(members)]), level)
+        for number, expires_ms in value.expiring:
+            if live >> number & 1:
+                self._expiries.add(base + number, expires_ms)
+        fresh = BitMap64()
+        if live.bit_count() == value.end - first:
+            fresh.add_range(first, value.end)
+        else:
+            fresh.update([base + number for number in numbers_of(live)])
+        for offset in held:
+            fresh.discard(offset)
+        for start, end, due_ms in value.delayed:
+            waiting = BitMap64()
+            waiting.add_range(base + start, base + end + 1)
+            self._delayed |= waiting & fresh
+            self._delays.add_range(base + start, base + end, due_ms)
+        if self._groups is None:
+            for offset in held:
+                self._place_held(offset, self._unindexed.pop(offset), b"")
+            self._shelf.put_all(fresh - self._delayed if value.delayed else fresh)
+            return
+        members_by_number = members_of(value)
+        for number in numbers_of(live):
+            offset, group = base + number, value.groups[members_by_number[number]]
+            before = self._unindexed.pop(offset, None)
+            if before is not None:
+                self._place_held(offset, before, group)
+            else:
+                self._place(offset, group)
