@@ -22,6 +22,7 @@ from headrace.cli.groups import group_app
 from headrace.cli.log import log_app
 from headrace.cli.pipeline import pipeline_app
 from headrace.cli.produce import produce
+from headrace.cli.queue import queue_app
 from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
 from headrace.cli.txns import txn_app
@@ -42,6 +43,7 @@ app.add_typer(topic_app, name="topic")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(group_app, name="group")
+app.add_typer(queue_app, name="queue")
 app.add_typer(txn_app, name="txn")
 app.add_typer(log_app, name="log")
 app.add_typer(pipeline_app, name="pipeline")

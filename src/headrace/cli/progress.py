@@ -31,10 +31,12 @@ class Progress:
             self._started = time.monotonic()
         return self
 
-    def update(self, messages: int, size_bytes: int) -> None:
+    def update(self, messages: int, size_bytes: int | None = None) -> None:
         if self._bar is not None:
             seconds = max(time.monotonic() - self._started, 1e-9)
-            speed = f"{messages / seconds:,.0f}/s, {human_bytes(size_bytes / seconds)}/s"
+            speed = f"{messages / seconds:,.0f}/s"
+            if size_bytes is not None:
+                speed += f", {human_bytes(size_bytes / seconds)}/s"
             self._bar.update(self._task, completed=messages, description=f"{messages:,} {self._verb}, {speed}")
 
     def __exit__(self, *_: object) -> None:

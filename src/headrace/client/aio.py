@@ -28,6 +28,7 @@ from headrace.client.librdkafka import logged
 from headrace.client.message import Message
 from headrace.client.outgoing import Options, Outgoing, Payload
 from headrace.client.publisher import Published
+from headrace.client.queue import Description
 from headrace.client.stream import Stream as SyncStream
 from headrace.client.subscription import Start, Subscription
 from headrace.client.threads import DaemonThreads
@@ -233,6 +234,10 @@ class Client(ClientBase[Stream[Any]]):
         if name not in self._aio_queues:
             self._aio_queues[name] = Queue(self._queue(name))
         return self._aio_queues[name]
+
+    async def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[Description]:
+        """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
+        return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 
     async def run(self) -> None:
         """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand

@@ -156,8 +156,8 @@ class Queue:
         await self._do(lambda: self._queue.create(**options))
         return self
 
-    async def alter(self, **options: Unpack[QueueOptions]) -> None:
-        await self._do(lambda: self._queue.alter(**options))
+    async def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
+        await self._do(lambda: self._queue.alter(unset, **options))
 
     async def delete(self) -> None:
         await self._do(self._queue.delete)

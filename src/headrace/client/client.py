@@ -15,7 +15,7 @@ from headrace.client.handlers import Delivery
 from headrace.client.librdkafka import logged
 from headrace.client.outgoing import Options, Outgoing, Payload
 from headrace.client.publisher import Published
-from headrace.client.queue import Queue
+from headrace.client.queue import Description, Queue
 from headrace.client.running import run_until_stopped
 from headrace.client.stream import Stream
 from headrace.client.subscription import Start, Subscription
@@ -92,6 +92,10 @@ class Client(ClientBase[Stream]):
     def queue(self, name: str) -> Queue:
         """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
         return self._queue(name)
+
+    def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[Description]:
+        """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
+        return self._connection.queues(prefix, with_counts=with_counts)
 
     def run(self) -> None:
         """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished

@@ -3,7 +3,7 @@
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
@@ -15,12 +15,13 @@ from headrace.client.loop import HandlerLoop
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.polling import Poller
 from headrace.client.publisher import Publisher
-from headrace.client.queue import Queue
+from headrace.client.queue import Description, Queue
 from headrace.client.queue_http import Door
 from headrace.client.queue_worker import Worker
 from headrace.client.sinks import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
 from headrace.client.subscription import Start, Subscription
 from headrace.client.transactor import Transactor
+from headrace.model import queue_wire as wire
 
 
 class ConsumeOptions(TypedDict, total=False):
@@ -79,8 +80,16 @@ class Connection:
         return self._publisher
 
     def queue(self, name: str, register: Callable[[Worker], None]) -> Queue:
+        return Queue(name, self, self._door(name), register)
+
+    def queues(self, prefix: str, *, with_counts: bool) -> list[Description]:
+        with closing(self._door("")) as door:
+            found = door.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
+        return [Description(each.queue, each.settings, each.counts) for each in found]
+
+    def _door(self, queue: str) -> Door:
         config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
-        return Queue(name, self, Door(lambda: self._http or queue_addresses.find(config, name)), register)
+        return Door(lambda: self._http or queue_addresses.find(config, queue))
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.

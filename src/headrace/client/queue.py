@@ -26,7 +26,7 @@ from headrace.client.queue_message import (
     record_of,
     seconds,
 )
-from headrace.client.queue_settings import QueueOptions, settings_of
+from headrace.client.queue_settings import QueueOptions, known, settings_of
 from headrace.client.queue_worker import Worker, WorkerLoop
 from headrace.client.redrive import Redrive
 from headrace.client.settling import Settler
@@ -96,9 +96,11 @@ class Queue:
         except NoSuchQueue:
             self._door.call(wire.CreateQueue(name, {"type": kind}), wire.Description)
 
-    def alter(self, **options: Unpack[QueueOptions]) -> None:
-        """Change settings; those that are not given stay."""
-        self._door.call(wire.AlterQueue(self.name, dict(settings_of(options))), wire.Nothing)
+    def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
+        """Change settings; those that are not given stay. Those in `unset`, by their own names such as
+        `queue.dead.letter`, go back to their defaults."""
+        settings: dict[str, str | None] = {known(name): None for name in unset}
+        self._door.call(wire.AlterQueue(self.name, {**settings, **settings_of(options)}), wire.Nothing)
         self._known = None
 
     def delete(self) -> None:

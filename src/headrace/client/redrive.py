@@ -22,6 +22,11 @@ class Redrive:
         return self._move.id
 
     @property
+    def to(self) -> str | None:
+        """The queue that messages are moved to; None: each to where it came from."""
+        return self._move.destination
+
+    @property
     def status(self) -> str:
         """RUNNING, COMPLETED, CANCELLING, CANCELLED or FAILED."""
         return self._move.status

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.times import parse_time
+from headrace.cli.times import parse_duration, parse_time
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -29,3 +29,26 @@ def test_times_as_people_write_them(text, expected_ms):
 def test_what_is_no_time_is_refused_with_an_example(text):
     with pytest.raises(BadArgument, match="is not a time"):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("30", 30),
+        ("30s", 30),
+        ("1.5s", 1.5),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("4d", 345_600),
+        ("1 h", 3600),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "soon", "5m ago", "1w"])
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(BadArgument, match="write 500ms, 30s"):
+        parse_duration(text)

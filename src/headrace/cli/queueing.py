@@ -1,0 +1,269 @@
+"""The work of `headrace queue`, through the SDK."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.options import parse_pairs
+from headrace.cli.output import count, print_json, say, table
+from headrace.cli.progress import Progress
+from headrace.cli.queue_view import (
+    counts_of,
+    description,
+    peeked,
+    print_description,
+    print_message,
+    print_peeked,
+    shown,
+)
+from headrace.cli.reach import check_reachable
+from headrace.cli.times import parse_duration
+from headrace.client import Client, ClientError, NewMessage, Queue, Redrive
+from headrace.client.queue_message import SendOptions
+from headrace.client.queue_settings import QueueOptions, known
+
+_AT_ONCE = 100
+_SENT_AT_ONCE = 10_000
+_SILENT = logging.getLogger("headrace.cli.queue")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+Options = dict[str, Any]
+"""What `QueueOptions` are, as they come from the command line."""
+
+
+@contextmanager
+def _client(bootstrap: str, http: str) -> Iterator[Client]:
+    """A client whose errors are sentences of the command."""
+    check_reachable(bootstrap)
+    # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
+    logging.getLogger("headrace.client").addHandler(logging.NullHandler())
+    client = Client(bootstrap, client_id="headrace-cli", http=http, settings={"logger": _SILENT})
+    try:
+        with client:
+            yield client
+    except (ClientError, ValueError, TypeError) as error:
+        raise CommandFailed(str(error)) from None
+
+
+@contextmanager
+def _queue(bootstrap: str, http: str, name: str) -> Iterator[Queue]:
+    with _client(bootstrap, http) as client:
+        yield client.queue(name)
+
+
+def options_of(
+    visibility: str | None,
+    delay: str | None,
+    retention: str | None,
+    max_receives: int | None,
+    dead_letter: str | None,
+    backoff: str | None,
+    settings: list[str],
+) -> Options:
+    """The options that were given."""
+    times = {"visibility": visibility, "delay": delay, "retention": retention, "backoff": backoff}
+    found: Options = {name: parse_duration(text) for name, text in times.items() if text is not None}
+    others = {"max_receives": max_receives, "dead_letter": dead_letter}
+    found |= {name: value for name, value in others.items() if value is not None}
+    if settings:
+        pairs = parse_pairs(settings, "--set")
+        for name in pairs:
+            _known(name)
+        found["settings"] = pairs
+    return found
+
+
+def _known(setting: str) -> str:
+    try:
+        return known(setting)
+    except ValueError as error:
+        raise BadArgument(str(error)) from None
+
+
+def create_queue(bootstrap: str, http: str, name: str, options: Options) -> None:
+    with _queue(bootstrap, http, name) as queue:
+        queue.create(**_typed(options))
+    print(f"Created the queue {name}")
+
+
+def alter_queue(bootstrap: str, http: str, name: str, options: Options, unset: list[str]) -> None:
+    names = [_known(each) for each in unset]
+    with _queue(bootstrap, http, name) as queue:
+        queue.alter(**_typed(options), unset=names)
+    print(f"Changed the queue {name}")
+
+
+def _typed(options: Options) -> QueueOptions:
+    typed: QueueOptions = options  # type: ignore[assignment]
+    return typed
+
+
+def list_all(bootstrap: str, http: str, prefix: str, *, as_json: bool) -> None:
+    with _client(bootstrap, http) as client:
+        found = client.queues(prefix, with_counts=True)
+    if as_json:
+        print_json([{"queue": each.name, "type": each.settings["type"], **counts_of(each.counts)} for each in found])
+    elif found:
+        columns = [("QUEUE", "left"), ("TYPE", "left"), ("AVAILABLE", "right"), ("IN FLIGHT", "right")]
+        rows = [(each.name, each.settings["type"], *shown(each.counts)) for each in found]
+        table(None, [*columns, ("DELAYED", "right")], rows)
+    else:
+        print("There are no queues yet; `headrace queue create NAME` makes one")
+
+
+def describe_queue(bootstrap: str, http: str, name: str, *, all_settings: bool, as_json: bool) -> None:
+    with _queue(bootstrap, http, name) as queue:
+        found = queue.describe()
+        moves = queue.redrives()
+    if as_json:
+        print_json(description(found, moves))
+    else:
+        print_description(found, moves, all_settings=all_settings)
+
+
+def send_messages(
+    bootstrap: str, http: str, name: str, bodies: list[str] | None, options: SendOptions, *, as_json: bool
+) -> None:
+    sent: list[dict[str, Any]] = []
+    total = 0
+    with _queue(bootstrap, http, name) as queue, Progress("sent", shown=bodies is None) as progress:
+        size_bytes = 0
+        for piece in _pieces(bodies if bodies is not None else _lines()):
+            done = queue.send_many([NewMessage(body, **options) for body in piece])
+            total += len(done)
+            size_bytes += sum(map(len, piece))
+            progress.update(total, size_bytes)
+            if as_json:
+                sent += [{"id": each.id, "offset": each.offset} for each in done]
+    if as_json:
+        print_json(sent)
+    else:
+        say(f"Sent {count(total, 'message')}")
+
+
+def _lines() -> Iterator[bytes]:
+    if sys.stdin.isatty():
+        say("Each line is a message; Ctrl-D ends")
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+def _pieces(bodies: Iterable[str | bytes]) -> Iterator[list[str | bytes]]:
+    piece: list[str | bytes] = []
+    for each in bodies:
+        piece.append(each)
+        if len(piece) == _SENT_AT_ONCE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+def receive_messages(
+    bootstrap: str,
+    http: str,
+    name: str,
+    maximum: int,
+    wait_s: float,
+    visibility_s: float | None,
+    *,
+    then: str,
+    as_json: bool,
+) -> None:
+    printed = 0
+    give_up_at_s = time.monotonic() + wait_s
+    with _queue(bootstrap, http, name) as queue:
+        while printed < maximum:
+            left_s = max(0.0, give_up_at_s - time.monotonic())
+            found = queue.receive(min(_AT_ONCE, maximum - printed), wait=left_s, visibility=visibility_s)
+            if not found:
+                break
+            for message in found:
+                print_message(message, as_json=as_json)
+                if then == "ack":
+                    message.ack()
+                elif then == "nack":
+                    message.nack(0, "given back at the command line")
+            printed += len(found)
+    if not printed:
+        say(f"No message came to {name} within {wait_s:g} s")
+
+
+def peek_messages(
+    bootstrap: str, http: str, name: str, maximum: int, ids: list[str], contains: str, reason: str, *, as_json: bool
+) -> None:
+    with _queue(bootstrap, http, name) as queue:
+        found = queue.peek(maximum, ids=ids, body_contains=contains, reason_contains=reason)
+    if as_json:
+        print_json([peeked(each) for each in found])
+        return
+    if found:
+        print_peeked(found)
+    else:
+        print(f"There is no such message in {name}" if ids or contains or reason else f"{name} is empty")
+
+
+def purge_queue(bootstrap: str, http: str, name: str) -> None:
+    with _queue(bootstrap, http, name) as queue:
+        queue.purge()
+    print(f"Purged the queue {name}")
+
+
+def delete_queues(bootstrap: str, http: str, names: list[str]) -> None:
+    with _client(bootstrap, http) as client:
+        for name in names:
+            client.queue(name).delete()
+            print(f"Deleted the queue {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages to move."""
+
+    ids: list[str]
+    contains: str
+    reason: str
+    since: datetime | None
+    before: datetime | None
+    limit: int | None
+
+
+def redrive_messages(
+    bootstrap: str, http: str, name: str, to: str | None, wanted: Wanted, rate: int | None, *, background: bool
+) -> None:
+    with _queue(bootstrap, http, name) as queue:
+        move = queue.redrive(
+            to,
+            ids=wanted.ids,
+            body_contains=wanted.contains,
+            reason_contains=wanted.reason,
+            sent_from=wanted.since,
+            sent_before=wanted.before,
+            limit=wanted.limit,
+            rate=rate,
+        )
+        if background:
+            print(
+                f"Moving about {count(move.to_move, 'message')}; `headrace queue describe {name}` shows how far it is"
+            )
+            return
+        _watch(move)
+    if move.status == "CANCELLED":
+        raise CommandFailed(f"cancelled: {count(move.moved, 'message')} moved, the rest is still in {name}")
+    print(f"Moved {count(move.moved, 'message')} out of {name}")
+
+
+def _watch(move: Redrive) -> None:
+    with Progress("moved", total=max(1, move.to_move)) as progress:
+        try:
+            move.wait(on_progress=lambda now: progress.update(now.moved))
+        except KeyboardInterrupt:
+            move.cancel()
+            move.wait()
