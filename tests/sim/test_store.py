@@ -61,6 +61,20 @@ def test_a_watch_sees_every_change_in_order_from_where_it_was_asked_to() -> None
     assert [change.revision for change in setup.seen] == list(range(3, 21))
 
 
+def test_changes_that_arrive_together_arrive_in_order() -> None:
+    """Though the time until then is not the same for each, and times are rounded."""
+    for seed in range(20):
+        setup = Setup(seed)
+        setup.follow()
+        setup.world.run_for(0.01)
+        setup.client.lag_watches(0.2)
+        for number in range(200):
+            setup.model.commit([], [Put("/a", b"%d" % number)])
+            setup.world.run_for(0.000_7 * setup.world.random.random())
+        setup.world.run_for(5)
+        assert [change.revision for change in setup.seen] == list(range(1, 201))
+
+
 def test_a_watch_that_lags_is_late_and_misses_nothing() -> None:
     setup = Setup()
     setup.follow()

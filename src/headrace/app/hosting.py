@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
+from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotLeader, StartupError, StoreConflict, UnknownTopic
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicPartition
 from headrace.model.image import BrokerState, ClusterImage, DeletedTopic, PartitionState, TopicImage
@@ -96,7 +97,7 @@ class Hosting:
             if self._is_mine(state)
         ]
         settings = {topic.name: self._metadata.topic_settings(topic) for topic in image.topics.values()}
-        wanted = {_name(topic, index): Wanted(topic.topic_id, settings[topic.name]) for topic, index in mine}
+        wanted = {_name(topic, index): self._wanted(topic, index, settings[topic.name]) for topic, index in mine}
         failed = await self._in_worker(self._logs.open_logs, wanted)
         for partition, error in failed.items():
             raise StartupError(f"{partition} cannot be opened: {error}")
@@ -167,6 +168,7 @@ class Hosting:
             partitions.idle(partition)
         elif state.leader == self._own_id:
             cluster.fetchers.forget(partition)
+            self._end_before_damage(partition)
             partitions.lead(partition, state, cluster.clock.monotonic_ms())
         elif state.leader == NO_LEADER or not self._is_mine(state):
             cluster.fetchers.forget(partition)
@@ -226,6 +228,14 @@ class Hosting:
             except HeadraceError as error:
                 _log.error("%s stays damaged: %s", partition, error)
 
+    def _end_before_damage(self, partition: Partition) -> None:
+        """A leader whose log ends where the damage begins has nothing that is damaged, and nobody to get it from."""
+        if partition.log.damaged_from is not None:
+            try:
+                partition.log.look_whether_whole()
+            except HeadraceError as error:
+                _log.error("%s stays marked as damaged: %s", partition, error)
+
     def _found_damaged(self, partition: Partition, offset: int) -> None:
         known = partition.log.damaged_from
         if known is None or offset < known:
@@ -269,8 +279,9 @@ class Hosting:
         missing = [i for i, state in enumerate(topic.partitions) if i not in hosted and self._is_mine(state)]
         if not missing:
             return {}
-        wanted = Wanted(topic.topic_id, self._metadata.topic_settings(topic))
-        failed = await self._in_worker(self._logs.create_logs, {_name(topic, index): wanted for index in missing})
+        settings = self._metadata.topic_settings(topic)
+        wanted = {_name(topic, index): self._wanted(topic, index, settings) for index in missing}
+        failed = await self._in_worker(self._logs.create_logs, wanted)
         for index in missing:
             log = self._logs.get(_name(topic, index))
             if log is not None:
@@ -301,6 +312,10 @@ class Hosting:
             for partition in self._partitions.of_topic(topic.name):
                 if partition.settings != settings:
                     partition.reconfigure(settings)
+
+    def _wanted(self, topic: TopicImage, index: int, settings: TopicSettings) -> Wanted:
+        is_replicated = self._cluster is not None and len(topic.partitions[index].replicas) > 1
+        return Wanted(topic.topic_id, settings, is_replicated)
 
     def _is_mine(self, state: PartitionState) -> bool:
         return self._cluster is None or self._own_id in state.replicas

@@ -173,6 +173,8 @@ class Follower:
                 try:
                     async with aclosing(self._store.watch("", after)) as changes_by_transaction:
                         async for changes in changes_by_transaction:
+                            if changes[-1].revision < after:
+                                raise WatchLost(f"revision {changes[-1].revision} came after {after}")
                             after = changes[-1].revision
                             await self._show(self._applied(changes), after)
                     break

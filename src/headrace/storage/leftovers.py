@@ -55,14 +55,20 @@ def put_repaired(disk: Disk, repaired: Path) -> None:
     damaged = repaired.with_name(repaired.name.removesuffix(REPAIRED))
     names = disk.files(repaired.parent)
     if damaged.name in names:
-        kept, number = damaged.name + CORRUPT, 1
-        while kept in names:
-            number += 1
-            kept = f"{damaged.name}{CORRUPT}{number}"
-        disk.rename(damaged, damaged.with_name(kept))
+        keep_as_corrupt(disk, damaged)
     for suffix in (OFFSET_INDEX, TIME_INDEX):
         disk.unlink(damaged.with_suffix(suffix))
     disk.rename(repaired, damaged)
+
+
+def keep_as_corrupt(disk: Disk, damaged: Path) -> None:
+    """Give a file a name under which it is nobody's, and stays."""
+    names = disk.files(damaged.parent)
+    kept, number = damaged.name + CORRUPT, 1
+    while kept in names:
+        number += 1
+        kept = f"{damaged.name}{CORRUPT}{number}"
+    disk.rename(damaged, damaged.with_name(kept))
 
 
 def _put_swap(disk: Disk, swap: Path, names: dict[str, int]) -> None:

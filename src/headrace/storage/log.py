@@ -86,14 +86,16 @@ class Log(LogStructure):
         log_start_offset: int | None = None,
         files: FilePool | None = None,
         persist: Callable[[LogStructure], None] | None = None,
+        is_replicated: bool = False,
     ) -> "Log":
         """The log in a directory that exists. Blocking; checks what a stop that was not clean may have damaged.
 
         `persist` is called when `start_offset` or `flushed_offset` must be on disk before the log may go on. Whoever
-        opens the log gives back what was persisted last as `log_start_offset` and `recovery_point`.
+        opens the log gives back what was persisted last as `log_start_offset` and `recovery_point`. `is_replicated`:
+        there are other replicas, and the log ends where bytes that were not synced are missing.
         """
         files = files or FilePool(disk)
-        loader = Loader(directory, settings, disk, files, clock)
+        loader = Loader(directory, settings, disk, files, clock, is_replicated=is_replicated)
         loaded = loader.load(
             clean=clean,
             recovery_point=recovery_point,
@@ -198,7 +200,9 @@ class Log(LogStructure):
             segment = self._active
             full = segment.size + header.size > self._segment_bytes
             if segment.size and (full or self._is_due(segment, header.max_timestamp, header.last_offset)):
-                self.roll(header.base_offset)
+                # Without a gap, if the offsets allow that: recovery takes one between segments for lost bytes.
+                is_far = header.last_offset - self.end_offset > MAX_OFFSET_DELTA
+                self.roll(header.base_offset if is_far else None)
             elif not segment.size and header.last_offset - segment.base_offset > MAX_OFFSET_DELTA:
                 self.truncate_fully_and_start_at(header.base_offset)
             segment = self._active

@@ -46,6 +46,8 @@ class Wanted(NamedTuple):
 
     topic_id: UUID
     settings: TopicSettings
+    is_replicated: bool = False
+    """Whether other brokers have replicas, too."""
 
 
 def _threads(count: int, name: str) -> Executor:
@@ -140,7 +142,7 @@ class LogManager:
 
         def open_one(partition: TopicPartition) -> None:
             try:
-                self._logs[partition] = self._open(partition, *wanted[partition], exists=str(partition) in there)
+                self._logs[partition] = self._open(partition, wanted[partition], exists=str(partition) in there)
                 if progress is not None:
                     progress(partition)
             except (HeadraceError, OSError) as error:
@@ -166,7 +168,7 @@ class LogManager:
 
         def create_one(partition: TopicPartition) -> None:
             try:
-                log = self._open(partition, *wanted[partition], exists=str(partition) in there)
+                log = self._open(partition, wanted[partition], exists=str(partition) in there)
                 self._logs[partition] = log
                 if self._failure is not None:
                     # The directory failed meanwhile, without this log being known.
@@ -181,7 +183,8 @@ class LogManager:
                 list(pool.map(create_one, missing))
         return failed
 
-    def _open(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings, *, exists: bool) -> Log:
+    def _open(self, partition: TopicPartition, wanted: Wanted, *, exists: bool) -> Log:
+        topic_id = wanted.topic_id
         if self._failure is not None:
             raise StorageFailed(f"{self.data_dir.path} takes no more writes since it failed: {self._failure}")
         folder = self.data_dir.path / str(partition)
@@ -201,7 +204,7 @@ class LogManager:
             write_partition_metadata(self._disk, folder, topic_id)
         return Log.open(
             folder,
-            settings,
+            wanted.settings,
             disk=self._disk,
             clock=self._clock,
             clean=self._clean and exists,
@@ -210,6 +213,7 @@ class LogManager:
             log_start_offset=self._start_offsets.get(partition),
             files=self.files,
             persist=self._persist,
+            is_replicated=wanted.is_replicated,
         )
 
     def stray_partitions(self) -> list[tuple[TopicPartition, UUID | None]]:

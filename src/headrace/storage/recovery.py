@@ -11,6 +11,13 @@ What is done about bytes that are no valid batches:
   repaired one takes its place with every valid batch from before and behind the damage. The lost offsets stay a gap,
   as compaction leaves them too: consumers step over it, and no offset is given out twice. If the damage reaches the
   end, the log goes on in a new segment at the recovery point. An error in the broker's log names file, bytes, offsets.
+- a replica of several ends where the damage begins if that is at or past the recovery point, and all files from there
+  on are kept as `.corrupt`: the batches behind are not its leader's history without those that are missing, which other
+  replicas may have.
+
+Bytes can be missing without a trace where a segment ends: a power failure may keep the name of the next one and not the
+end of this one. Past the recovery point segments follow each other without a gap (no roll leaves one, and compaction
+puts the recovery point on disk first), so a segment that ends too early is damaged there.
 
 Changes that were interrupted are finished or undone first: see `leftovers.py`.
 """
@@ -42,7 +49,7 @@ from headrace.storage.files import (
     parse_offset,
 )
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from headrace.storage.leftovers import finish_interrupted_changes, put_repaired
+from headrace.storage.leftovers import finish_interrupted_changes, keep_as_corrupt, put_repaired
 from headrace.storage.producers import Producers
 from headrace.storage.replay import marker_at, note_aborted, restore_producers
 from headrace.storage.scan import Damage, Found, find_batch, scan
@@ -70,8 +77,19 @@ class Loaded(NamedTuple):
 class Loader:
     """Opens one partition's folder; used once, in a worker thread."""
 
-    def __init__(self, directory: Path, settings: TopicSettings, disk: Disk, files: FilePool, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: TopicSettings,
+        disk: Disk,
+        files: FilePool,
+        clock: Clock,
+        *,
+        is_replicated: bool = False,
+    ) -> None:
+        """`is_replicated`: there are other replicas, and what is here must be a part of their history."""
         self._directory = directory
+        self._is_replicated = is_replicated
         self._interval_bytes = settings.index_interval_bytes
         self._disk = disk
         self._files = files
@@ -287,21 +305,36 @@ class Loader:
         segment.start_indexing()
         damages: list[Damage] = []
         good: list[tuple[int, int]] = []
+        expected, ends_here = segment.base_offset, False
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, Damage):
                 damages.append(item)
+                ends_here = self._is_replicated and item.from_offset >= recovery_point
+                if ends_here:
+                    break
                 continue
             good.append((item.position, item.position + item.header.size))
             self._take_over(segment, item)
+            expected = item.header.next_offset
+        is_end_known = bool(damages) and (ends_here or damages[-1].to_offset is None)
+        if limit is not None and limit > max(expected, recovery_point) and not is_end_known:
+            damages.append(Damage(size, size, expected, None, f"the file ends, and the next one starts at {limit}"))
+            ends_here = self._is_replicated and expected >= recovery_point
         if not damages:
             self._finish_segment(segment, limit)
             return
-        torn = damages[-1].to_offset is None and damages[-1].from_offset >= recovery_point
+        last = damages[-1]
+        torn = last.to_offset is None and last.from_offset >= recovery_point
         if torn and not self._has_batches(i + 1):
-            tail = damages.pop()
+            damages.pop()
             _log.warning("%s: cutting off %d bytes of an unfinished append at position %d, offset %d: %s", segment.path,
-                         tail.end - tail.position, tail.position, tail.from_offset, tail.reason)  # fmt: skip
-            self._cut(i, tail.position)
+                         last.end - last.position, last.position, last.from_offset, last.reason)  # fmt: skip
+            self._cut(i, last.position)
+        elif ends_here:
+            self._set_aside_behind(i, last)
+            damages.pop()
+            if last.position < size:
+                damages.append(last._replace(end=size, to_offset=None))
         if damages:
             self._quarantine(segment, damages, good, limit)
         self._finish_segment(segment, limit if i + 1 < len(self._segments) else None)
@@ -327,6 +360,24 @@ class Loader:
             if segment.size
         )
 
+    def _set_aside_behind(self, i: int, damage: Damage) -> None:
+        """Let segment `i`, which is damaged, be the last one. The files of those behind it stay under other names."""
+        _log.error("%s ends at offset %d, where bytes are missing (%s): what lies behind is kept with the ending %s; "
+                   "other replicas may have it", self._directory, damage.from_offset, damage.reason,
+                   CORRUPT)  # fmt: skip
+        self._note_damage(damage.from_offset)
+        while len(self._segments) > i + 1:
+            # From the last on: a stop in between leaves the same damage to be found.
+            behind = self._segments.pop()
+            behind.forget_files()
+            if behind.size:
+                keep_as_corrupt(self._disk, behind.path)
+            else:
+                self._disk.unlink(behind.path)
+            for path in behind.siblings():
+                self._disk.unlink(path)
+            self._disk.sync_dir(self._directory)
+
     def _cut(self, i: int, position: int) -> None:
         """End the log at a position of segment `i`; later segments have nothing in them."""
         while len(self._segments) > i + 1:
@@ -350,10 +401,17 @@ class Loader:
     ) -> None:
         for damage in damages:
             upto = damage.to_offset if damage.to_offset is not None else limit
+            if damage.position == damage.end:
+                _log.error(
+                    "%s ends too early: offsets from %d up to %s are lost", segment.path, damage.from_offset, upto
+                )
+                continue
             _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is kept "
                        "with the ending %s", segment.path, damage.position, damage.end, damage.reason,
                        damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
         self._note_damage(damages[0].from_offset)
+        if all(damage.position == damage.end for damage in damages):
+            return  # Nothing in the file is to be replaced: bytes are missing behind it.
         repairing = segment.path.with_name(segment.path.name + REPAIRING)
         source = segment.reader()
         target = self._disk.open(repairing, create=True)

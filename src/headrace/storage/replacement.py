@@ -45,6 +45,8 @@ class Replacement:
         # A file of gigabytes is freed when its last handle goes: this one makes that happen in `finish`.
         self._held = self._disk.open_read_only(self._name)
         end_offset = self._old[-1].next_offset
+        # Offsets that end a segment may be gone from now on: only below the recovery point is that no damage.
+        self._log.persist_flushed()
         self._merge_aborted(end_offset)
         swap = self._name.with_name(f"{self._new.base_offset:020d}-{end_offset:020d}{SWAP}")
         self._disk.rename(self._new.path, swap)

@@ -241,6 +241,7 @@ class LogStructure:
         """
         self._check_writable()
         if offset >= self.end_offset:
+            self.look_whether_whole()
             return
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
@@ -272,7 +273,7 @@ class LogStructure:
         self.producers, self._snapshots = restore_producers(
             self._disk, self.directory, self._snapshots, new_end, self.segments, self._clock.wall_ms()
         )
-        self._is_whole_again()
+        self.look_whether_whole()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably, and go on at `offset`, which may be anything."""
@@ -307,7 +308,7 @@ class LogStructure:
         self.producers.clear()
         self._keep_aborted(self._active, 0)
         self.damaged_from = None if self.damaged_from is None else offset
-        self._is_whole_again()
+        self.look_whether_whole()
 
     def note_damage(self, offset: int) -> None:
         """A batch at this offset was found to be damaged. Durable on return. Blocking."""
@@ -318,8 +319,8 @@ class LogStructure:
                 raise storage_error(error, f"marking {self.directory.name} as damaged") from error
             self.damaged_from = offset
 
-    def _is_whole_again(self) -> None:
-        """After a truncation: what was damaged may be gone."""
+    def look_whether_whole(self) -> None:
+        """Forget the damage if nothing is left from there on. Blocking."""
         if self.damaged_from is not None and self.end_offset <= self.damaged_from:
             try:
                 self._disk.unlink(self.directory / DAMAGED)
@@ -400,6 +401,11 @@ class LogStructure:
                 self._persist(self)
         except OSError as error:
             raise storage_error(error, f"writing the start offset of {self.directory.name}") from error
+
+    def persist_flushed(self) -> None:
+        """Put on disk how far the log is. Blocking; safe in any thread."""
+        if self._persist is not None:
+            self._persist(self)
 
     def lower_start(self, before: int) -> None:
         """Undo `raise_start` as far as that goes."""

@@ -33,10 +33,12 @@ class LogBench:
         *,
         root: Path = Path("/data"),
         clock: ManualClock | None = None,
+        is_replicated: bool = False,
     ) -> None:
         self.disk: Disk = disk or ModelDisk(root)
         self.settings = settings
         self.root = root
+        self.is_replicated = is_replicated
         self.clock = clock or ManualClock()
         self.manager = self._start()
 
@@ -44,7 +46,7 @@ class LogBench:
         data_dir = DataDir(self.root, "cluster", BrokerId(1))
         manager = LogManager(data_dir, disk=self.disk, clock=self.clock)
         manager.start()
-        failed = manager.open_logs({PARTITION: Wanted(TOPIC_ID, self.settings)})
+        failed = manager.open_logs({PARTITION: Wanted(TOPIC_ID, self.settings, self.is_replicated)})
         if failed:
             raise failed[PARTITION]
         return manager
@@ -59,7 +61,9 @@ class LogBench:
 
     def reopen(self, disk: Disk | None = None) -> "LogBench":
         """A broker started on `disk` (or again on this one), whatever has become of the one before."""
-        return LogBench(disk or self.disk, self.settings, root=self.root, clock=self.clock)
+        return LogBench(
+            disk or self.disk, self.settings, root=self.root, clock=self.clock, is_replicated=self.is_replicated
+        )
 
     def reopen_cleanly(self) -> "LogBench":
         self.manager.stop()

@@ -123,6 +123,14 @@ def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool) -> None:
     assert again.manager.was_clean
 
 
+def check_replica(disk: ModelDisk, promises: Promises) -> None:
+    """What one of several replicas has is a part of their common history: nothing is missing in the middle."""
+    bench = LogBench(disk, is_replicated=True)
+    found = {record.offset: record.value for record in bench.records()}
+    assert list(found) == list(range(bench.log.start_offset, bench.log.end_offset)), "no gaps"
+    assert all(found.get(offset) == value for offset, value in promises.acked.items()), "all that was acknowledged"
+
+
 def check_producers(bench: LogBench) -> None:
     """What is known of the producer is what the log says."""
     headers = [header for segment in bench.log.segments for _, header in segment.headers()]
@@ -155,6 +163,7 @@ def test_every_acknowledged_record_survives_a_stop_at_any_step(part: int) -> Non
                 check(disk.after_power_loss(), promises, may_be_damaged=False)
                 for seed in range(4):
                     check(disk.after_power_loss(Random(seed)), promises, may_be_damaged=True)
+                    check_replica(disk.after_power_loss(Random(seed)), promises)
             except AssertionError as error:
                 raise AssertionError(f"stopped at step {number} of {steps}, {last}, torn {share}: {error}") from error
             if last[0] != "write":

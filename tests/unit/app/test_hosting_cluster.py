@@ -325,6 +325,26 @@ def test_a_damaged_follower_that_is_not_in_sync_is_fetched_anew_as_well(tmp_path
     run(tmp_path, scenario)
 
 
+def test_a_leader_whose_log_ends_before_the_damage_is_whole(tmp_path: Path) -> None:
+    async def first(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [1, 2]})
+        await bench.change(isr=(OWN,))
+        bench.get().append(BATCH, read_header(BATCH))
+        await asyncio.to_thread(bench.get().log.note_damage, 1)
+
+    async def second(bench: Bench) -> None:
+        await bench.hosting.withdraw()
+        assert bench.state().isr == (OWN,)
+        assert bench.get().log.damaged_from == 1
+        await bench.put_broker(OWN, BrokerState.STARTING)
+        await bench.put_broker(OWN, BrokerState.ACTIVE)
+        assert bench.get().is_leader
+        assert bench.get().log.damaged_from is None
+
+    run(tmp_path, first, second)
+
+
 def test_a_replica_found_damaged_at_the_start_withdraws_before_it_takes_its_place(tmp_path: Path) -> None:
     async def first(bench: Bench) -> None:
         await three_brokers(bench)

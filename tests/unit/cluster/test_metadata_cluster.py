@@ -51,6 +51,8 @@ class WayToStore:
         """Answers to the next reads of everything."""
         self.behind = 0
         """How many revisions reads are behind."""
+        self.swaps = False
+        """Whether each second change comes before the first."""
         self._breaking = asyncio.Event()
         self._why: type[StoreUnavailable] | type[WatchLost] = StoreUnavailable
 
@@ -89,7 +91,12 @@ class WayToStore:
                 if breaking.done():
                     self._breaking.clear()
                     raise self._why("broken")
-                yield taking.result()
+                if self.swaps:
+                    late = taking.result()
+                    yield await anext(changes)
+                    yield late
+                else:
+                    yield taking.result()
         finally:
             for task in (breaking, taking):
                 if task is not None and not task.done():
@@ -207,6 +214,23 @@ def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
                     and metadata.image.broker_settings == {"num.partitions": "1010", "max.connections": "1010"}
                 )
             )
+
+    run(tmp_path, scenario)
+
+
+def test_a_watch_that_goes_back_is_not_followed(tmp_path: Path) -> None:
+    """What came late would replace what is newer, and every comparison with it would fail from then on."""
+
+    async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
+        one, two = everyone
+        ways[1].swaps = True
+        for number in range(6):
+            await one.alter_broker_settings(None, lambda now, number=number: {"num.partitions": str(number + 1)})
+        ways[1].swaps = False
+        await one.create_topic("a")
+        await until(lambda: two.image.revision == one.image.revision)
+        assert two.image == one.image
+        assert two.unchanged(layout.ALL_BROKERS_SETTINGS) == one.unchanged(layout.ALL_BROKERS_SETTINGS)
 
     run(tmp_path, scenario)
 

@@ -19,6 +19,7 @@ from headrace.runtime.disk import Disk, OsDisk
 from headrace.storage.batches import read_batches
 from headrace.storage.cleaner import CHECKPOINT, Cleaned, Cleaner, drive, inline
 from headrace.storage.log import Log
+from headrace.storage.structure import LogStructure
 from headrace.testing.disks import ModelDisk
 
 DAY = 86_400_000
@@ -37,6 +38,7 @@ class Bench:
             disk = ModelDisk()
             disk.make_dir(folder)
         self.disk = disk
+        self.recovery_point = 0
         self.log = self.open(settings)
         self.cleaner = self.make_cleaner()
 
@@ -45,9 +47,12 @@ class Bench:
 
     def open(self, settings: TopicSettings) -> Log:
         return Log.open(
-            self.folder, settings, disk=self.disk, clock=self.clock, clean=False, recovery_point=0,
-            producer_expiry_ms=DAY,
+            self.folder, settings, disk=self.disk, clock=self.clock, clean=False,
+            recovery_point=self.recovery_point, producer_expiry_ms=DAY, persist=self._persist,
         )  # fmt: skip
+
+    def _persist(self, log: LogStructure) -> None:
+        self.recovery_point = log.flushed_offset
 
     def reopen(self) -> None:
         self.log.close()

@@ -156,9 +156,9 @@ class TestRolling:
     def test_by_the_distance_of_offsets(self) -> None:
         bench = LogBench()
         bench.append(b"x")
-        far = build_batch([Record(0, 0, None, b"y")], base_offset=2**31, leader_epoch=0)
-        assert bench.log.append_replicated(far) == 2**31 + 1
-        assert [segment.base_offset for segment in bench.log.segments] == [0, 2**31]
+        far = build_batch([Record(0, 0, None, b"y")], base_offset=2**32, leader_epoch=0)
+        assert bench.log.append_replicated(far) == 2**32 + 1
+        assert [segment.base_offset for segment in bench.log.segments] == [0, 2**32]
         assert values(bench) == [b"x", b"y"]
 
     def test_an_empty_segment_is_not_rolled(self) -> None:

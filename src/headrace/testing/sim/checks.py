@@ -61,18 +61,12 @@ class Batch(NamedTuple):
 
 
 class Truth:
-    """What is committed of one partition.
-
-    Offsets may have gaps: where a power failure has torn a write and spared what lay behind it, a log has none of the
-    offsets between, and they were nobody's.
-    """
+    """What is committed of one partition. Nothing is compacted here, so there are no gaps between offsets."""
 
     def __init__(self) -> None:
         self.end = 0
         self.batches: dict[int, Batch] = {}
         self.values: dict[int, bytes] = {}
-        self.next_offset: dict[int, int] = {}
-        """From each batch's end to the beginning of the next, where that is another offset."""
         self.offset_of: dict[bytes, int] = {}
         self.markers: set[int] = set()
         """Offsets that end transactions and hold no value of a client."""
@@ -246,7 +240,7 @@ class Checks(Observer):
             if batch.base_offset < truth.end or batch.next_offset > partition.high_watermark:
                 raise Violation(f"5: the batch at {batch.base_offset} is not whole: {who}")
             if batch.base_offset > truth.end:
-                truth.next_offset[truth.end] = batch.base_offset
+                raise Violation(f"5: the log has nothing at {truth.end}, before {batch.base_offset}: {who}")
             truth.batches[batch.base_offset] = batch
             truth.end = batch.next_offset
             for record in iter_records(batch.data):
@@ -271,7 +265,7 @@ class Checks(Observer):
         for batch in batches_of(log, start, end):
             if truth.batches.get(batch.base_offset) != batch:
                 raise Violation(f"5, 14: the batch at {batch.base_offset} is not the one that was committed: {who}")
-            if batch.base_offset > truth.next_offset.get(offset, offset):
+            if batch.base_offset > offset:
                 raise Violation(f"1: nothing is there at {offset}, before {batch.base_offset}: {who}")
             offset = batch.next_offset
         if offset < end:
@@ -314,8 +308,6 @@ class Checks(Observer):
         return (-1, -1) if state is None else (state.leader, state.leader_epoch)
 
     def forgotten(self, send: Send, broker_id: int) -> None:
-        if self.truth(send.place).next_offset:
-            return  # Torn out of the middle by a power failure, before anybody had acknowledged it.
         raise Violation(
             f"4: broker {broker_id} does not know the batches of {send.producer} before sequence {send.sequence} "
             f"of {send.place}, which were acknowledged"
@@ -326,7 +318,7 @@ class Checks(Observer):
         truth = self.truth(read.place)
         key = (read.consumer, read.place)
         expected = self._positions.get(key, 0)
-        if read.offset != truth.next_offset.get(expected, expected):
+        if read.offset != expected:
             raise Violation(f"6: {read.consumer} read offset {read.offset} of {read.place} after {expected - 1}")
         self._positions[key] = read.offset + 1
         if truth.values.get(read.offset) != read.value:

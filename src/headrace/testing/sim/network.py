@@ -224,8 +224,7 @@ class _Connection:
 
     def _deliver_at(self, at_s: float, frame: bytes, to_server: bool) -> None:
         _, target = self._ends(to_server)
-        world = self.network.world
-        world.post(target, at_s - world.now_s, self._arrived, frame, to_server)
+        self.network.world.post_at(target, at_s, self._arrived, frame, to_server)
 
     def _arrived(self, frame: bytes, to_server: bool) -> None:
         if to_server:
@@ -236,8 +235,7 @@ class _Connection:
 
     def _tell_end(self, at_s: float, *, is_server: bool) -> None:
         process = self.server if is_server else self.client
-        world = self.network.world
-        world.post(process, at_s - world.now_s, self._ended, is_server)
+        self.network.world.post_at(process, at_s, self._ended, is_server)
 
     def _ended(self, is_server: bool) -> None:
         if is_server:

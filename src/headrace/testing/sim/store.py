@@ -297,7 +297,7 @@ class _Watch:
     def fail(self, error: BaseException) -> None:
         if not self._is_over:
             self.stop()
-            self._world.post(self._process, self._delay_s(), self._arrived.put_nowait, error)
+            self._world.post_at(self._process, self._arrival_s(), self._arrived.put_nowait, error)
 
     def _push(self) -> None:
         """Send what is new, unless the link is cut: then again a little later."""
@@ -319,15 +319,15 @@ class _Watch:
         for revision, changes in entries:
             self._sent = revision
             if wanted := [change for change in changes if change.key.startswith(self._prefix)]:
-                delay_s = self._delay_s()
-                self._world.post(self._process, delay_s, self._arrived.put_nowait, wanted)
+                self._world.post_at(self._process, self._arrival_s(), self._arrived.put_nowait, wanted)
 
     def _push_again(self) -> None:
         self._retry_is_due = False
         self._push()
 
-    def _delay_s(self) -> float:
+    def _arrival_s(self) -> float:
+        """When something that is sent now arrives: not before what was sent earlier."""
         world = self._world
         delay_s = self._network.delay_s(self._model.process.name, self._process.name)
         self._arrives_s = max(world.now_s + delay_s + world.random.uniform(0, self.lag_s), self._arrives_s)
-        return self._arrives_s - world.now_s
+        return self._arrives_s

@@ -70,6 +70,13 @@ class World:
         self._push(self.now_s + delay_s, process, handle)
         return handle
 
+    def post_at(self, process: "Process", when_s: float, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        """The same at a point in time. Events of one time happen in the order in which they were posted; a delay is
+        added to the clock and rounded, and so does not keep the order of what is to arrive together."""
+        handle = asyncio.Handle(callback, args, process, None)
+        self._push(max(when_s, self.now_s), process, handle)
+        return handle
+
     def run(self, process: "Process", main: Coroutine[Any, Any, T], *, limit_s: float = 3600.0) -> T:
         """Run everything until `main`, a task of `process`, is done; its result. `limit_s` is in virtual time."""
         task = process.enter(lambda: process.create_task(main))
