@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import Random
 
+from headrace.app.http import HttpServer
 from headrace.app.node import Node, Surroundings
 from headrace.app.place import take_place
-from headrace.config.broker import BrokerSettings
+from headrace.config.address import EVERY_ADDRESS
+from headrace.config.broker import LOOPBACK, BrokerSettings
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -35,6 +37,7 @@ class BrokerApp:
         self._disk = disk or OsDisk()
         self._undo = AsyncExitStack()
         self._endpoint: Endpoint | None = None
+        self._http_endpoint: Endpoint | None = None
         self._data_dir: DataDir | None = None
 
     @property
@@ -43,6 +46,14 @@ class BrokerApp:
         if self._endpoint is None:
             raise RuntimeError("the broker has not been started")
         return self._endpoint
+
+    @property
+    def http_url(self) -> str:
+        """Where queues are served over HTTP, once started; empty if nowhere."""
+        bound = self._http_endpoint
+        if bound is None:
+            return ""
+        return f"http://{Endpoint(LOOPBACK, bound.port) if bound.host in EVERY_ADDRESS else bound}"
 
     @property
     def cluster_id(self) -> str:
@@ -86,7 +97,17 @@ class BrokerApp:
         server = KafkaServer(services)
         bound = self._endpoint = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
+        await self._listen_http(services, undo)
         return bound
+
+    async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:
+        address = self.settings.http_address
+        if address is None:
+            return
+        server = HttpServer(self.settings, [])
+        self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
+        undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
+        services.http_listeners = f"http://{self._http_endpoint}"
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:

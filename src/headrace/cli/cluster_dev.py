@@ -35,6 +35,7 @@ _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
 _DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ")
 _READY = re.compile(r"ready on (\S+:\d+)")
+_HTTP = re.compile(r"queues on http://(\S+:\d+)")
 _ETCD_MISSING = (
     "there is no etcd on this machine's PATH, and a cluster needs one. On Debian or Ubuntu: "
     "apt-get install etcd-server; elsewhere unpack a release of etcd and put `etcd` on the PATH. "
@@ -133,6 +134,7 @@ class _Dev:
         names = [f"broker {number}" for number in range(1, wanted.brokers + 1)]
         self._voice = _Voice(["etcd", *names], verbose=wanted.verbose)
         self._addresses: dict[str, str] = {}
+        self._http: list[str] = []
         self._is_announced = False
         self._changed = asyncio.Event()
         self._etcd_port = 0
@@ -230,6 +232,8 @@ class _Dev:
         command = [sys.executable, "-m", "headrace", "serve", "--etcd", f"{_HOST}:{self._etcd_port}"]
         command += ["--broker-id", str(number), "--data-dir", str(folder / f"broker-{number}")]
         command += ["--kafka-listen", f"{_HOST}:{port}"]
+        if not port and "http.listen" not in self._wanted.settings:
+            command += ["--http-listen", f"{_HOST}:0"]
         for name, value in self._wanted.settings.items():
             command += ["--set", f"{name}={value}"]
         return Child(
@@ -247,8 +251,12 @@ class _Dev:
             return
         if broker.name not in self._addresses:
             self._addresses[broker.name] = match[1]
-            at = broker.command.index("--kafka-listen") + 1
-            broker.command[at] = match[1]  # a port that was free is kept over restarts
+            http = _HTTP.search(line)
+            self._http.extend(f"http://{each[1]}" for each in (http,) if each is not None)
+            # A port that was free is kept over restarts.
+            for flag, found in (("--kafka-listen", match), ("--http-listen", http)):
+                if flag in broker.command and found is not None:
+                    broker.command[broker.command.index(flag) + 1] = found[1]
         self._voice.tell(broker.name, f"ready on {match[1]}")
         self._changed.set()
 
@@ -261,6 +269,7 @@ class _Dev:
             f"\nThe cluster is ready: {count(self._wanted.brokers, 'broker')} after {took_s:.1f} s, "
             f"data and logs in {self._wanted.folder}\n"
             f"  bootstrap servers  {bootstrap}\n"
+            f"  queues (SQS API)   {' '.join(sorted(self._http)) or 'not served'}\n"
             f"  look at it         headrace cluster status{first}\n"
             f"  try a fault        kill -9 {self._brokers[-1].pid}    (broker {len(self._brokers)})\n"
             "  stop all of it     Ctrl-C\n"

@@ -19,6 +19,14 @@ def serve(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where Kafka clients connect. Default: :9092", show_default=False),
     ] = None,
+    http_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where queues are served over HTTP, as the SQS API. Default: 127.0.0.1:9324",
+            show_default=False,
+        ),
+    ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
@@ -78,6 +86,7 @@ def serve(
     given = {
         "data.dir": data_dir,
         "kafka.listen": kafka_listen,
+        "http.listen": http_listen,
         "advertise": advertise,
         "etcd.endpoints": etcd,
         "broker.id": broker_id,
@@ -109,6 +118,8 @@ def _announce(app: "BrokerApp") -> None:
         where, listens = f"localhost:{app.kafka_endpoint.port}", "on every address, "
         if app.settings.etcd_endpoints and app.settings.advertise:
             listens += f"to others {parse_address(app.settings.advertise, default_port=app.kafka_endpoint.port)}, "
+    if app.http_url:
+        listens += f"queues on {app.http_url}, "
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
     print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)

@@ -1,8 +1,8 @@
 """The work of `headrace serve --workers N`: N brokers on one machine, each a process with a core to itself.
 
-Worker k has the broker id base + k, the port base + k and the data directory `worker-k` under the one that was given.
-All of them are in one rack, so that the replicas of a partition do not share the machine. A worker that dies is started
-again; one that cannot start at all ends the whole, with its reason.
+Worker k has the broker id base + k, the ports base + k (for Kafka clients and for HTTP) and the data directory
+`worker-k` under the one that was given. All of them are in one rack, so that the replicas of a partition do not share
+the machine. A worker that dies is started again; one that cannot start at all ends the whole, with its reason.
 """
 
 import asyncio
@@ -41,6 +41,8 @@ def worker_flags(number: int, settings: BrokerSettings, flags: Mapping[str, str]
         "data.dir": str(Path(settings.data_dir) / f"worker-{number}"),
         "kafka.listen": _shifted(settings.listen, number),
     }
+    if settings.http_listen and settings.http_address is not None:
+        its["http.listen"] = _shifted(settings.http_address, number)
     if settings.advertise:
         # Without a port of its own, the one that a worker listens on is advertised.
         advertised = parse_address(settings.advertise, default_port=0)

@@ -1,5 +1,7 @@
 """HOST:PORT as people write it: `127.0.0.1:9092`, `:9092` (every address), `[::1]:9092`, `broker.example.org`."""
 
+from ipaddress import ip_address
+
 from headrace.model.errors import SettingsError
 from headrace.model.image import Endpoint
 
@@ -17,6 +19,14 @@ def parse_address(text: str, *, default_port: int | None = None) -> Endpoint:
     if not (port_text.isascii() and port_text.isdigit() and int(port_text) <= 65535):
         raise SettingsError(f"the address {text!r} has no valid port: write HOST:PORT with a port from 0 to 65535")
     return Endpoint(host, int(port_text))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _split(text: str) -> tuple[str, str | None]:

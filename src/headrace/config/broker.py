@@ -4,16 +4,23 @@ Defaults for topics are broker settings too (`log.retention.ms` for `retention.m
 in `topic.py`, and their values are kept together in `BrokerSettings.topic_defaults`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from headrace.config.address import parse_address
+from headrace.config.address import is_loopback, parse_address
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import SettingsError
 from headrace.model.image import Endpoint
 
 _MIB = 1024 * 1024
+_MAX_PORT = 65_535
+
+HTTP_OFF = "off"
+HTTP_PORT_DISTANCE = 232
+"""From the port for Kafka clients to the one for HTTP, where none is given: 9092 and 9324."""
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class BrokerSettings:
     data_dir: str = "headrace-data"
     kafka_listen: str = ":9092"
     advertise: str = ""
+    http_listen: str = ""
     # The cluster
     auto_leader_rebalance_enable: bool = True
     broker_draining: bool = False
@@ -99,6 +107,11 @@ class BrokerSettings:
     offsets_retention_minutes: int = 10_080
     offsets_topic_num_partitions: int = 50
     offsets_topic_segment_bytes: int = 100 * _MIB
+    # Queues over HTTP
+    sqs_access_keys: str = ""
+    sqs_account_id: str = "000000000000"
+    sqs_recreate_wait_ms: int = 60_000
+    sqs_region: str = "us-east-1"
     # Logs
     background_threads: int = 4
     log_cleaner_backoff_ms: int = 15_000
@@ -128,6 +141,16 @@ class BrokerSettings:
     def listen(self) -> Endpoint:
         """Where the Kafka door listens; an empty host stands for every address, IPv4 and IPv6."""
         return parse_address(self.kafka_listen)
+
+    @property
+    def http_address(self) -> Endpoint | None:
+        """Where the doors over HTTP listen; None if nowhere."""
+        if self.http_listen == HTTP_OFF:
+            return None
+        if self.http_listen:
+            return parse_address(self.http_listen)
+        port = self.listen.port + HTTP_PORT_DISTANCE if self.listen.port else 0
+        return Endpoint(LOOPBACK, port if port <= _MAX_PORT else 0)
 
     def value(self, name: str) -> Value:
         """The value of the setting called `name`; `KeyError` if there is none."""
@@ -161,6 +184,10 @@ _OWN_ROWS = (
     _row("advertise", Kind.STRING,
          "HOST[:PORT] that clients are told to connect to. Empty: the address through which each client came, which is "
          "right on loopback and on a LAN; set it behind NAT, a proxy or a container's port mapping."),
+    _row("http.listen", Kind.STRING,
+         f"HOST:PORT where queues are served over HTTP: the SQS API, and what the SDK uses. Empty: on {LOOPBACK} only, "
+         f"{HTTP_PORT_DISTANCE} above the port of kafka.listen, which is 9324, or a free one if that is taken. "
+         f"{HTTP_OFF}: nowhere. Other addresses than loopback need sqs.access.keys."),
     _row("auto.leader.rebalance.enable", Kind.BOOLEAN,
          "Whether leadership goes back by itself to the first replica of a partition once that is in sync again.",
          dynamic=True),
@@ -273,6 +300,14 @@ _OWN_ROWS = (
     _row("offsets.topic.num.partitions", Kind.INT,
          "Partitions of __consumer_offsets when it is made, which is when the first group is.", 1),
     _row("offsets.topic.segment.bytes", Kind.INT, "Segment size of __consumer_offsets when it is made.", 1024 * 1024),
+    _row("sqs.access.keys", Kind.PASSWORD,
+         "Who may use queues over HTTP: ID:SECRET, several by comma. Requests have to be signed (SigV4) with one of "
+         "them. Empty: anybody who can reach http.listen, with any credentials."),
+    _row("sqs.account.id", Kind.STRING, "The account, 12 digits, in the URLs and ARNs of queues."),
+    _row("sqs.recreate.wait.ms", Kind.LONG,
+         "For how long after a queue was deleted the SQS API refuses to create one of the same name, as AWS does; 0: "
+         "it never does.", 0, 3_600_000, dynamic=True),
+    _row("sqs.region", Kind.STRING, "The region in the ARNs of queues."),
     _row("background.threads", Kind.INT, "Threads for flushing, cold reads and other work that may block.", 1, 256),
     _row("log.cleaner.backoff.ms", Kind.LONG, "How long the cleaner rests when there is nothing to compact.", 1),
     _row("log.cleaner.dedupe.buffer.size", Kind.LONG, "Memory for the keys of one compaction.", _MIB),
@@ -327,6 +362,7 @@ def _check_together(settings: BrokerSettings) -> None:
     _check_address("kafka.listen", settings.kafka_listen, default_port=None)
     if settings.advertise and not _check_address("advertise", settings.advertise, default_port=0).host:
         raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
+    _check_http(settings)
     if not settings.data_dir:
         raise SettingsError("data.dir is empty: name a directory")
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
@@ -362,6 +398,34 @@ def _check_groups(settings: BrokerSettings, kind: str, names: tuple[str, ...]) -
             f"group.{kind}.heartbeat.interval.ms={interval_ms} must be below "
             f"group.{kind}.session.timeout.ms={timeout_ms}"
         )
+
+
+def _check_http(settings: BrokerSettings) -> None:
+    if settings.http_listen not in ("", HTTP_OFF):
+        host = _check_address("http.listen", settings.http_listen, default_port=None).host
+        if not is_loopback(host) and not settings.sqs_access_keys:
+            raise SettingsError(
+                f"http.listen={settings.http_listen} can be reached from other machines, and anybody could use the "
+                "queues: set sqs.access.keys=ID:SECRET, or listen on 127.0.0.1"
+            )
+    access_keys(settings.sqs_access_keys)
+    if re.fullmatch("[0-9]{12}", settings.sqs_account_id) is None:
+        raise SettingsError(f"sqs.account.id={settings.sqs_account_id} is no account: write 12 digits")
+    if re.fullmatch("[a-z0-9-]+", settings.sqs_region) is None:
+        raise SettingsError(f"sqs.region={settings.sqs_region} is no region: write one such as us-east-1")
+
+
+def access_keys(text: str) -> dict[str, str]:
+    """The secrets in `sqs.access.keys` by their ids. A `SettingsError` does not tell any secret."""
+    keys: dict[str, str] = {}
+    for number, pair in enumerate((pair.strip() for pair in text.split(",") if pair.strip()), 1):
+        key_id, colon, secret = pair.partition(":")
+        if not colon or not key_id or not secret or "/" in key_id:
+            raise SettingsError(f"sqs.access.keys: number {number} is not ID:SECRET")
+        if key_id in keys:
+            raise SettingsError(f"sqs.access.keys: {key_id} is there twice")
+        keys[key_id] = secret
+    return keys
 
 
 def _check_address(name: str, text: str, *, default_port: int | None) -> Endpoint:

@@ -37,9 +37,11 @@ class Source(IntEnum):
 
 
 _ADVERTISED_LISTENERS = Setting("advertised.listeners", Kind.LIST, (), "Where clients connect: see advertise.")
+_HTTP_LISTENERS = Setting("http.listeners", Kind.LIST, (), "Where the broker serves queues over HTTP: see http.listen.")
 _LISTENERS = Setting("listeners", Kind.LIST, (), "Where the broker listens: see kafka.listen.")
 _LOG_DIRS = Setting("log.dirs", Kind.STRING, "", "Where the broker stores its data: see data.dir.")
-"""Kafka's names for what has other names here. Tools look for them in the description of a broker."""
+"""Kafka's names for what has other names here. Tools look for them in the description of a broker; the SDK looks for
+the one over HTTP."""
 
 
 class Synonym(NamedTuple):
@@ -93,13 +95,14 @@ def _entries(
         yield Entry(row, False, tuple(synonyms))
 
 
-def broker_entries(metadata: Metadata) -> Iterator[Entry]:
+def broker_entries(metadata: Metadata, http_listeners: str) -> Iterator[Entry]:
     """Every setting of this broker."""
     for row in BROKER_SETTINGS.values():
         yield Entry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
     endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, metadata.boot_settings.listen
     for row, value in (
         (_ADVERTISED_LISTENERS, f"PLAINTEXT://{endpoint.host}:{endpoint.port}"),
+        (_HTTP_LISTENERS, http_listeners),
         (_LISTENERS, f"PLAINTEXT://{listen.host}:{listen.port}"),
         (_LOG_DIRS, metadata.boot_settings.data_dir),
     ):

@@ -52,6 +52,8 @@ class Services:
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
+    http_listeners: str = ""
+    """Where this broker serves queues over HTTP, for who asks for its settings; empty if nowhere."""
     leader_throttle: Throttle = field(default_factory=lambda: Throttle(lambda: UNLIMITED_BYTES_PER_S, 0.0))
     """Of what is sent to replicas that a reassignment brings in."""
     is_certain: Callable[[], bool] = lambda: True

@@ -20,13 +20,14 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class Broker:
-    """A broker on a free port of 127.0.0.1, for as long as the `with` block lasts.
+    """A broker on free ports of 127.0.0.1, for as long as the `with` block lasts.
 
         with Broker() as broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
+            sqs = boto3.client("sqs", endpoint_url=broker.http_url, region_name="us-east-1")
 
     `settings` are broker settings by name (`{"num.partitions": 1}`). Without `data_dir` the data lives in a temporary
-    directory that goes away at the end. `stop` and `start` keep port and data, so a restart can be tested. Any number
+    directory that goes away at the end. `stop` and `start` keep ports and data, so a restart can be tested. Any number
     of brokers may run side by side. Nothing is read from the environment: a test runs the same everywhere.
     """
 
@@ -36,7 +37,9 @@ class Broker:
         self._flags = {name: _text(value) for name, value in (settings or {}).items()}
         self._flags["data.dir"] = str(self.data_dir)
         self._flags.setdefault("kafka.listen", f"{_HOST}:0")
+        self._flags.setdefault("http.listen", f"{_HOST}:0")
         self._port = 0
+        self._http_url = ""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -58,6 +61,13 @@ class Broker:
         return f"{self.host}:{self.port}"
 
     @property
+    def http_url(self) -> str:
+        """What clients of SQS call the endpoint: `boto3.client("sqs", endpoint_url=broker.http_url, …)`."""
+        if not self._http_url:
+            raise RuntimeError("the broker has not been started yet, or with http.listen=off")
+        return self._http_url
+
+    @property
     def is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
@@ -65,12 +75,15 @@ class Broker:
         """Start and wait until clients can connect; raises what a broker raises when it cannot start."""
         if self.is_running:
             raise RuntimeError("the broker is already running")
-        ready: Future[int] = Future()
+        ready: Future[tuple[int, str]] = Future()
         self._ended = Future()
         self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="headrace", daemon=True)
         self._thread.start()
-        self._port = ready.result(_START_TIMEOUT_S)
+        self._port, self._http_url = ready.result(_START_TIMEOUT_S)
         self._flags["kafka.listen"] = f"{self._flags['kafka.listen'].rpartition(':')[0]}:{self._port}"
+        if self._http_url:
+            http_port = self._http_url.rpartition(":")[2]
+            self._flags["http.listen"] = f"{self._flags['http.listen'].rpartition(':')[0]}:{http_port}"
         return self
 
     def stop(self) -> None:
@@ -97,7 +110,7 @@ class Broker:
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _run(self, ready: "Future[int]", ended: "Future[None]") -> None:
+    def _run(self, ready: "Future[tuple[int, str]]", ended: "Future[None]") -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve(ready))
@@ -110,13 +123,13 @@ class Broker:
         else:
             ended.set_result(None)
 
-    async def _serve(self, ready: "Future[int]") -> None:
+    async def _serve(self, ready: "Future[tuple[int, str]]") -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         app = BrokerApp(load_settings(flags=self._flags))
         await app.start()
         try:
-            ready.set_result(app.kafka_endpoint.port)
+            ready.set_result((app.kafka_endpoint.port, app.http_url))
             await self._stopping.wait()
         finally:
             await app.stop()

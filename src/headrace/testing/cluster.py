@@ -62,6 +62,11 @@ class ClusterProcesses:
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
+    def http_url(self) -> str:
+        """Where a broker that runs serves queues; each has its own, `brokers[1].http_url`, and any will do."""
+        return self.brokers[self.running[0]].http_url
+
+    @property
     def running(self) -> list[int]:
         """The ids of the brokers that run and are not paused."""
         return [id_ for id_, broker in self.brokers.items() if broker.is_running and id_ not in self._paused]

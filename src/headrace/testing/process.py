@@ -17,10 +17,11 @@ from types import TracebackType
 from typing import IO
 
 _READY = re.compile(r"ready on (\S+):(\d+)")
+_HTTP = re.compile(r"queues on (http://\S+:\d+)")
 
 
 class BrokerProcess:
-    """`headrace serve` on a free port of 127.0.0.1. The port and the data directory stay the same over restarts.
+    """`headrace serve` on free ports of 127.0.0.1. The ports and the data directory stay the same over restarts.
 
     `start` returns when the broker has printed its ready line; a broker that ends instead is a `RuntimeError` with
     what it wrote to stderr. `settings` are passed as `--set name=value`, `args` as they are. `prefix` is put before
@@ -46,6 +47,8 @@ class BrokerProcess:
         self.settings = dict(settings or {})
         self.args = list(args)
         self.env = dict(env or {})
+        self.http_url = ""
+        """Where queues are served, once started; empty with `http.listen=off`."""
         self.ready_line = ""
         self.ready_after_s = 0.0
         """How long the last start took, from the start of the process to its ready line."""
@@ -84,6 +87,8 @@ class BrokerProcess:
     def command(self) -> list[str]:
         command = [*self.prefix, sys.executable, "-m", "headrace", "serve"]
         command += ["--data-dir", str(self.data_dir), "--kafka-listen", self.bootstrap]
+        if "http.listen" not in self.settings:
+            command += ["--http-listen", self.http_url.removeprefix("http://") or "127.0.0.1:0"]
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
@@ -117,6 +122,8 @@ class BrokerProcess:
         self.ready_after_s = time.monotonic() - self._started_s
         self.ready_line = line.rstrip("\n")
         self.port = int(match[2])
+        http = _HTTP.search(line)
+        self.http_url = http[1] if http is not None else ""
         return self
 
     @staticmethod

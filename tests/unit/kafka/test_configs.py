@@ -70,7 +70,7 @@ def test_what_was_not_asked_for_is_left_out(harness: Harness) -> None:
 def test_every_broker_setting_is_told(tmp_path: Path, version: int) -> None:
     with broker(tmp_path, num_partitions="7") as harness:
         configs = {config.name: config for config in describe(harness, version, BROKER, "0").configs}
-        assert set(configs) == {*BROKER_SETTINGS, "advertised.listeners", "listeners", "log.dirs"}
+        assert set(configs) == {*BROKER_SETTINGS, "advertised.listeners", "http.listeners", "listeners", "log.dirs"}
         assert (configs["num.partitions"].value, configs["num.partitions"].config_source) == ("7", 4)
         assert not configs["num.partitions"].read_only
         assert (configs["broker.id"].value, configs["broker.id"].config_source) == ("0", 5)

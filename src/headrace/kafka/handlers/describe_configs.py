@@ -69,7 +69,7 @@ def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
         return group_entries(metadata, named_group(resource.resource_name))
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
         return all_brokers_entries(metadata)
-    return broker_entries(metadata)
+    return broker_entries(metadata, ctx.services.http_listeners)
 
 
 def _entry(ctx: Context, request: Any, entry: Entry) -> Any:

@@ -1,0 +1,195 @@
+"""The HTTP server's bounds: heads, connections, silence, and how it stops."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from headrace.app.http import HttpServer
+from headrace.config.broker import broker_settings
+from headrace.model.errors import StartupError
+from headrace.model.image import Endpoint
+
+WAIT_S = 60.0
+ANY_PORT = Endpoint("127.0.0.1", 0)
+HELLO = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+async def hello(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("hello")
+
+
+def run(body: Callable[[], Awaitable[Any]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(body(), WAIT_S)
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def serving(endpoint: Any = hello, **settings: str) -> AsyncIterator[tuple[HttpServer, int]]:
+    texts = {name.replace("_", "."): value for name, value in settings.items()}
+    server = HttpServer(broker_settings(texts), [Route("/", endpoint, methods=["GET", "POST"])])
+    bound = await server.start(ANY_PORT, may_move=False)
+    try:
+        yield server, bound.port
+    finally:
+        await server.stop(WAIT_S)
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+def test_requests_one_after_the_other_on_one_connection() -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(HELLO)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+                assert b"date: " in head
+                assert await reader.readexactly(5) == b"hello"
+            writer.close()
+
+    run(body)
+
+
+def test_a_head_without_end_is_refused() -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"x" * 1000) for n in range(200)))
+            # What was sent and is not read any more may turn the answer into a reset.
+            assert b"200 OK" not in await until_closed(reader)
+            writer.close()
+            other = await asyncio.open_connection("127.0.0.1", port)
+            other[1].write(HELLO)
+            assert b"200 OK" in await other[0].readuntil(b"hello")
+            other[1].close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x01\x02 nonsense", b"GET / HTTP/9.9\r\n\r\n"])
+def test_what_is_no_request_is_refused(sent: bytes) -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            assert b"400 Bad Request" in await until_closed(reader)
+            writer.close()
+
+    run(body)
+
+
+def test_connections_past_the_limit_are_closed() -> None:
+    async def body() -> None:
+        async with serving(max_connections="2") as (_, port):
+            kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            for reader, writer in kept:
+                writer.write(HELLO)
+                await reader.readuntil(b"hello")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await until_closed(reader) == b""
+            for _, each in (*kept, (reader, writer)):
+                each.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("sent", [b"GET / HT", b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nhalf"])
+def test_half_a_request_is_not_waited_for_for_ever(sent: bytes) -> None:
+    async def read(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(await request.body())
+
+    async def body() -> None:
+        async with serving(read, request_read_timeout_ms="1000") as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            await until_closed(reader)
+            writer.close()
+
+    run(body)
+
+
+def test_a_silent_connection_is_closed() -> None:
+    async def body() -> None:
+        async with serving(connections_max_idle_ms="1000") as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await until_closed(reader) == b""
+            writer.close()
+
+    run(body)
+
+
+def test_stopping_answers_what_is_under_way_and_takes_nothing_new() -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> PlainTextResponse:
+        asked.set()
+        await may_answer.wait()
+        return PlainTextResponse("late")
+
+    async def body() -> None:
+        async with serving(slow) as (server, port):
+            idle = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HELLO)
+            await asked.wait()
+            stopping = asyncio.ensure_future(server.stop(WAIT_S))
+            assert await until_closed(idle[0]) == b""
+            with pytest.raises(OSError, match=r"refused|reset|Connect call failed"):
+                await asyncio.open_connection("127.0.0.1", port)
+            may_answer.set()
+            answer = await until_closed(reader)
+            assert b"connection: close" in answer
+            assert answer.endswith(b"late")
+            await stopping
+            assert server.connection_count == 0
+            for each in (idle[1], writer):
+                each.close()
+
+    run(body)
+
+
+def test_stopping_does_not_wait_longer_than_told() -> None:
+    asked = asyncio.Event()
+
+    async def stuck(request: Request) -> PlainTextResponse:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    async def body() -> None:
+        async with serving(stuck) as (server, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HELLO)
+            await asked.wait()
+            await server.stop(0.1)
+            assert server.connection_count == 0
+            writer.close()
+
+    run(body)
+
+
+def test_a_port_that_is_taken() -> None:
+    async def body() -> None:
+        async with serving() as (_, port):
+            other = HttpServer(broker_settings({}), [])
+            with pytest.raises(StartupError, match="another program uses this port"):
+                await other.start(Endpoint("127.0.0.1", port), may_move=False)
+            moved = await other.start(Endpoint("127.0.0.1", port), may_move=True)
+            assert moved.port not in (0, port)
+            await other.stop(WAIT_S)
+
+    run(body)
