@@ -207,7 +207,14 @@ class Node:
         )
         transactions.start()
         undo.push_async_callback(transactions.stop)
-        queues = QueueService(metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=self._peers)
+        queues = QueueService(
+            metadata=metadata,
+            partitions=partitions,
+            clock=clock,
+            workers=workers,
+            random=outside.random,
+            peers=self._peers,
+        )
         queues.start()
         undo.push_async_callback(queues.stop)
         random, membership = outside.random, self._membership

@@ -215,6 +215,7 @@ class Metadata:
             placed = self._place_topic(topic_name, partitions, replication_factor, assignment)
             overrides = dict(settings or {})
             self._check_topic_settings(overrides)
+            topics.check_queue(overrides, len(placed))
             topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
             if not validate_only:
                 key = layout.topic_key(topic_name)
@@ -276,6 +277,7 @@ class Metadata:
                 more = "already" if total == have else "and cannot lose any"
                 raise InvalidPartitions(f"the topic {name} has {have} partitions {more}: {total} is not an increase")
             topics.check_count(total, self.settings)
+            topics.check_queue(topic.settings, total)
             replication_factor = len(topic.partitions[0].replicas)
             if assignment is None:
                 placed = topics.place(image, topic.name, total - have, replication_factor)
@@ -301,6 +303,7 @@ class Metadata:
             topic = self._topic(name)
             overrides = dict(edit(topic.settings))
             self._check_topic_settings(overrides)
+            topics.check_queue(overrides, len(topic.partitions))
             if overrides != topic.settings and not validate_only:
                 await self._put_topic(replace(topic, settings=overrides))
 

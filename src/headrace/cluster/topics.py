@@ -149,6 +149,12 @@ def check_count(count: int, settings: BrokerSettings) -> None:
         )
 
 
+def check_queue(settings: Mapping[str, str], partitions: int) -> None:
+    """Refuse a queue with more than one partition: its messages are handed out by one engine, in one order."""
+    if partitions != 1 and settings.get("queue.type", "none") != "none":
+        raise InvalidPartitions(f"a queue is a topic with one partition, and not {partitions}")
+
+
 def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings) -> None:
     """Refuse to put more replicas on a broker than `max.partitions.per.broker`."""
     load = replicas_by_broker(image)

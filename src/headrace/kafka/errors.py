@@ -97,6 +97,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.QueueDeletedRecently: ErrorCode.policy_violation,
     errors.InvalidReceipt: ErrorCode.invalid_request,
     errors.NotInFlight: ErrorCode.invalid_record_state,
+    errors.LeaseTooLong: ErrorCode.invalid_request,
     errors.TooManyInFlight: ErrorCode.policy_violation,
     errors.PurgeInProgress: ErrorCode.policy_violation,
     errors.QueueUnavailable: ErrorCode.coordinator_not_available,

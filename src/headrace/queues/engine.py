@@ -160,6 +160,16 @@ class Engine(Stock):
                 break
         return leased
 
+    def lease(self, offset: int, now_ms: int, visibility_ms: int) -> Lease | None:
+        """Lease this very message, if it is available. Not of a fifo queue, whose messages go in their order."""
+        self.due(now_ms)
+        look = self.look(offset)
+        if self._groups is not None or look is None or look.state != "available":
+            return None
+        self._shelf.take_off(offset)
+        held = self._leases.lease(offset, now_ms, now_ms + visibility_ms, "")
+        return Lease(offset, held.attempt, held.until_ms, held.first_received_ms)
+
     def _next(self, wanted: int, now_ms: int) -> Iterator[int]:
         for offset in self._shelf.order(now_ms, wanted):
             if self._groups is None:

@@ -1,20 +1,78 @@
-"""The queues of a broker."""
+"""The queues of a broker: what the doors ask for, done here or by the broker that leads the queue.
 
+A queue lives on the broker that leads its partition, for one leader epoch; this opens and closes queues as leadership
+comes and goes. Share groups get engines of their own on any partition that is led here (`hosted`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from random import Random
+from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from headrace.cluster.metadata import Metadata
-from headrace.queues.calls import answer_to
+from headrace.config.queue import QueueSettings
+from headrace.coordinator.timers import TimerLoop
+from headrace.model.errors import (
+    HeadraceError,
+    InvalidMessage,
+    NotLeader,
+    UnknownMove,
+)
+from headrace.model.image import ClusterImage, TopicImage
+from headrace.model.queue_wire import Counts, Filter, Move, Outgoing, Peeked, Received, Sent
+from headrace.queues import routing
+from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
+from headrace.queues.bodies import Kept
+from headrace.queues.burying import Burial
+from headrace.queues.calls import Refused, answer_to, decoded_error, encoded_error
+from headrace.queues.definitions import Definitions, is_queue
+from headrace.queues.host import Around, Host, Time
+from headrace.queues.led import MOST_MESSAGES, LedQueue
+from headrace.queues.moving import Moves
+from headrace.queues.routing import AnyQueueCall, Router
+from headrace.queues.sending import Budget
+from headrace.queues.stock import QUEUE, Keeping
 from headrace.queues.store import ReplicatedState, StateCall
+from headrace.records.reader import Record
+from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 
-_decode_call = msgspec.msgpack.Decoder(StateCall).decode
+log = logging.getLogger(__name__)
+
+_LOADING_AT_A_TIME = 16
+_TRIM_EVERY_S = 5.0
+_OPEN_AGAIN_S = 1.0
+_CLOSED = "the queue is not led by this broker any more: try again"
+
+_decode_call = msgspec.msgpack.Decoder(StateCall | AnyQueueCall).decode
+
+
+class _Open:
+    """A queue that is led here, with everything that belongs to it."""
+
+    __slots__ = ("burial", "led", "moves")
+
+    def __init__(self, led: LedQueue, burial: Burial, moves: Moves) -> None:
+        self.led = led
+        self.burial = burial
+        self.moves = moves
+
+    async def stopped(self) -> None:
+        await self.burial.stopped()
+        await self.moves.stopped()
+        await self.led.host.stopped()
 
 
 class QueueService:
+    """Implements `api.Queues`."""
+
     def __init__(
         self,
         *,
@@ -22,20 +80,311 @@ class QueueService:
         partitions: PartitionTable,
         clock: Clock,
         workers: Executor,
+        random: Random,
         peers: Peers | None = None,
     ) -> None:
         """Without `peers` this broker is alone."""
         self.state = ReplicatedState(
             metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
+        self.definitions = Definitions(metadata)
+        self._metadata = metadata
+        self._partitions = partitions
+        self._workers = workers
+        self._random = random
+        self._timers = TimerLoop(clock)
+        self._around = Around(
+            store=self.state,
+            clock=clock,
+            time=Time(clock),
+            timers=self._timers,
+            workers=workers,
+            jitter=random.random,
+            kept=Kept(),
+            loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
+        )
+        self._budget = Budget()
+        self._router = Router(self.definitions, metadata, clock, peers, self._perform)
+        self._queues: dict[UUID, _Open] = {}
+        self._groups: dict[tuple[UUID, int, str], Host] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._trimming: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        metadata.subscribe(self._image_changed)
+
+    # -- life
 
     def start(self) -> None:
         self.state.start()
+        for partition in tuple(self._partitions.all()):
+            if partition.is_leader:
+                self._leads(partition)
+        self._partitions.on_leading.append(self._leads)
+        self._partitions.on_not_leading.append(self._leads_no_more)
+        self._trimming = asyncio.get_running_loop().create_task(self._trim_now_and_then())
 
     async def stop(self) -> None:
+        self._is_stopped = True
+        if self._trimming is not None:
+            self._trimming.cancel()
+            await asyncio.wait((self._trimming,))
+        for topic_id in tuple(self._queues):
+            self._close(topic_id)
+        for key in tuple(self._groups):
+            self.unhost(*key)
+        self._timers.clear()
+        if self._closing:
+            await asyncio.wait(tuple(self._closing))
         await self.state.stop()
+
+    def _leads(self, partition: Partition) -> None:
+        if self._is_stopped:
+            return
+        topic = self._metadata.image.topics.get(partition.topic)
+        if partition.index == 0 and partition.settings.queue.is_queue:
+            settings = partition.settings.queue
+            if topic is not None and topic.topic_id == partition.topic_id and is_queue(topic):
+                settings = self.definitions.info(topic).settings
+            self._open(partition, settings)
+
+    def _leads_no_more(self, partition: Partition) -> None:
+        if partition.index == 0:
+            self._close(partition.topic_id)
+        for key in [key for key in self._groups if key[:2] == (partition.topic_id, partition.index)]:
+            self.unhost(*key)
+
+    def _open(self, partition: Partition, settings: QueueSettings) -> None:
+        self._close(partition.topic_id)
+        host = Host(partition, "", settings, QUEUE, self._around, reads_records=True)
+        led = LedQueue(partition.topic, host, self._budget)
+        burial = Burial(led, self._send_records)
+        moves = Moves(led, self._send_records, lambda: f"{self._random.getrandbits(64):016x}")
+        self._queues[partition.topic_id] = _Open(led, burial, moves)
+        host.on_close.append(lambda _: self._open_again_later(host, partition))
+        host.start()
+
+    def _close(self, topic_id: UUID) -> None:
+        opened = self._queues.pop(topic_id, None)
+        if opened is not None:
+            opened.led.host.close(NotLeader(_CLOSED))
+            self._keep(opened.stopped())
+
+    def _open_again_later(self, host: Host, partition: Partition) -> None:
+        """A host that closed by itself was fenced by a successor, or met an error of ours. If this broker still leads,
+        it loads anew."""
+        opened = self._queues.get(partition.topic_id)
+        if opened is not None and opened.led.host is host and not self._is_stopped:
+            asyncio.get_running_loop().call_later(_OPEN_AGAIN_S, self._open_again, host, partition)
+
+    def _open_again(self, host: Host, partition: Partition) -> None:
+        opened = self._queues.get(partition.topic_id)
+        if opened is not None and opened.led.host is host and partition.is_leader and not self._is_stopped:
+            self._open(partition, host.settings)
+
+    async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic or (before is not None and before.settings is topic.settings):
+                continue
+            opened = self._queues.get(topic.topic_id)
+            if opened is not None and is_queue(topic):
+                self._configure(opened, self.definitions.info(topic).settings)
+            elif (opened is not None) != is_queue(topic):
+                for partition in self._partitions.of_topic(name):
+                    if partition.topic_id == topic.topic_id and partition.is_leader:
+                        self._leads(partition) if is_queue(topic) else self._leads_no_more(partition)
+
+    def _configure(self, opened: _Open, settings: QueueSettings) -> None:
+        host = opened.led.host
+        had_dead_letters = bool(host.settings.dead_letter)
+        host.configure(settings)
+        if had_dead_letters and not settings.dead_letter and host.has_engine and host.engine.has_dead:
+            # They stay in the queue after all, which an engine decides when it is loaded.
+            self._open(host.partition, settings)
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    # -- for share groups
+
+    def hosted(
+        self,
+        topic_id: UUID,
+        partition: int,
+        group: str,
+        settings: QueueSettings,
+        keeping: Keeping,
+        start_offset: Callable[[], int],
+    ) -> Host:
+        """The engine of a group on a partition that is led here: `NotLeader` otherwise. It is the same one until the
+        leader changes, `start_offset` tells where a group begins that has no state yet, and settings are those given
+        last. `await host.opened()` before it is asked."""
+        found = self._partitions.by_id(topic_id, partition)
+        found.check_leading()
+        key = (topic_id, partition, group)
+        host = self._groups.get(key)
+        if host is None or host.epoch != found.leader_epoch or host.is_closed:
+            host = Host(found, group, settings, keeping, self._around, reads_records=False, start_offset=start_offset)
+            self._groups[key] = host
+            host.start()
+        else:
+            host.configure(settings)
+        return host
+
+    def unhost(self, topic_id: UUID, partition: int, group: str) -> None:
+        """Nobody needs this engine any more. What it kept is there until it is forgotten (`state.forget`)."""
+        host = self._groups.pop((topic_id, partition, group), None)
+        if host is not None:
+            host.close(NotLeader(_CLOSED))
+            self._keep(host.stopped())
+
+    # -- queues
+
+    async def create(self, name: str, edit: Edit) -> QueueInfo:
+        return await self.definitions.create(name, edit)
+
+    async def delete(self, name: str) -> None:
+        await self.definitions.delete(name)
+
+    def queues(self, prefix: str = "") -> list[QueueInfo]:
+        return self.definitions.all(prefix)
+
+    def find(self, name: str) -> QueueInfo:
+        return self.definitions.find(name)
+
+    async def alter(self, name: str, edit: Edit) -> None:
+        await self.definitions.alter(name, edit)
+
+    # -- messages
+
+    async def send(self, name: str, messages: Sequence[Outgoing]) -> list[Sent]:
+        _check_count(messages)
+        return await self._router.ask(routing.SendCall(name, list(messages)), list[Sent])
+
+    async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
+        return await self._router.ask(routing.ReceiveCall(name, options), list[Received])
+
+    async def acknowledge(self, name: str, receipts: Sequence[str]) -> Failures:
+        _check_count(receipts)
+        return await self._settle(routing.AcknowledgeCall(name, list(receipts)))
+
+    async def extend(self, name: str, wanted: Sequence[tuple[str, int]]) -> Failures:
+        _check_count(wanted)
+        return await self._settle(routing.ExtendCall(name, list(wanted)))
+
+    async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+        _check_count(wanted)
+        return await self._settle(routing.GiveBackCall(name, list(wanted)))
+
+    async def _settle(self, call: AnyQueueCall) -> Failures:
+        refused: list[Refused | None] = await self._router.ask(call, list[Refused | None])
+        return [None if each is None else decoded_error(each) for each in refused]
+
+    async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
+        return await self._router.ask(routing.PeekCall(name, wanted, after_offset), list[Peeked])
+
+    async def purge(self, name: str) -> None:
+        await self._router.ask(routing.PurgeCall(name), type(None))
+
+    async def counts(self, name: str) -> Counts:
+        return await self._router.ask(routing.CountCall(name), Counts)
+
+    # -- moving messages
+
+    async def start_move(
+        self, source: str, destination: str | None, wanted: Filter, per_second: int | None = None
+    ) -> Move:
+        if destination is not None:
+            self.find(destination)
+        return await self._router.ask(routing.StartMoveCall(source, destination, wanted, per_second), Move)
+
+    async def cancel_move(self, move_id: str) -> Move:
+        return await self._router.ask(routing.CancelMoveCall(self._source_of(move_id), move_id), Move)
+
+    async def moves(self, source: str) -> list[Move]:
+        return await self._router.ask(routing.ListMovesCall(source), list[Move])
+
+    def _source_of(self, move_id: str) -> str:
+        """The id begins with that of the queue's topic."""
+        try:
+            topic = self._metadata.image.topic_by_id(UUID(hex=move_id.partition("-")[0]))
+        except ValueError:
+            topic = None
+        if topic is None:
+            raise UnknownMove(f"there is no task {move_id} that moves messages")
+        return topic.name
+
+    async def _send_records(self, name: str, records: Sequence[Record]) -> None:
+        encoded = [(record.timestamp, record.key, record.value, record.headers) for record in records]
+        await self._router.ask(routing.RecordsCall(name, encoded), type(None))
+
+    # -- doing it here
 
     async def serve(self, call: bytes) -> bytes:
         """Do what another broker asks for."""
-        asked = _decode_call(call)
-        return await answer_to(lambda: self.state.serve(asked))
+        asked: StateCall | AnyQueueCall = _decode_call(call)
+        if isinstance(asked, StateCall):
+            state_call = asked
+            return await answer_to(lambda: self.state.serve(state_call))
+        queue_call = asked
+        return await answer_to(lambda: self._perform(self.definitions.topic(queue_call.queue), queue_call))
+
+    async def _perform(self, topic: TopicImage, call: AnyQueueCall) -> Any:
+        opened = self._queues.get(topic.topic_id)
+        if opened is None:
+            raise NotLeader(f"the queue {topic.name} is not led by this broker, or not yet")
+        led, moves = opened.led, opened.moves
+        match call:
+            case routing.SendCall(_, messages):
+                return await led.send(messages)
+            case routing.RecordsCall(_, records):
+                return await led.send_records([Record(0, *record) for record in records])
+            case routing.ReceiveCall(_, options):
+                return await led.receive(options)
+            case routing.AcknowledgeCall(_, receipts):
+                return _refused(await led.acknowledge(receipts))
+            case routing.ExtendCall(_, wanted):
+                return _refused(await led.extend(wanted))
+            case routing.GiveBackCall(_, wanted_back):
+                return _refused(await led.give_back(wanted_back))
+            case routing.PeekCall(_, wanted_of, after_offset):
+                return await led.peek(wanted_of, after_offset)
+            case routing.PurgeCall():
+                return await led.purge()
+            case routing.CountCall():
+                return await led.counts()
+            case routing.StartMoveCall(_, destination, wanted_of, per_second):
+                return await moves.start(destination, wanted_of, per_second)
+            case routing.CancelMoveCall(_, move_id):
+                return await moves.cancel(move_id)
+            case routing.ListMovesCall():
+                return await moves.all()
+
+    # -- the log
+
+    async def _trim_now_and_then(self) -> None:
+        """Let go of records that nobody needs any more."""
+        while True:
+            await asyncio.sleep(_TRIM_EVERY_S)
+            for opened in tuple(self._queues.values()):
+                host = opened.led.host
+                partition = host.partition
+                if partition.is_leader and partition.log.start_offset < host.log_start <= partition.high_watermark:
+                    try:
+                        await partition.delete_before(host.log_start, self._in_worker)
+                    except HeadraceError as error:
+                        log.warning("the start of %s cannot be moved for now: %s", partition, error)
+
+    async def _in_worker(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+
+def _check_count(things: Sequence[object]) -> None:
+    if len(things) > MOST_MESSAGES:
+        raise InvalidMessage(f"{len(things)} messages are more than the {MOST_MESSAGES} of one call: make several")
+
+
+def _refused(failures: Failures) -> list[Refused | None]:
+    return [None if error is None else encoded_error(error) for error in failures]

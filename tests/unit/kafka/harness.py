@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -135,7 +136,9 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             recoder=Recoder(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
-            queues=QueueService(metadata=metadata, partitions=partitions, clock=clock, workers=workers),
+            queues=QueueService(
+                metadata=metadata, partitions=partitions, clock=clock, workers=workers, random=Random(1)
+            ),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

@@ -1,0 +1,115 @@
+"""Messages by their offsets: from memory where they were sent or read a moment ago, else from the log.
+
+Messages are received in about the order in which they were sent, so what is read from the log is read some way ahead.
+What is kept is bounded by bytes, for all queues of a broker together. What was just sent is kept only while there is
+room: it must not push out what is older, and is received sooner.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from uuid import UUID
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import OffsetOutOfRange
+from headrace.queues.indexing import Piece, read_messages
+from headrace.queues.messages import Message
+from headrace.replication.partition import Partition
+from headrace.storage.log import Slice
+
+KEPT_BYTES = 64 * 1024 * 1024
+_AHEAD_BYTES = 64 * 1024
+
+
+class Kept:
+    """Messages in memory, of all queues of a broker."""
+
+    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept_bytes = 0
+        self._messages: OrderedDict[tuple[UUID, int], Message] = OrderedDict()
+
+    def get(self, topic_id: UUID, offset: int) -> Message | None:
+        return self._messages.get((topic_id, offset))
+
+    def offer(self, topic_id: UUID, message: Message) -> None:
+        """Keep it if that costs no other its place."""
+        if self._kept_bytes + message.size_bytes <= self._limit_bytes // 2:
+            self._put(topic_id, message)
+
+    def put(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._put(topic_id, message)
+        while self._kept_bytes > self._limit_bytes and self._messages:
+            self._kept_bytes -= self._messages.popitem(last=False)[1].size_bytes
+
+    def drop(self, topic_id: UUID, offset: int) -> None:
+        """Nobody will ask for it again."""
+        message = self._messages.pop((topic_id, offset), None)
+        if message is not None:
+            self._kept_bytes -= message.size_bytes
+
+    def _put(self, topic_id: UUID, message: Message) -> None:
+        self.drop(topic_id, message.offset)
+        self._messages[topic_id, message.offset] = message
+        self._kept_bytes += message.size_bytes
+
+
+class Bodies:
+    def __init__(self, partition: Partition, kept: Kept, workers: Executor) -> None:
+        self._partition = partition
+        self._kept = kept
+        self._workers = workers
+
+    def drop(self, offset: int) -> None:
+        """Nobody will ask for it again."""
+        self._kept.drop(self._partition.topic_id, offset)
+
+    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, Message]:
+        """The messages at these offsets. What the log does not have any more is left out."""
+        topic_id = self._partition.topic_id
+        found: dict[int, Message] = {}
+        missing: list[int] = []
+        for offset in offsets:
+            message = self._kept.get(topic_id, offset)
+            if message is None:
+                missing.append(offset)
+            else:
+                found[offset] = message
+        for offset in sorted(missing):
+            if offset not in found:
+                piece = await self._read_from(offset, settings)
+                self._kept.put(topic_id, piece)
+                found.update((message.offset, message) for message in piece if message.offset in missing)
+        return found
+
+    async def _read_from(self, offset: int, settings: QueueSettings) -> Sequence[Message]:
+        partition = self._partition
+        try:
+            cut = partition.slice(offset, _AHEAD_BYTES, committed=True, at_least_one=True)
+        except OffsetOutOfRange:
+            return ()
+        if cut is None:
+            return ()
+        return (await read_slice(partition, cut, offset, settings, self._workers)).messages
+
+
+async def read_slice(
+    partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
+) -> Piece:
+    """What a slice says: in this turn if it is small and in the page cache, else in a worker thread."""
+    below = partition.last_stable_offset
+    aborted = partition.aborted_within(offset, below)
+    topic_id = partition.topic_id
+    if cut.length <= _AHEAD_BYTES:
+        data = cut.file.read_cached(cut.position, cut.length)
+        if data is not None:
+            return read_messages(data, offset, below, aborted, topic_id, settings)
+
+    def read() -> Piece:
+        return read_messages(
+            memoryview(cut.file.read(cut.position, cut.length)), offset, below, aborted, topic_id, settings
+        )
+
+    return await asyncio.get_running_loop().run_in_executor(workers, read)

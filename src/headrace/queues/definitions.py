@@ -1,0 +1,147 @@
+"""What queues there are, and what they are like: topics of the cluster's metadata with settings `queue.*`.
+
+Any broker creates, changes and deletes them. What is kept beside for the SQS API is JSON in `queue.attributes`.
+"""
+
+import json
+from collections.abc import Mapping
+from uuid import UUID
+
+from headrace.cluster.metadata import Metadata
+from headrace.config.queue import PREFIX, QueueSettings, queue_settings
+from headrace.model.errors import InvalidSettings, QueueExists, SettingsError, TopicExists, UnknownQueue, UnknownTopic
+from headrace.model.ids import TopicName
+from headrace.model.image import TopicImage
+from headrace.queues.api import Edit, QueueInfo
+
+_TYPE = "queue.type"
+_ATTRIBUTES = "queue.attributes"
+_ATTRIBUTES_MAX_BYTES = 256 * 1024
+_TOPIC_SETTINGS = {
+    # Messages go when they are done, or by queue.retention.ms, and not by the age of a segment.
+    "retention.ms": "-1",
+    "segment.bytes": str(64 * 1024 * 1024),
+    # A message of a MiB, with what belongs to it.
+    "max.message.bytes": str(2 * 1024 * 1024),
+}
+
+
+class Definitions:
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._parsed: dict[UUID, tuple[Mapping[str, str], QueueInfo]] = {}
+
+    # -- looking
+
+    def find(self, name: str) -> QueueInfo:
+        return self.info(self.topic(name))
+
+    def topic(self, name: str) -> TopicImage:
+        topic = self._metadata.image.topics.get(TopicName(name))
+        if topic is None or not is_queue(topic):
+            raise UnknownQueue(f"there is no queue {name}")
+        return topic
+
+    def all(self, prefix: str = "") -> list[QueueInfo]:
+        topics = self._metadata.image.topics
+        return [
+            self.info(topics[name]) for name in sorted(topics) if name.startswith(prefix) and is_queue(topics[name])
+        ]
+
+    def info(self, topic: TopicImage) -> QueueInfo:
+        known = self._parsed.get(topic.topic_id)
+        if known is not None and known[0] is topic.settings:
+            return known[1]
+        settings = queue_settings({name: text for name, text in topic.settings.items() if name.startswith(PREFIX)})
+        info = QueueInfo(topic.name, topic.topic_id.hex, settings, _attributes(settings))
+        if len(self._parsed) > 2 * len(self._metadata.image.topics) + 100:
+            self._parsed.clear()
+        self._parsed[topic.topic_id] = (topic.settings, info)
+        return info
+
+    # -- changing
+
+    async def create(self, name: str, edit: Edit) -> QueueInfo:
+        wanted = _edited({_TYPE: "standard"}, edit)
+        try:
+            of_queue = queue_settings(wanted)
+        except SettingsError as error:
+            raise InvalidSettings(str(error)) from None
+        try:
+            topic = await self._metadata.create_topic(name, partitions=1, settings={**_TOPIC_SETTINGS, **wanted})
+        except TopicExists:
+            return self._existing(name, of_queue, edit)
+        return self.info(topic)
+
+    def _existing(self, name: str, wanted: QueueSettings, edit: Edit) -> QueueInfo:
+        """That it is there is fine if it is as wanted, as far as that was said."""
+        topic = self._metadata.image.topics.get(TopicName(name))
+        if topic is None or not is_queue(topic):
+            raise QueueExists(f"{name} is a topic, and no queue: choose another name")
+        info = self.info(topic)
+        names = {"type", *(text.replace(".", "_") for text, value in edit.settings.items() if value is not None)}
+        for field in sorted(names):
+            if getattr(info.settings, field) != getattr(wanted, field):
+                raise QueueExists(f"the queue {name} exists with another {field.replace('_', '.')}")
+        return info
+
+    async def delete(self, name: str) -> None:
+        self.topic(name)
+        try:
+            await self._metadata.delete_topic(name)
+        except UnknownTopic:
+            raise UnknownQueue(f"there is no queue {name}") from None
+
+    async def alter(self, name: str, edit: Edit) -> None:
+        self.topic(name)
+
+        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = _edited(before, edit)
+            if after.get(_TYPE) != before.get(_TYPE):
+                raise InvalidSettings("the type of a queue cannot be changed: create another queue")
+            return after
+
+        try:
+            await self._metadata.alter_topic_settings(name, change)
+        except UnknownTopic:
+            raise UnknownQueue(f"there is no queue {name}") from None
+
+
+def is_queue(topic: TopicImage) -> bool:
+    return topic.settings.get(_TYPE, "none") != "none"
+
+
+def _edited(before: Mapping[str, str], edit: Edit) -> dict[str, str]:
+    after = dict(before)
+    for name, text in edit.settings.items():
+        if text is None:
+            after.pop(PREFIX + name, None)
+        else:
+            after[PREFIX + name] = text
+    if edit.attributes:
+        attributes = _decoded(before.get(_ATTRIBUTES, ""))
+        for name, text in edit.attributes.items():
+            if text is None:
+                attributes.pop(name, None)
+            else:
+                attributes[name] = text
+        encoded = json.dumps(attributes, separators=(",", ":"), sort_keys=True)
+        if len(encoded) > _ATTRIBUTES_MAX_BYTES:
+            raise InvalidSettings(f"the attributes of a queue have at most {_ATTRIBUTES_MAX_BYTES} bytes together")
+        after[_ATTRIBUTES] = encoded
+    return after
+
+
+def _attributes(settings: QueueSettings) -> Mapping[str, str]:
+    return _decoded(settings.attributes)
+
+
+def _decoded(text: str) -> dict[str, str]:
+    """Anybody may have written what is there with a Kafka tool: what makes no sense is nothing."""
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, str)}

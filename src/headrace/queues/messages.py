@@ -1,0 +1,250 @@
+"""Messages and the records that they are (see `model.queued`): written, read, and what the engine is told of one. Pure.
+
+A record of any Kafka client is a message. A header of ours that makes no sense (a priority of 17, a time that is no
+number) is as good as none: the message is there, and somebody must get it.
+"""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.config.queue import QueueSettings
+from headrace.model import queued
+from headrace.model.errors import InvalidMessage
+from headrace.model.queue_wire import Headers, Outgoing, Peeked, Received
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
+from headrace.records.reader import Record
+
+_MAX_TIME_MS = 1 << 53
+_MAX_ID_LENGTH = 128
+_MAX_HEADERS = 100
+
+
+class Message(NamedTuple):
+    """What a record says."""
+
+    offset: int
+    sent_at_ms: int
+    body: bytes
+    id: str
+    priority: int
+    due_at_ms: int | None
+    expires_at_ms: int | None
+    key: bytes | None
+    group: bytes | None
+    dedupe: str | None
+    origin: str | None
+    headers: Headers
+    """All that have no field here."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Roughly, what it costs to keep it in memory."""
+        return 500 + len(self.body) + sum(100 + len(name) + len(value or b"") for name, value in self.headers)
+
+    @property
+    def group_text(self) -> str | None:
+        return None if self.group is None else self.group.decode("utf-8", "replace")
+
+
+# -- sending
+
+
+def check_message(message: Outgoing, settings: QueueSettings) -> None:
+    """`InvalidMessage` says why a queue does not take it."""
+    size_bytes = len(message.body) + sum(len(name.encode()) + len(value or b"") for name, value in message.headers)
+    if size_bytes > settings.max_message_bytes:
+        raise InvalidMessage(
+            f"a message of {size_bytes} bytes is larger than queue.max.message.bytes, {settings.max_message_bytes}"
+        )
+    if not LOWEST_PRIORITY <= message.priority <= HIGHEST_PRIORITY:
+        raise InvalidMessage(f"the priority {message.priority} is not one of {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}")
+    if not 0 < len(message.id) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's id has 1 to {_MAX_ID_LENGTH} characters")
+    if len(message.headers) > _MAX_HEADERS:
+        raise InvalidMessage(f"a message has at most {_MAX_HEADERS} headers, this one has {len(message.headers)}")
+    for name, text in (("group", message.group), ("dedupe", message.dedupe)):
+        if text is not None and not 0 < len(text) <= _MAX_ID_LENGTH:
+            raise InvalidMessage(f"a message's {name} has 1 to {_MAX_ID_LENGTH} characters")
+    for time_ms in (message.delay_ms, message.due_at_ms, message.ttl_ms):
+        if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
+            raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+
+
+def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:
+    """The record by which a message is sent."""
+    headers: list[tuple[str, bytes | None]] = [(queued.ID, message.id.encode())]
+    if message.priority != NORMAL_PRIORITY:
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    due_at_ms = message.due_at_ms
+    if due_at_ms is None and message.delay_ms is not None and (message.delay_ms or settings.delay_ms):
+        due_at_ms = now_ms + message.delay_ms
+    if due_at_ms is not None:
+        headers.append((queued.DUE, b"%d" % due_at_ms))
+    if message.ttl_ms is not None:
+        headers.append((queued.EXPIRES, b"%d" % (now_ms + message.ttl_ms)))
+    key: bytes | None = None
+    if message.group is not None:
+        if settings.is_fifo:
+            key = message.group.encode()
+        else:
+            headers.append((queued.GROUP, message.group.encode()))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    headers.extend(message.headers)
+    return Record(0, now_ms, key, message.body, tuple(headers))
+
+
+# -- reading
+
+
+def id_by_offset(topic_id: UUID, offset: int) -> str:
+    """The id of a message that its sender gave none."""
+    return str(UUID(int=topic_id.int ^ offset))
+
+
+def message_of(record: Record, topic_id: UUID, *, is_fifo: bool) -> Message:
+    found: dict[str, bytes] = {}
+    others: list[tuple[str, bytes | None]] = []
+    for name, value in record.headers:
+        if name in _OWN and value is not None:
+            found[name] = value
+        else:
+            others.append((name, value))
+    group = found.get(queued.GROUP)
+    if group is None and is_fifo:
+        group = record.key
+    own_id = found.get(queued.ID)
+    return Message(
+        offset=record.offset,
+        sent_at_ms=record.timestamp,
+        body=record.value or b"",
+        id=id_by_offset(topic_id, record.offset) if not own_id else own_id.decode("utf-8", "replace"),
+        priority=_priority(found.get(queued.PRIORITY)),
+        due_at_ms=_time(found.get(queued.DUE)),
+        expires_at_ms=_time(found.get(queued.EXPIRES)),
+        key=record.key,
+        group=group,
+        dedupe=_text(found.get(queued.DEDUPE)),
+        origin=_text(found.get(queued.ORIGIN)),
+        headers=tuple(others),
+    )
+
+
+def dedupe_key(message: Message, settings: QueueSettings) -> bytes | None:
+    """By what a queue knows that it has got a message already: of one that was moved, where it was."""
+    if message.origin is not None:
+        origin = read_origin(message.origin)
+        if origin:
+            return f"move:{origin.get('topic_id')}:{origin.get('offset')}".encode()
+    if not settings.is_fifo:
+        return None
+    if message.dedupe is not None:
+        return b"id:" + message.dedupe.encode()
+    return b"body:" + sha256(message.body).digest() if settings.dedupe_by_content else None
+
+
+_OWN = frozenset(
+    {queued.ID, queued.PRIORITY, queued.DUE, queued.EXPIRES, queued.GROUP, queued.DEDUPE, queued.ORIGIN}
+)  # fmt: skip
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _priority(value: bytes | None) -> int:
+    if value is not None and len(value) == 1 and value.isdigit():
+        return value[0] - ord("0")
+    return NORMAL_PRIORITY
+
+
+def _time(value: bytes | None) -> int | None:
+    if value is None or not value.isdigit() or len(value) > 16:
+        return None
+    return min(int(value), _MAX_TIME_MS)
+
+
+# -- moving
+
+
+def read_origin(text: str) -> Mapping[str, Any]:
+    """What `hr.origin` says; nothing if it is not ours."""
+    try:
+        origin = json.loads(text)
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def moved_record(
+    message: Message, *, queue: str, topic_id: UUID, reason: str, attempts: int, now_ms: int, keeps_time: bool
+) -> Record:
+    """The record of a message that goes to another queue, from the one that it lies in.
+
+    It is to be received at once there, and is counted anew; how often it was received is told. A dead letter keeps the
+    time of its sending, by which its retention counts.
+    """
+    origin = {
+        "queue": queue,
+        "topic_id": topic_id.hex,
+        "offset": message.offset,
+        "reason": reason,
+        "attempts": attempts,
+        "moved_at_ms": now_ms,
+    }
+    headers: list[tuple[str, bytes | None]] = [
+        (queued.ID, message.id.encode()),
+        (queued.DUE, b"%d" % now_ms),
+        (queued.ATTEMPT, b"%d" % attempts),
+        (queued.ORIGIN, json.dumps(origin, separators=(",", ":")).encode()),
+    ]
+    if message.priority != NORMAL_PRIORITY:
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    if message.group is not None:
+        headers.append((queued.GROUP, message.group))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    headers.extend(header for header in message.headers if header[0] != queued.ATTEMPT)
+    return Record(0, message.sent_at_ms if keeps_time else now_ms, message.key, message.body, tuple(headers))
+
+
+# -- giving
+
+
+def received(
+    message: Message, receipt: str, *, attempt: int, first_received_at_ms: int, deadline_at_ms: int
+) -> Received:
+    return Received(
+        message.id,
+        receipt,
+        message.body,
+        message.offset,
+        message.sent_at_ms,
+        attempt,
+        first_received_at_ms,
+        deadline_at_ms,
+        message.priority,
+        message.group_text,
+        message.dedupe,
+        message.origin,
+        message.headers,
+    )
+
+
+def peeked(message: Message, *, attempt: int, state: str, until_at_ms: int | None) -> Peeked:
+    return Peeked(
+        message.id,
+        message.body,
+        message.offset,
+        message.sent_at_ms,
+        attempt,
+        state,
+        until_at_ms,
+        message.priority,
+        message.group_text,
+        message.origin,
+        message.headers,
+    )

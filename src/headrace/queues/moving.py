@@ -1,0 +1,274 @@
+"""Tasks that move messages from one queue to another: out of a dead-letter queue, mostly.
+
+A message is leased while it is copied, so that nobody else receives it, and done here when the copy is committed there
+(invariant 44). How far a task has come is kept with the queue's state: whoever leads the queue next goes on from there.
+What was copied and not noted is copied again, and the queue that gets it knows it by where it came from.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from headrace.model.errors import HeadraceError, QueueUnavailable, UnknownMove, UnknownQueue
+from headrace.model.queue_wire import Filter, Move
+from headrace.queues.burying import SendRecords
+from headrace.queues.engine import Engine, Lease
+from headrace.queues.filters import Matcher
+from headrace.queues.host import OWN_KEYS
+from headrace.queues.led import LedQueue
+from headrace.queues.messages import Message, moved_record, read_origin
+from headrace.records.reader import Record
+
+log = logging.getLogger(__name__)
+
+_KEY = b"move:"
+_KNOWN_MAX = 10
+_PAGE = 100
+_PAGE_BYTES = 512 * 1024
+_LEASE_MS = 60_000
+_STEPS_PER_S = 10
+_RETRY_S = 0.2
+_RETRIES = 50
+RUNNING, COMPLETED, CANCELLING, CANCELLED, FAILED = "RUNNING", "COMPLETED", "CANCELLING", "CANCELLED", "FAILED"
+_ACTIVE = (RUNNING, CANCELLING)
+
+
+class Task(msgspec.Struct, array_like=True):
+    """A move as it is kept."""
+
+    move: Move
+    wanted: Filter
+    next_offset: int
+    end_offset: int
+    """It does not move what is sent after it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    message: Message
+    lease: Lease | None
+    destination: str
+    attempts: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Task).decode
+
+
+class Moves:
+    def __init__(self, queue: LedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
+        self._queue = queue
+        self._send = send
+        self._new_id = new_id
+        self._tasks: dict[str, Task] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        queue.host.on_open.append(self._resume)
+        queue.host.on_close.append(lambda _: self._stop())
+
+    # -- asking
+
+    async def start(self, destination: str | None, wanted: Filter, per_second: int | None) -> Move:
+        await self._queue.host.opened()
+        engine, now_ms = self._queue.host.engine, self._queue.host.now_ms()
+        if sum(task.move.status in _ACTIVE for task in self._tasks.values()) >= _KNOWN_MAX:
+            raise QueueUnavailable(f"{_KNOWN_MAX} tasks move messages of {self._queue.name} already: wait for one")
+        move = Move(
+            id=f"{self._queue.host.partition.topic_id.hex}-{self._new_id()}",
+            source=self._queue.name,
+            destination=destination,
+            status=RUNNING,
+            started_at_ms=now_ms,
+            moved=0,
+            to_move=engine.counts().available,
+            per_second=per_second,
+        )
+        task = self._tasks[move.id] = Task(move, wanted, 0, engine.indexed_to)
+        self._forget_oldest()
+        self._keep(task)
+        self._run(task)
+        await self._queue.host.kept()
+        return task.move
+
+    async def cancel(self, move_id: str) -> Move:
+        await self._queue.host.opened()
+        task = self._tasks.get(move_id)
+        if task is None:
+            raise UnknownMove(f"no task {move_id} moves messages of {self._queue.name}")
+        if task.move.status == RUNNING:
+            self._set(task, status=CANCELLING)
+            await self._queue.host.kept()
+        return task.move
+
+    async def all(self) -> list[Move]:
+        await self._queue.host.opened()
+        return [task.move for task in sorted(self._tasks.values(), key=_age, reverse=True)][:_KNOWN_MAX]
+
+    # -- life
+
+    def _resume(self) -> None:
+        for key, value in self._queue.host.own_entries.items():
+            if key.startswith(OWN_KEYS + _KEY):
+                try:
+                    task = _decode(value)
+                except msgspec.MsgspecError as error:
+                    log.error("a task that moves messages of %s cannot be read: %s", self._queue.name, error)
+                    continue
+                self._tasks[task.move.id] = task
+                if task.move.status in _ACTIVE:
+                    self._run(task)
+
+    def _stop(self) -> None:
+        for running in self._running.values():
+            running.cancel()
+
+    async def stopped(self) -> None:
+        for running in tuple(self._running.values()):
+            with suppress(asyncio.CancelledError):
+                await running
+
+    def _run(self, task: Task) -> None:
+        running = asyncio.get_running_loop().create_task(self._move(task))
+        self._running[task.move.id] = running
+        running.add_done_callback(lambda _: self._running.pop(task.move.id, None))
+
+    def _forget_oldest(self) -> None:
+        over = [task for task in sorted(self._tasks.values(), key=_age) if task.move.status not in _ACTIVE]
+        for task in over[: max(0, len(self._tasks) - _KNOWN_MAX)]:
+            del self._tasks[task.move.id]
+            self._queue.host.keep_own(_KEY + task.move.id.encode(), None)
+
+    def _keep(self, task: Task) -> None:
+        self._queue.host.keep_own(_KEY + task.move.id.encode(), _encode(task))
+
+    def _set(self, task: Task, **changes: object) -> None:
+        task.move = msgspec.structs.replace(task.move, **changes)
+        self._keep(task)
+
+    # -- moving
+
+    async def _move(self, task: Task) -> None:
+        failures = 0
+        while task.move.status == RUNNING:
+            began_ms = self._queue.host.around.clock.monotonic_ms()
+            try:
+                moved = await self._move_some(task)
+            except UnknownQueue as error:
+                self._set(task, status=FAILED, failure=str(error))
+                return
+            except HeadraceError as error:
+                if not self._queue.host.has_engine:
+                    return
+                failures += 1
+                if failures > _RETRIES:
+                    self._set(task, status=FAILED, failure=str(error))
+                    return
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except Exception as error:
+                log.exception("messages of %s cannot be moved", self._queue.name)
+                self._set(task, status=FAILED, failure=f"an unexpected error, see the broker's log: {error}")
+                return
+            failures = 0
+            if moved is None:
+                self._set(task, status=COMPLETED)
+                return
+            if task.move.per_second:
+                took_s = (self._queue.host.around.clock.monotonic_ms() - began_ms) / 1000
+                await asyncio.sleep(max(0.0, moved / task.move.per_second - took_s))
+            else:
+                await asyncio.sleep(0)
+        if task.move.status == CANCELLING:
+            self._set(task, status=CANCELLED)
+
+    async def _move_some(self, task: Task) -> int | None:
+        """How many were moved; None if there is nothing left to move."""
+        queue, host = self._queue, self._queue.host
+        limit = task.wanted.limit
+        most = _PAGE if limit is None else min(_PAGE, limit - task.move.moved)
+        if task.move.per_second:
+            most = min(most, max(1, task.move.per_second // _STEPS_PER_S))
+        if most <= 0:
+            return None
+        offsets: list[int] = []
+        for offset in host.engine.live(task.next_offset):
+            if offset >= task.end_offset or len(offsets) == most:
+                break
+            offsets.append(offset)
+        if not offsets:
+            return None
+        messages = await queue.bodies.read(offsets, host.settings)
+        picked, passed_to = self._pick(task, offsets, messages)
+        if picked:
+            try:
+                await host.kept()
+                for destination in dict.fromkeys(each.destination for each in picked):
+                    together = [each for each in picked if each.destination == destination]
+                    await self._send(destination, self._records(together))
+            except BaseException:
+                self._put_back(picked)
+                raise
+        task.next_offset = passed_to
+
+        def done(engine: Engine, now_ms: int) -> None:
+            for each in picked:
+                engine.discard(each.message.offset, now_ms)
+
+        self._set(task, moved=task.move.moved + len(picked))
+        await host.decide(done)
+        return len(picked)
+
+    def _pick(self, task: Task, offsets: Sequence[int], messages: dict[int, Message]) -> tuple[list[_Picked], int]:
+        """The messages that are meant, leased; and the offset behind the last that was looked at."""
+        host = self._queue.host
+        matcher = Matcher(task.wanted)
+        picked: list[_Picked] = []
+        size_bytes = 0
+        for offset in offsets:
+            message, look = messages.get(offset), host.engine.look(offset)
+            if message is None or look is None or look.state != "available" or not matcher.matches(message):
+                continue
+            size_bytes += message.size_bytes
+            if picked and size_bytes > _PAGE_BYTES:
+                return picked, offset
+            destination = task.move.destination
+            if destination is None:
+                origin = read_origin(message.origin) if message.origin is not None else {}
+                source = origin.get("queue")
+                if not isinstance(source, str):
+                    continue
+                destination = source
+            lease = host.decide_now(lambda engine, now_ms, offset=offset: engine.lease(offset, now_ms, _LEASE_MS))  # type: ignore[misc]
+            picked.append(_Picked(message, lease, destination, look.attempt))
+        return picked, offsets[-1] + 1
+
+    def _records(self, picked: Iterable[_Picked]) -> list[Record]:
+        host = self._queue.host
+        return [
+            moved_record(
+                each.message,
+                queue=self._queue.name,
+                topic_id=host.partition.topic_id,
+                reason="moved",
+                attempts=each.attempts,
+                now_ms=host.now_ms(),
+                keeps_time=False,
+            )
+            for each in picked
+        ]
+
+    def _put_back(self, picked: Sequence[_Picked]) -> None:
+        host = self._queue.host
+        if host.has_engine:
+            for each in picked:
+                if each.lease is not None:
+                    with suppress(HeadraceError):
+                        offset, attempt = each.lease.offset, each.lease.attempt
+                        host.engine.give_back(offset, attempt, host.now_ms(), 0)
+
+
+def _age(task: Task) -> int:
+    return task.move.started_at_ms
