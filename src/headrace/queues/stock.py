@@ -320,7 +320,9 @@ class Stock:
         while number in chunks:
             value = chunks[number]
             if value.end > self.indexed_to:
-                self._load_chunk(number, value, held_in.get(number, ()))
+                # Of those behind it, the records are read again.
+                held = [offset for offset in held_in.get(number, ()) if offset < value.end]
+                self._load_chunk(number, value, held)
                 self.indexed_to = value.end
             last = (number, value)
             if value.end & _IN_CHUNK:
