@@ -2,6 +2,11 @@
 
 key    version (int16, 0), type (int16): 0 abort, 1 commit
 value  version (int16, 0), coordinator epoch (int32)
+
+A coordinator epoch is that of the shard of `__transaction_state`, followed by a number in the lowest twelve bits: how
+often the coordinator has not heard what became of a marker of this producer. One that it sends again has a larger
+epoch, and so the one before, should it arrive late, is refused where the second was written. It could otherwise end the
+next transaction.
 """
 
 from struct import Struct
@@ -15,11 +20,19 @@ from headrace.records.reader import Record, iter_records
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
+_DOUBT_BITS = 12
+_DOUBTS_MAX = (1 << _DOUBT_BITS) - 1
+_SHARD_EPOCH_MAX = (1 << 31 - _DOUBT_BITS) - 1
 
 
 class Marker(NamedTuple):
     committed: bool
     coordinator_epoch: int
+
+
+def coordinator_epoch(shard_epoch: int, doubts: int) -> int:
+    """The epoch for markers of a coordinator that has not heard of so many earlier ones of the same producer."""
+    return min(shard_epoch, _SHARD_EPOCH_MAX) << _DOUBT_BITS | min(doubts, _DOUBTS_MAX)
 
 
 def build_marker(producer_id: int, producer_epoch: int, marker: Marker, now_ms: int) -> bytes:

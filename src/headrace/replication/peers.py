@@ -139,6 +139,7 @@ class Link:
             try:
                 return await self._ask(opened.channel, key, version, write, timeout_s)
             except PeerUnavailable as error:
+                error.may_have_arrived = True
                 self._drop(opened, error)
                 raise
 

@@ -87,7 +87,7 @@ class MarkerRouter:
 
     async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_Wanted]) -> None:
         codes: dict[tuple[int, str, int], ErrorCode] = {}
-        why = f"broker {leader} says nothing of a marker that it was asked for"
+        why, may_have_arrived = f"broker {leader} says nothing of a marker that it was asked for", True
         try:
             answer = await peers.call(leader, _request(some), lane=lane, timeout_s=_TIMEOUT_S)
             codes = {
@@ -96,7 +96,9 @@ class MarkerRouter:
                 for topic in marker.topics
                 for part in topic.partitions
             }
-        except (PeerUnavailable, ProtocolError) as error:
+        except PeerUnavailable as error:
+            why, may_have_arrived = str(error), error.may_have_arrived
+        except ProtocolError as error:
             why = str(error)
         except Exception as error:
             # Whoever waits must hear of it, or it would never be tried again.
@@ -105,7 +107,9 @@ class MarkerRouter:
         for place, producer, _, done in some:
             code = codes.get((producer.producer_id, *place))
             if code is None:
-                done.resolve(PeerUnavailable(why))
+                silence = PeerUnavailable(why)
+                silence.may_have_arrived = may_have_arrived
+                done.resolve(silence)
                 continue
             problem = error_of(code, leader, f"a marker for {place[0]}-{place[1]}")
             if isinstance(problem, PeerUnavailable):

@@ -2,8 +2,9 @@
 
 A decision (PrepareCommit, PrepareAbort) is a committed record before the first marker is written, and the markers are
 committed before the transaction is complete. Whoever stops in between leaves a record that says what is to be done, and
-the shard does it when it is loaded again, on this broker or another: markers that are written a second time change
-nothing, and those of a coordinator that has a successor are refused.
+the shard does it when it is loaded again, on this broker or another: markers that are written a second time before the
+transaction is complete change nothing, and those of a coordinator that has a successor are refused. A marker of which
+nothing was heard may arrive when the next transaction has begun: the one that is sent in its place fences it.
 
 A client is kept waiting while a transaction is completed, for a little while: it would only have to ask again.
 """
@@ -27,11 +28,12 @@ from headrace.model.errors import (
     FencedCoordinator,
     FencedProducer,
     HeadraceError,
+    PeerUnavailable,
     UnknownPartition,
     UnknownTopic,
 )
 from headrace.model.ids import BrokerId, TopicName
-from headrace.records.markers import Marker
+from headrace.records.markers import Marker, coordinator_epoch
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
@@ -91,6 +93,8 @@ class TransactionService:
         self._expiry_check_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
         self._settling: dict[str, _Settlement] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._doubts: Counter[int] = Counter()
+        """By producer id, how many markers were sent of which nothing was heard. Never forgotten: they may arrive."""
         max_timeout_ms = settings.transaction_max_timeout_ms
         self.coordinator: Coordinator[TransactionMachine] = Coordinator(
             TRANSACTIONS_TOPIC,
@@ -272,7 +276,8 @@ class TransactionService:
         if self._settling.get(transactional_id) is not settlement:
             return
         transaction = settlement.transaction
-        marker = Marker(transaction.state is State.PREPARE_COMMIT, settlement.shard.epoch)
+        epoch = coordinator_epoch(settlement.shard.epoch, self._doubts[transaction.producer_id])
+        marker = Marker(transaction.state is State.PREPARE_COMMIT, epoch)
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
         written = self._router.write(place, producer, marker)
         written.then(partial(self._marker_written, transactional_id, settlement, place))
@@ -280,6 +285,8 @@ class TransactionService:
     def _marker_written(
         self, transactional_id: str, settlement: _Settlement, place: Place, error: HeadraceError | None
     ) -> None:
+        if isinstance(error, PeerUnavailable) and error.may_have_arrived:
+            self._doubts[settlement.transaction.producer_id] += 1
         if self._settling.get(transactional_id) is not settlement:
             return
         if isinstance(error, FencedProducer | FencedCoordinator):

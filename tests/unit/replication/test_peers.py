@@ -195,8 +195,9 @@ def test_a_broker_that_is_away_is_unavailable_until_it_is_back() -> None:
         cluster = Cluster(gone)
         peers = peers_of(cluster)
         for _ in range(3):
-            with pytest.raises(PeerUnavailable):
+            with pytest.raises(PeerUnavailable) as away:
                 await peers.call(OTHER, list_groups())
+            assert not away.value.may_have_arrived
         with pytest.raises(PeerUnavailable, match="does not belong"):
             await peers.call(BrokerId(9), list_groups())
         async with FakeBroker(echo) as broker:
@@ -231,8 +232,9 @@ def test_no_answer_in_time_gives_the_connection_up() -> None:
             assert named(await peers.call(OTHER, list_groups("connected"))) == "connected"
             broker.reply = never
             slow = asyncio.ensure_future(peers.call(OTHER, list_groups()))
-            with pytest.raises(PeerUnavailable, match="did not answer"):
+            with pytest.raises(PeerUnavailable, match="did not answer") as silent:
                 await peers.call(OTHER, list_groups(), timeout_s=0.05)
+            assert silent.value.may_have_arrived
             with pytest.raises(PeerUnavailable):
                 await slow
             broker.reply = echo

@@ -42,6 +42,7 @@ class FakePeers:
     def __init__(self) -> None:
         self.codes: dict[Place, ErrorCode] = {}
         self.is_away = False
+        self.may_have_arrived = False
         self.requests: list[tuple[BrokerId, str, Any]] = []
         self.was_asked = asyncio.Event()
         self.go_on = asyncio.Event()
@@ -52,7 +53,9 @@ class FakePeers:
         self.was_asked.set()
         await self.go_on.wait()
         if self.is_away:
-            raise PeerUnavailable("away")
+            away = PeerUnavailable("away")
+            away.may_have_arrived = self.may_have_arrived
+            raise away
         schema = response_schema(request.__api_key__, request.__version__)
         if request.__api_key__ == 27:
             return make(
@@ -197,7 +200,11 @@ def test_what_another_broker_says_of_a_marker(code: ErrorCode, error: type[Headr
         assert type(await settled(failed)) is error
         assert await settled(fine) is None
         peers.is_away = True
-        assert isinstance(await settled(router.write(("t", 1), SOMEBODY, COMMIT)), PeerUnavailable)
+        for may_have_arrived in (False, True):
+            peers.may_have_arrived = may_have_arrived
+            silence = await settled(router.write(("t", 1), SOMEBODY, COMMIT))
+            assert isinstance(silence, PeerUnavailable)
+            assert silence.may_have_arrived is may_have_arrived
         await router.stop()
 
     run(scenario)

@@ -13,7 +13,14 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
-from headrace.model.errors import CoordinatorLoading, DiskFull, HeadraceError, SupersededProducer
+from headrace.model.errors import (
+    CoordinatorLoading,
+    DiskFull,
+    FencedCoordinator,
+    HeadraceError,
+    PeerUnavailable,
+    SupersededProducer,
+)
 from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.records.batch import read_header
@@ -37,14 +44,25 @@ PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("t", 2))
 
 
 class StubbornWriter(MarkerWriter):
-    """Writes markers, but for those of some partitions: they hang, or fail the first time."""
+    """Writes markers, but for those of some partitions: they hang, fail the first time, or are late the first time."""
 
     stuck: Collection[Place] = ()
     failing: set[Place]
+    losing: frozenset[Place] = frozenset()
+    late: tuple[tuple[Place, Producer, Marker], ...] = ()
+    """Those that were sent, and of which nothing has been heard."""
 
     def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
         if place in self.stuck:
             return Deferred()
+        if place in self.losing:
+            self.losing = self.losing - {place}
+            self.late = (*self.late, (place, producer, marker))
+            silence = PeerUnavailable("no answer")
+            silence.may_have_arrived = True
+            lost: Deferred[HeadraceError | None] = Deferred()
+            lost.resolve(silence)
+            return lost
         if place in self.failing:
             self.failing.discard(place)
             failed: Deferred[HeadraceError | None] = Deferred()
@@ -62,17 +80,20 @@ class Broker:
         """A producer with a record in each partition, and its transaction open."""
         await self.transactions.coordinator.ensure_topic()
         producer = await self.transactions.init(name, timeout_ms, NOBODY)
+        await self.write(name, producer)
+        return producer
+
+    async def write(self, name: str, producer: Producer, sequence: int = 0) -> None:
         await self.transactions.add(name, producer, PLACES)
         for topic, index in PLACES:
             batch = build_batch(
                 [Record(0, 1, None, b"v")],
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
-                base_sequence=0,
+                base_sequence=sequence,
                 transactional=True,
             )
             self.partitions.get(topic, index).append(batch, read_header(batch))
-        return producer
 
     def markers(self) -> list[list[bool]]:
         """What the markers in each partition say."""
@@ -227,3 +248,28 @@ def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
             await broker.until("a", None)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("bumps_epoch", [False, True])
+def test_a_marker_that_comes_late_does_not_end_the_next_transaction(tmp_path: Path, bumps_epoch: bool) -> None:
+    """It was sent again because nothing was heard of it, and the producer has gone on since."""
+
+    async def main() -> None:
+        async with running(tmp_path) as broker:
+            writer = broker.transactions.markers
+            assert isinstance(writer, StubbornWriter)
+            producer = await broker.begin("a")
+            writer.losing = frozenset(PLACES[:1])
+            producer = await broker.transactions.end("a", producer, committed=False, bumps_epoch=bumps_epoch)
+            await broker.until("a", State.COMPLETE_ABORT)
+            await broker.write("a", producer, sequence=0 if bumps_epoch else 1)
+            (late,) = writer.late
+            arrived: list[HeadraceError | None] = []
+            writer.write(*late).then(arrived.append)
+            assert [type(answer) for answer in arrived] == [FencedCoordinator]
+            await broker.transactions.end("a", producer, committed=True, bumps_epoch=bumps_epoch)
+            await broker.until("a", State.COMPLETE_COMMIT)
+            assert broker.markers() == [[False, True]] * len(PLACES)
+            assert [entry.first_offset for entry in broker.partitions.get(*PLACES[0]).log.aborted.within(0, 100)] == [0]
+
+    asyncio.run(main())
