@@ -30,8 +30,10 @@ from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
+from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
 from headrace.queues.service import QueueService
+from headrace.queues.shares import ShareLocator
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable
@@ -232,7 +234,12 @@ class Node:
             groups=groups,
             transactions=transactions,
             queues=queues,
-            coordinators={0: groups.coordinator, 1: transactions.coordinator},
+            share_sessions=ShareSessions(lambda: metadata.settings.group_share_max_share_sessions),
+            coordinators={
+                0: groups.coordinator,
+                1: transactions.coordinator,
+                2: ShareLocator(queues.state.coordinator),
+            },
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             # Under a new lease, what this broker thinks it leads may be of before it lost the old one.
             is_certain=lambda: membership is None or (membership.is_admitted and membership.is_certain()),

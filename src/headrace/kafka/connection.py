@@ -154,6 +154,10 @@ class Connection(asyncio.BufferedProtocol):
         for slot in slots:
             if slot.deferred is not None:
                 slot.deferred.hurry()
+        if self._peer is not None:
+            for closed in self._peer.on_closed:
+                closed()
+            self._peer.on_closed.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.window() if self._frames.wants_window else self._host.scratch

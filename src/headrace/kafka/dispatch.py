@@ -12,7 +12,7 @@ request of that connection may be handled; answers always leave in the order of 
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +49,8 @@ class Peer:
     local_endpoint: Endpoint
     """Where this client reaches this broker: what Metadata tells it."""
     client_software: str = "unknown"
+    on_closed: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the connection is gone, for what lives only as long as it."""
 
     @property
     def host(self) -> str:

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.cluster.store import StoreRefused, StoreUnavailable
 from headrace.kafka.fetch_sessions import InvalidSessionEpoch, SessionNotFound, SessionTopicIdMismatch
+from headrace.kafka.share_sessions import InvalidShareSessionEpoch, ShareSessionLimit, ShareSessionNotFound
 from headrace.model import errors
 
 _CODES: Mapping[type[BaseException], ErrorCode] = {
@@ -104,6 +105,7 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.StaleQueueLeader: ErrorCode.fenced_state_epoch,
     errors.InvalidMessage: ErrorCode.invalid_record,
     errors.UnknownMove: ErrorCode.resource_not_found,
+    errors.InvalidRecordState: ErrorCode.invalid_record_state,
     # The metadata store
     errors.StoreConflict: ErrorCode.not_controller,
     StoreUnavailable: ErrorCode.request_timed_out,
@@ -112,6 +114,10 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     SessionNotFound: ErrorCode.fetch_session_id_not_found,
     InvalidSessionEpoch: ErrorCode.invalid_fetch_session_epoch,
     SessionTopicIdMismatch: ErrorCode.fetch_session_topic_id_error,
+    # Share sessions
+    ShareSessionNotFound: ErrorCode.share_session_not_found,
+    InvalidShareSessionEpoch: ErrorCode.invalid_share_session_epoch,
+    ShareSessionLimit: ErrorCode.share_session_limit_reached,
 }
 
 

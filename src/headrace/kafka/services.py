@@ -11,8 +11,10 @@ from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
+from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.queues.service import QueueService
+from headrace.queues.shares import Shares
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
@@ -49,6 +51,7 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     queues: QueueService
+    share_sessions: ShareSessions
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 
@@ -59,6 +62,11 @@ class Services:
     is_certain: Callable[[], bool] = lambda: True
     """Whether nobody can have taken this broker for dead: while it is not, only what all replicas in sync have is
     acknowledged."""
+
+    @property
+    def shares(self) -> Shares:
+        """The partitions that this broker leads, as share groups see them."""
+        return self.queues.shares
 
     @property
     def settings(self) -> BrokerSettings:

@@ -6,11 +6,11 @@ A member has one session with each broker that leads something for it. By the ep
     n    the next one: changes to what the session remembers
     -1   the last one: what the member has acquired and not acknowledged is released
 
-An epoch that is not the next one is refused: an answer was lost, and with it what the member was given. The member then
-begins a new session; what was given to it with the old one is released.
+An epoch that is not the next one is refused: an answer was lost. The member then begins a new session; what it has
+stays its own until it acknowledges that or the locks end. A session ends with its connection, too.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -69,13 +69,15 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, group_id: str, member_id: str) -> tuple[ShareSession, ShareSession | None]:
-        """A new session, and the one whose place it takes, if there was one."""
+    def begin(self, group_id: str, member_id: str) -> ShareSession:
+        """A new session, in place of the one that there was."""
         former = self._sessions.pop((group_id, member_id), None)
+        if former is not None:
+            former.end_wait()
         if len(self._sessions) >= self._limit():
             raise ShareSessionLimit(f"this broker has group.share.max.share.sessions={self._limit()} already")
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
-        return session, former
+        return session
 
     def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """The session of a request that is neither the first nor the last."""
@@ -92,15 +94,13 @@ class ShareSessions:
         del self._sessions[group_id, member_id]
         return session
 
-    def drop(self, sessions: Sequence[ShareSession]) -> list[ShareSession]:
-        """Those of these that are still in force; they are not any more."""
-        dropped = []
-        for session in sessions:
-            key = session.group_id, session.member_id
-            if self._sessions.get(key) is session:
-                del self._sessions[key]
-                dropped.append(session)
-        return dropped
+    def drop(self, session: ShareSession) -> bool:
+        """Whether this session was in force; it is not any more."""
+        key = session.group_id, session.member_id
+        if self._sessions.get(key) is not session:
+            return False
+        del self._sessions[key]
+        return True
 
     def _of(self, group_id: str, member_id: str) -> ShareSession:
         session = self._sessions.get((group_id, member_id))

@@ -90,7 +90,8 @@ HeadraceError
 │   ├── QueueUnavailable      loading, or nobody leads it: try again
 │   ├── StaleQueueLeader      another broker has begun to lead the queue
 │   ├── InvalidMessage        no message that this queue takes
-│   └── UnknownMove           no task that moves messages has this name
+│   ├── UnknownMove           no task that moves messages has this name
+│   └── InvalidRecordState    a member of a share group acknowledges what does not belong to it
 ├── PeerUnavailable           another broker cannot be reached, or did not answer: try again
 └── StoreConflict             a compare-and-set lost against another writer
 """
@@ -390,3 +391,6 @@ class InvalidMessage(QueueError): ...
 
 
 class UnknownMove(QueueError): ...
+
+
+class InvalidRecordState(QueueError): ...

@@ -1,7 +1,7 @@
 """The queues of a broker: what the doors ask for, done here or by the broker that leads the queue.
 
 A queue lives on the broker that leads its partition, for one leader epoch; this opens and closes queues as leadership
-comes and goes. Share groups get engines of their own on any partition that is led here (`hosted`).
+comes and goes. Share groups get engines of their own on any partition that is led here (`shares`).
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from headrace.queues.led import MOST_MESSAGES, LedQueue
 from headrace.queues.moving import Moves
 from headrace.queues.routing import AnyQueueCall, Router
 from headrace.queues.sending import Budget
-from headrace.queues.stock import QUEUE, Keeping
+from headrace.queues.shares import ShareCall, Shares
+from headrace.queues.stock import QUEUE
 from headrace.queues.store import ReplicatedState, StateCall
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
@@ -51,7 +52,7 @@ _TRIM_EVERY_S = 5.0
 _OPEN_AGAIN_S = 1.0
 _CLOSED = "the queue is not led by this broker any more: try again"
 
-_decode_call = msgspec.msgpack.Decoder(StateCall | AnyQueueCall).decode
+_decode_call = msgspec.msgpack.Decoder(StateCall | ShareCall | AnyQueueCall).decode
 
 
 class _Open:
@@ -106,7 +107,9 @@ class QueueService:
         self._budget = Budget()
         self._router = Router(self.definitions, metadata, clock, peers, self._perform)
         self._queues: dict[UUID, _Open] = {}
-        self._groups: dict[tuple[UUID, int, str], Host] = {}
+        self.shares = Shares(
+            store=self.state, metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
+        )
         self._closing: set[asyncio.Task[None]] = set()
         self._trimming: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -130,8 +133,7 @@ class QueueService:
             await asyncio.wait((self._trimming,))
         for topic_id in tuple(self._queues):
             self._close(topic_id)
-        for key in tuple(self._groups):
-            self.unhost(*key)
+        await self.shares.stop()
         self._timers.clear()
         if self._closing:
             await asyncio.wait(tuple(self._closing))
@@ -150,8 +152,6 @@ class QueueService:
     def _leads_no_more(self, partition: Partition) -> None:
         if partition.index == 0:
             self._close(partition.topic_id)
-        for key in [key for key in self._groups if key[:2] == (partition.topic_id, partition.index)]:
-            self.unhost(*key)
 
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
@@ -206,39 +206,6 @@ class QueueService:
         task = asyncio.get_running_loop().create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-    # -- for share groups
-
-    def hosted(
-        self,
-        topic_id: UUID,
-        partition: int,
-        group: str,
-        settings: QueueSettings,
-        keeping: Keeping,
-        start_offset: Callable[[], int],
-    ) -> Host:
-        """The engine of a group on a partition that is led here: `NotLeader` otherwise. It is the same one until the
-        leader changes, `start_offset` tells where a group begins that has no state yet, and settings are those given
-        last. `await host.opened()` before it is asked."""
-        found = self._partitions.by_id(topic_id, partition)
-        found.check_leading()
-        key = (topic_id, partition, group)
-        host = self._groups.get(key)
-        if host is None or host.epoch != found.leader_epoch or host.is_closed:
-            host = Host(found, group, settings, keeping, self._around, reads_records=False, start_offset=start_offset)
-            self._groups[key] = host
-            host.start()
-        else:
-            host.configure(settings)
-        return host
-
-    def unhost(self, topic_id: UUID, partition: int, group: str) -> None:
-        """Nobody needs this engine any more. What it kept is there until it is forgotten (`state.forget`)."""
-        host = self._groups.pop((topic_id, partition, group), None)
-        if host is not None:
-            host.close(NotLeader(_CLOSED))
-            self._keep(host.stopped())
 
     # -- queues
 
@@ -324,10 +291,13 @@ class QueueService:
 
     async def serve(self, call: bytes) -> bytes:
         """Do what another broker asks for."""
-        asked: StateCall | AnyQueueCall = _decode_call(call)
+        asked: StateCall | ShareCall | AnyQueueCall = _decode_call(call)
         if isinstance(asked, StateCall):
             state_call = asked
             return await answer_to(lambda: self.state.serve(state_call))
+        if isinstance(asked, ShareCall):
+            share_call = asked
+            return await answer_to(lambda: self.shares.serve(share_call))
         queue_call = asked
         return await answer_to(lambda: self._perform(self.definitions.topic(queue_call.queue), queue_call))
 

@@ -24,6 +24,7 @@ from headrace.groups.service import GroupService
 from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
+from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, read_request, write_response
 from headrace.queues.service import QueueService
@@ -139,6 +140,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             queues=QueueService(
                 metadata=metadata, partitions=partitions, clock=clock, workers=workers, random=Random(1)
             ),
+            share_sessions=ShareSessions(lambda: 10),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

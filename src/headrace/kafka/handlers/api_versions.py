@@ -5,7 +5,8 @@
 - From v3 on the client names its software; a name or version outside `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`
   is INVALID_REQUEST.
 - Features: `transaction.version` 2 is finalized, by which clients know that a transaction may be written to without
-  naming its partitions first, and that each has an epoch of its own (KIP-890).
+  naming its partitions first, and that each has an epoch of its own (KIP-890). `share.version` 1 is: there are share
+  groups (KIP-932).
 - Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to
   anybody else.
 - The response header is v0 in every version (see `protocol/codec.py`).
@@ -25,7 +26,7 @@ from headrace.replication.peers import BROKER_SOFTWARE
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_MAX_LENGTH = 128
 _FEATURES_FROM = 3
-_FEATURES = {"transaction.version": 2}
+_FEATURES = {"share.version": 1, "transaction.version": 2}
 _BETWEEN_BROKERS = frozenset({58})
 _UNSUPPORTED = Struct(">ihihhh")
 

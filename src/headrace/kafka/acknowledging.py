@@ -1,0 +1,93 @@
+"""Acknowledgements of share groups as they come in ShareFetch and ShareAcknowledge: read, checked, and done."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.kafka.dispatch import Context
+from headrace.kafka.share_sessions import SharePlace, ShareSession
+from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopicId
+from headrace.queues.share_acks import AckBatch, Acknowledge
+from headrace.queues.shares import Place
+
+Outcomes = dict[SharePlace, HeadraceError | None]
+"""What was acknowledged, each with what was wrong with it, if anything was."""
+
+RENEWS_FROM = 2
+
+
+def places_of(topics: Iterable[Any]) -> list[SharePlace]:
+    """The partitions that a request names; without those whose topic has no id."""
+    return [
+        SharePlace(topic.topic_id, partition if isinstance(partition, int) else partition.partition_index)
+        for topic in topics
+        if topic.topic_id is not None
+        for partition in topic.partitions
+    ]
+
+
+def acknowledgements(request: Any) -> dict[SharePlace, list[AckBatch]]:
+    """What a request acknowledges, by partition."""
+    return {
+        SharePlace(topic.topic_id, partition.partition_index): [
+            AckBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+            for batch in partition.acknowledgement_batches
+        ]
+        for topic in request.topics
+        if topic.topic_id is not None
+        for partition in topic.partitions
+        if partition.acknowledgement_batches
+    }
+
+
+async def acknowledge(
+    ctx: Context, session: ShareSession, batches_by_place: Mapping[SharePlace, list[AckBatch]], *, may_renew: bool
+) -> Outcomes:
+    """Do all of it; one partition does not wait for another."""
+    places = list(batches_by_place)
+    results = await asyncio.gather(
+        *(_acknowledge(ctx, session, place, batches_by_place[place], may_renew=may_renew) for place in places)
+    )
+    return dict(zip(places, results, strict=True))
+
+
+async def _acknowledge(
+    ctx: Context, session: ShareSession, place: SharePlace, batches: list[AckBatch], *, may_renew: bool
+) -> HeadraceError | None:
+    try:
+        check(batches, may_renew=may_renew)
+        if ctx.services.metadata.image.topic_by_id(place.topic_id) is None:
+            raise UnknownTopicId(f"there is no topic with id {place.topic_id}")
+        opened = await ctx.services.shares.open(Place(*place, session.group_id))
+        await opened.acknowledge(batches, session.member_id)
+    except HeadraceError as error:
+        return error
+    return None
+
+
+async def release(ctx: Context, session: ShareSession) -> Outcomes:
+    """The session is over: what its member has is for others."""
+    outcomes: Outcomes = {}
+    for place in session.places:
+        opened = ctx.services.shares.current(Place(*place, session.group_id))
+        try:
+            if opened is not None:
+                await opened.release(session.member_id)
+            outcomes[place] = None
+        except HeadraceError as error:
+            outcomes[place] = error
+    return outcomes
+
+
+def check(batches: Iterable[AckBatch], *, may_renew: bool) -> None:
+    """Refuse what cannot be meant, whoever has the records."""
+    end = 0
+    highest = Acknowledge.RENEW if may_renew else Acknowledge.REJECT
+    for first, last, types in batches:
+        if first < end or last < first:
+            raise ProtocolError(f"acknowledged offsets must rise: {first} to {last} comes after {end - 1}")
+        if len(types) not in (1, last - first + 1):
+            raise ProtocolError(f"{len(types)} acknowledge types for the offsets {first} to {last}: one, or one each")
+        if not all(Acknowledge.GAP <= kind <= highest for kind in types):
+            raise ProtocolError(f"acknowledge types are from {Acknowledge.GAP} to {highest:d}")
+        end = last + 1

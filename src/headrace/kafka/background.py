@@ -1,0 +1,40 @@
+"""Answers that a coroutine makes while the connection goes on with its next requests."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headrace.kafka.dispatch import Answer
+from headrace.runtime.deferred import Deferred
+
+log = logging.getLogger(__name__)
+
+_RUNNING: set["asyncio.Task[Answer]"] = set()
+"""A loop keeps no hold on its tasks."""
+
+
+def answer_later(
+    work: Coroutine[Any, Any, Answer],
+    failed: Callable[[BaseException], Answer],
+    *,
+    hurry: Callable[[], None] | None = None,
+    size_bytes: int = 0,
+) -> Deferred[Answer]:
+    """What `work` returns, or what `failed` makes of its error. `hurry` is called when nobody waits any more."""
+    later: Deferred[Answer] = Deferred(hurry, size_bytes=size_bytes)
+    task = asyncio.get_running_loop().create_task(work)
+    _RUNNING.add(task)
+
+    def done(task: "asyncio.Task[Answer]") -> None:
+        _RUNNING.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            later.resolve(task.result())
+            return
+        # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
+        log.error("a request failed", exc_info=error)
+        later.resolve(failed(error))
+
+    task.add_done_callback(done)
+    return later

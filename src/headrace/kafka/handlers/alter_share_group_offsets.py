@@ -1,0 +1,71 @@
+"""AlterShareGroupOffsets (91), version 0: set from where on a share group takes records of its partitions.
+
+- The group must have no members (NON_EMPTY_GROUP). Everything from the offset on is undelivered then, and everything
+  below is done.
+- An offset that the log does not have is OFFSET_OUT_OF_RANGE; the end of the log is one that it has.
+"""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.share import ShareGroup
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.share_offsets import reset, settled, topic_named, without_members
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 91
+
+
+@handles(KEY, 0, 0)
+async def alter_share_group_offsets(ctx: Context, request: Any) -> Answer:
+    image = ctx.services.metadata.image
+    known = [topic.topic_id for asked in request.topics if (topic := image.topics.get(asked.topic_name)) is not None]
+    try:
+        group = without_members(ctx, request.group_id)
+        await settled(ctx.services.groups.begin_share(request.group_id, known))
+    except HeadraceError as error:
+        return _answer(ctx, (), error)
+    return _answer(ctx, tuple(await asyncio.gather(*(_topic(ctx, group, asked) for asked in request.topics))), None)
+
+
+async def _topic(ctx: Context, group: ShareGroup, asked: Any) -> Any:
+    topic = None
+    problems: list[HeadraceError | None]
+    try:
+        topic = topic_named(ctx, asked.topic_name)
+        problems = list(
+            await asyncio.gather(
+                *(reset(ctx, group, topic, each.partition_index, each.start_offset) for each in asked.partitions)
+            )
+        )
+    except HeadraceError as error:
+        problems = [error for _ in asked.partitions]
+    return make(
+        ctx.schema.AlterShareGroupOffsetsResponseTopic,
+        topic_name=asked.topic_name,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=tuple(
+            make(
+                ctx.schema.AlterShareGroupOffsetsResponsePartition,
+                partition_index=each.partition_index,
+                error_code=ErrorCode.none if problem is None else error_code(problem),
+                error_message=None if problem is None else error_message(problem),
+            )
+            for each, problem in zip(asked.partitions, problems, strict=True)
+        ),
+    )
+
+
+def _answer(ctx: Context, topics: tuple[Any, ...], error: HeadraceError | None) -> Answer:
+    return make(
+        ctx.schema.AlterShareGroupOffsetsResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else error_message(error),
+        responses=topics,
+    )

@@ -1,0 +1,57 @@
+"""DeleteShareGroupOffsets (92), version 0: make a share group forget how far it is in topics.
+
+The group must have no members (NON_EMPTY_GROUP). When it comes to a topic again, it begins as `share.auto.offset.reset`
+says. A topic with which it has not begun is fine.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.share import ShareGroup
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.share_offsets import forget, settled, topic_named, without_members
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 92
+
+
+@handles(KEY, 0, 0)
+async def delete_share_group_offsets(ctx: Context, request: Any) -> Answer:
+    try:
+        group = without_members(ctx, request.group_id)
+    except HeadraceError as error:
+        return _answer(ctx, (), error)
+    return _answer(ctx, tuple([await _topic(ctx, group, asked.topic_name) for asked in request.topics]), None)
+
+
+async def _topic(ctx: Context, group: ShareGroup, name: str) -> Any:
+    topic = None
+    problem: HeadraceError | None = None
+    try:
+        topic = topic_named(ctx, name)
+        if topic.topic_id in group.about.begun:
+            await forget(ctx, group, [topic.topic_id])
+            await settled(ctx.services.groups.forget_share(group.group_id, [topic.topic_id]))
+    except HeadraceError as error:
+        problem = error
+    return make(
+        ctx.schema.DeleteShareGroupOffsetsResponseTopic,
+        topic_name=name,
+        topic_id=None if topic is None else topic.topic_id,
+        error_code=ErrorCode.none if problem is None else error_code(problem),
+        error_message=None if problem is None else error_message(problem),
+    )
+
+
+def _answer(ctx: Context, topics: tuple[Any, ...], error: HeadraceError | None) -> Answer:
+    return make(
+        ctx.schema.DeleteShareGroupOffsetsResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else error_message(error),
+        responses=topics,
+    )

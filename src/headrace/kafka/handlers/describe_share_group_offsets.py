@@ -1,0 +1,88 @@
+"""DescribeShareGroupOffsets (90), versions 0-1: from where on share groups are not done with their partitions.
+
+- Asked of whoever coordinates the group, which asks those who lead the partitions.
+- A partition that the group has not begun with has the start offset -1. v1 has the lag: how many offsets from there on
+  the group is not done with.
+"""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.groups.share import ShareGroup
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.share_offsets import position, topic_named
+from headrace.model.errors import HeadraceError
+from headrace.model.ids import TopicId
+from headrace.model.image import TopicImage
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+from headrace.queues.share_partition import Position
+
+KEY = 90
+
+
+@handles(KEY, 0, 1)
+async def describe_share_group_offsets(ctx: Context, request: Any) -> Answer:
+    groups = await asyncio.gather(*(_group(ctx, asked) for asked in request.groups))
+    return make(ctx.schema.DescribeShareGroupOffsetsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+async def _group(ctx: Context, asked: Any) -> Any:
+    topics: tuple[Any, ...] = ()
+    problem: HeadraceError | None = None
+    try:
+        group = ctx.services.groups.share(asked.group_id)
+        wanted = (
+            _begun(ctx, group)
+            if asked.topics is None
+            else [(each.topic_name, each.partitions) for each in asked.topics]
+        )
+        topics = tuple(await asyncio.gather(*(_topic(ctx, group, name, partitions) for name, partitions in wanted)))
+    except HeadraceError as error:
+        problem = error
+    return make(
+        ctx.schema.DescribeShareGroupOffsetsResponseGroup,
+        group_id=asked.group_id,
+        topics=topics,
+        error_code=ErrorCode.none if problem is None else error_code(problem),
+        error_message=None if problem is None else error_message(problem),
+    )
+
+
+def _begun(ctx: Context, group: ShareGroup) -> list[tuple[str, Any]]:
+    image = ctx.services.metadata.image
+    topics = (image.topic_by_id(TopicId(topic_id)) for topic_id in group.about.begun)
+    return [(topic.name, range(len(topic.partitions))) for topic in topics if topic is not None]
+
+
+async def _topic(ctx: Context, group: ShareGroup, name: str, partitions: Any) -> Any:
+    topic: TopicImage | None = None
+    found: list[Position | HeadraceError]
+    try:
+        topic = topic_named(ctx, name)
+        found = list(await asyncio.gather(*(position(ctx, group, topic, index) for index in partitions)))
+    except HeadraceError as error:
+        found = [error for _ in partitions]
+    return make(
+        ctx.schema.DescribeShareGroupOffsetsResponseTopic,
+        topic_name=name,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=tuple(_partition(ctx, index, each) for index, each in zip(partitions, found, strict=True)),
+    )
+
+
+def _partition(ctx: Context, index: int, found: Position | HeadraceError) -> Any:
+    problem = found if isinstance(found, HeadraceError) else None
+    start_offset, leader_epoch, lag = (-1, -1, -1) if isinstance(found, HeadraceError) else found
+    return make(
+        ctx.schema.DescribeShareGroupOffsetsResponsePartition,
+        partition_index=index,
+        start_offset=start_offset,
+        leader_epoch=leader_epoch,
+        lag=lag,
+        error_code=ErrorCode.none if problem is None else error_code(problem),
+        error_message=None if problem is None else error_message(problem),
+    )

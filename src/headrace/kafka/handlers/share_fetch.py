@@ -1,0 +1,91 @@
+"""ShareFetch (78), versions 1-2: records for a member of a share group (KIP-932), and its acknowledgements.
+
+- Batches are sent as they are in the log, with the ranges of those of their records that are the member's now. Max
+  records may be exceeded up to the end of a batch, except in the acquire mode record-limit (v2).
+- Long polling without polling: a fetch is woken by new records, by such as come back, and by the end of its time.
+- Sessions: see `share_sessions.py`. What a member has when its session or its connection ends is for others at once.
+- A request that renews (v2, KIP-1222) fetches nothing; its limits must be 0.
+- What is acknowledged is answered for when it is committed. A record that is not the member's is INVALID_RECORD_STATE,
+  and nothing that the request says of its partition has been done then.
+"""
+
+from typing import Any
+
+from headrace.kafka.acknowledging import acknowledge, acknowledgements, places_of, release
+from headrace.kafka.background import answer_later
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.share_fetching import ShareFetch, answer
+from headrace.kafka.share_sessions import FINAL, INITIAL, ShareSession
+from headrace.model.errors import HeadraceError, ProtocolError
+from headrace.protocol.units import to_ms
+from headrace.runtime.deferred import Deferred
+
+KEY = 78
+
+
+@handles(KEY, 1, 2)
+def share_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    try:
+        _check(ctx, request)
+        session = _session(ctx, request)
+    except HeadraceError as error:
+        return answer(ctx, error=error)
+    session.end_wait()
+    fetch = ShareFetch(ctx, request, session)
+    return answer_later(
+        _work(ctx, request, session, fetch),
+        lambda error: answer(ctx, error=error),
+        hurry=fetch.hurry,
+        size_bytes=max(0, request.max_bytes),
+    )
+
+
+async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareFetch) -> Answer:
+    settings = ctx.services.metadata.group_settings(session.group_id)
+    renews = getattr(request, "is_renew_ack", False)
+    outcomes = await acknowledge(
+        ctx, session, acknowledgements(request), may_renew=renews and settings.share_renew_acknowledge_enable
+    )
+    if request.share_session_epoch == FINAL:
+        for place, outcome in (await release(ctx, session)).items():
+            outcomes.setdefault(place, outcome)
+    elif not renews:
+        await fetch.run()
+    return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
+
+
+def _check(ctx: Context, request: Any) -> None:
+    if not request.group_id or not request.member_id:
+        raise ProtocolError("a share fetch must name its group and its member")
+    if request.share_session_epoch < FINAL:
+        raise ProtocolError(f"the share session epoch {request.share_session_epoch} has no meaning")
+    if request.share_session_epoch == INITIAL and acknowledgements(request):
+        raise ProtocolError("the first request of a share session has nothing to acknowledge")
+    limits = (to_ms(request.max_wait), request.min_bytes, request.max_bytes, request.max_records)
+    if getattr(request, "is_renew_ack", False) and any(limits):
+        raise ProtocolError("a request that renews fetches nothing: its limits must be 0")
+
+
+def _session(ctx: Context, request: Any) -> ShareSession:
+    sessions, epoch = ctx.services.share_sessions, request.share_session_epoch
+    if epoch == FINAL:
+        return sessions.end(request.group_id, request.member_id)
+    if epoch != INITIAL:
+        session = sessions.go_on(request.group_id, request.member_id, epoch)
+    else:
+        session = sessions.begin(request.group_id, request.member_id)
+        ctx.peer.on_closed.append(lambda: _disconnected(ctx, session))
+    session.change(places_of(request.topics), places_of(request.forgotten_topics_data))
+    return session
+
+
+def _disconnected(ctx: Context, session: ShareSession) -> None:
+    """Its member cannot acknowledge any more: what it has is for others."""
+    session.end_wait()
+    if ctx.services.share_sessions.drop(session):
+        answer_later(_release(ctx, session), lambda _: None)
+
+
+async def _release(ctx: Context, session: ShareSession) -> Answer:
+    await release(ctx, session)
+    return None

@@ -1,0 +1,241 @@
+"""A share fetch, from acknowledgements to its answer: batches as they are in the log, and which records are whose."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import Records
+
+from headrace.kafka.acknowledging import Outcomes
+from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.share_sessions import SharePlace, ShareSession
+from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE, to_ms
+from headrace.queues.share_partition import SharePartition, Taken, Wanted
+from headrace.queues.shares import Place
+from headrace.runtime.disk import Buffer
+from headrace.storage.log import Slice
+
+_PARTITION_MAX_BYTES = 1024 * 1024
+"""The most that is looked at of one partition at a time, unless a single batch is larger."""
+_LOOKS = 64
+"""How often a partition is looked at again if there was nothing but markers of transactions."""
+_RECORD_LIMIT = 1
+"""The acquire mode in which not even the rest of a batch comes beyond the limit (v2)."""
+_NO_LEADER = (-1, -1)
+
+
+class ShareFetch:
+    """What one request takes for its member."""
+
+    def __init__(self, ctx: Context, request: Any, session: ShareSession) -> None:
+        self._ctx = ctx
+        self._session = session
+        self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
+        self._min_bytes: int = min(request.min_bytes, self._max_bytes)
+        self._max_records: int = request.max_records
+        self._is_strict = getattr(request, "share_acquire_mode", 0) == _RECORD_LIMIT
+        self._deadline_ms = ctx.services.clock.monotonic_ms() + to_ms(request.max_wait)
+        self._is_over = False
+        self._woken = asyncio.Event()
+        self._waits_on: list[SharePartition] = []
+        self.taken: dict[SharePlace, Taken] = {}
+        self.errors: dict[SharePlace, HeadraceError] = {}
+
+    def hurry(self) -> None:
+        """Nobody waits for records any more: take none."""
+        self._is_over = True
+        self._woken.set()
+
+    def data_arrived(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Fill `taken` and `errors`: at once, or when there is something, or when the time is over."""
+        session = self._session
+        session.waiting = self.hurry
+        try:
+            while not self._is_over and session.places:
+                self._woken.clear()
+                found = self._look(self._opened())
+                is_late = self._left_s() <= 0
+                if found and (is_late or self.errors or self._is_enough(found)):
+                    await self._take(found)
+                if self.taken or self.errors or is_late:
+                    return
+                await self._wait()
+        finally:
+            self._wait_no_more()
+            if session.waiting == self.hurry:
+                session.waiting = None
+
+    # -- waiting
+
+    def _left_s(self) -> float:
+        return (self._deadline_ms - self._ctx.services.clock.monotonic_ms()) / 1000
+
+    async def _wait(self) -> None:
+        if not self._woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._left_s())):
+                    await self._woken.wait()
+
+    def _wait_no_more(self) -> None:
+        for opened in self._waits_on:
+            opened.waiters.remove(self)
+        self._waits_on.clear()
+
+    def _opened(self) -> dict[SharePlace, SharePartition]:
+        """The partitions of the session that are open. Others are being opened, or there is an error."""
+        shares, group_id = self._ctx.services.shares, self._session.group_id
+        self._wait_no_more()
+        found: dict[SharePlace, SharePartition] = {}
+        for place in self._session.places:
+            try:
+                opened = shares.current(Place(*place, group_id))
+                if opened is None:
+                    shares.opening(Place(*place, group_id)).add_done_callback(partial(self._settled, place))
+                    continue
+            except HeadraceError as error:
+                self.errors[place] = error
+                continue
+            opened.waiters.add(self)
+            self._waits_on.append(opened)
+            found[place] = opened
+        return found
+
+    def _settled(self, place: SharePlace, task: "asyncio.Task[SharePartition]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, HeadraceError):
+            self.errors[place] = error
+        self._woken.set()
+
+    # -- looking and taking
+
+    def _look(self, opened: Mapping[SharePlace, SharePartition]) -> dict[SharePlace, tuple[SharePartition, Slice]]:
+        found: dict[SharePlace, tuple[SharePartition, Slice]] = {}
+        for place, partition in opened.items():
+            try:
+                cut = partition.look(min(_PARTITION_MAX_BYTES, self._max_bytes))
+            except HeadraceError as error:
+                self.errors[place] = error
+                continue
+            if cut is not None:
+                found[place] = partition, cut
+        return found
+
+    def _is_enough(self, found: Mapping[SharePlace, tuple[SharePartition, Slice]]) -> bool:
+        return sum(cut.length for _, cut in found.values()) >= self._min_bytes
+
+    async def _take(self, found: Mapping[SharePlace, tuple[SharePartition, Slice]]) -> None:
+        left_bytes, left_records = self._max_bytes, self._max_records
+        for place, (partition, first_cut) in found.items():
+            cut: Slice | None = first_cut
+            if left_records <= 0 or (left_bytes <= 0 and self.taken):
+                return
+            try:
+                for _ in range(_LOOKS):
+                    if cut is None or self._is_over:
+                        break
+                    data = await self._read(cut)
+                    taken = partition.take(data, Wanted(self._session.member_id, left_records, self._is_strict))
+                    if taken.spans:
+                        self.taken[place] = taken
+                        left_records -= taken.records
+                        left_bytes -= sum(map(len, taken.batches))
+                        self._session.served(place)
+                        break
+                    cut = partition.look(min(_PARTITION_MAX_BYTES, max(1, left_bytes)))
+            except HeadraceError as error:
+                self.errors[place] = error
+
+    async def _read(self, cut: Slice) -> Buffer:
+        data = cut.file.read_cached(cut.position, cut.length)
+        if data is not None:
+            return data
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._ctx.services.workers, cut.file.read, cut.position, cut.length)
+        except OSError as error:
+            raise StorageFailed(f"cannot read {cut.file.path.name}: {error.strerror}") from error
+
+
+def answer(
+    ctx: Context,
+    *,
+    lock_timeout_ms: int = 0,
+    error: BaseException | None = None,
+    fetched: ShareFetch | None = None,
+    acknowledged: Outcomes | None = None,
+) -> Answer:
+    """The partitions with records or errors, and those of which something was acknowledged."""
+    schema = ctx.schema
+    taken = {} if fetched is None else fetched.taken
+    errors = {} if fetched is None else fetched.errors
+    acknowledged = acknowledged or {}
+    by_topic: dict[Any, list[Any]] = {}
+    leaders: list[tuple[int, int] | None] = []
+    for place in dict.fromkeys([*taken, *errors, *acknowledged]):
+        failed, refused = errors.get(place), acknowledged.get(place)
+        leader = leader_instead(ctx, place, failed, refused)
+        leaders.append(leader)
+        got = taken.get(place)
+        by_topic.setdefault(place.topic_id, []).append(
+            make(
+                schema.PartitionData,
+                partition_index=place.partition,
+                error_code=ErrorCode.none if failed is None else error_code(failed),
+                error_message=None if failed is None else error_message(failed),
+                acknowledge_error_code=0 if refused is None else error_code(refused).value,
+                acknowledge_error_message=None if refused is None else error_message(refused),
+                current_leader=make_leader(ctx, leader),
+                records=Records(b"" if got is None else b"".join(got.batches)),
+                acquired_records=tuple(
+                    make(
+                        schema.AcquiredRecords,
+                        first_offset=one.first,
+                        last_offset=one.last,
+                        delivery_count=one.attempt,
+                    )
+                    for one in ([] if got is None else got.spans)
+                ),
+            )
+        )
+    return make(
+        schema.ShareFetchResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else error_message(error),
+        acquisition_lock_timeout=timedelta(milliseconds=lock_timeout_ms),
+        responses=tuple(
+            make(schema.ShareFetchableTopicResponse, topic_id=topic_id, partitions=tuple(partitions))
+            for topic_id, partitions in by_topic.items()
+        ),
+        node_endpoints=make_endpoints(ctx, leaders),
+    )
+
+
+def leader_instead(ctx: Context, place: SharePlace, *problems: HeadraceError | None) -> tuple[int, int] | None:
+    """Who leads, where that is the problem."""
+    if any(problem is not None and error_code(problem).value in LEADER_ERRORS for problem in problems):
+        return current_leader(ctx, place.topic_id, place.partition)
+    return None
+
+
+def make_leader(ctx: Context, leader: tuple[int, int] | None) -> Any:
+    leader_id, epoch = leader or _NO_LEADER
+    return make(ctx.schema.LeaderIdAndEpoch, leader_id=leader_id, leader_epoch=epoch)
+
+
+def make_endpoints(ctx: Context, leaders: list[tuple[int, int] | None]) -> tuple[Any, ...]:
+    return tuple(
+        make(ctx.schema.NodeEndpoint, node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+        for node in endpoints_of(ctx, leaders)
+    )

@@ -1,0 +1,74 @@
+"""How far share groups are, asked for and set through whoever coordinates them."""
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
+
+from headrace.coordinator.shard import Result
+from headrace.groups.share import ShareGroup
+from headrace.kafka.dispatch import Context
+from headrace.model.errors import GroupNotEmpty, HeadraceError, UnknownPartition, UnknownTopic
+from headrace.model.ids import TopicName
+from headrace.model.image import TopicImage
+from headrace.queues.share_partition import Position
+from headrace.queues.shares import Place
+from headrace.runtime.deferred import Deferred
+
+
+def topic_named(ctx: Context, name: str) -> TopicImage:
+    topic = ctx.services.metadata.image.topics.get(TopicName(name))
+    if topic is None:
+        raise UnknownTopic(f"the topic {name} does not exist")
+    return topic
+
+
+def without_members(ctx: Context, group_id: str) -> ShareGroup:
+    """The share group, which nobody uses now."""
+    group = ctx.services.groups.share(group_id)
+    if not group.is_empty:
+        raise GroupNotEmpty(f"the share group {group_id} has members: stop them first")
+    return group
+
+
+async def position(ctx: Context, group: ShareGroup, topic: TopicImage, partition: int) -> Position | HeadraceError:
+    if not 0 <= partition < len(topic.partitions):
+        return UnknownPartition(f"the topic {topic.name} has no partition {partition}")
+    if topic.topic_id not in group.about.begun:
+        return Position(-1, -1, -1)
+    try:
+        return await ctx.services.shares.describe(Place(topic.topic_id, partition, group.group_id))
+    except HeadraceError as error:
+        return error
+
+
+async def reset(
+    ctx: Context, group: ShareGroup, topic: TopicImage, partition: int, start_offset: int
+) -> HeadraceError | None:
+    if not 0 <= partition < len(topic.partitions):
+        return UnknownPartition(f"the topic {topic.name} has no partition {partition}")
+    try:
+        await ctx.services.shares.reset(Place(topic.topic_id, partition, group.group_id), start_offset)
+    except HeadraceError as error:
+        return error
+    return None
+
+
+async def forget(ctx: Context, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
+    """The group has never been in these topics."""
+    image = ctx.services.metadata.image
+    topics = [topic for topic_id in topic_ids if (topic := image.topic_by_id(topic_id)) is not None]
+    for topic in topics:
+        for partition in range(len(topic.partitions)):
+            await ctx.services.shares.forget(Place(topic.topic_id, partition, group.group_id))
+
+
+async def settled(waited: Deferred[Result[None]]) -> None:
+    """What a coordinator gives later, or raises."""
+    future: asyncio.Future[Result[None]] = asyncio.get_running_loop().create_future()
+
+    def settle(result: Result[None]) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    waited.then(settle)
+    (await future).get()
