@@ -1,6 +1,7 @@
 """Acknowledgements of share groups as they come in ShareFetch and ShareAcknowledge: read, checked, and done."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopicId
 from headrace.queues.share_acks import AckBatch, Acknowledge
 from headrace.queues.shares import Place
+
+log = logging.getLogger(__name__)
 
 Outcomes = dict[SharePlace, HeadraceError | None]
 """What was acknowledged, each with what was wrong with it, if anything was."""
@@ -65,18 +68,15 @@ async def _acknowledge(
     return None
 
 
-async def release(ctx: Context, session: ShareSession) -> Outcomes:
-    """The session is over: what its member has is for others."""
-    outcomes: Outcomes = {}
+async def release(ctx: Context, session: ShareSession) -> None:
+    """The session is over: what its member has is for others. Where that fails, it is when the locks end."""
     for place in session.places:
         opened = ctx.services.shares.current(Place(*place, session.group_id))
-        try:
-            if opened is not None:
+        if opened is not None:
+            try:
                 await opened.release(session.member_id)
-            outcomes[place] = None
-        except HeadraceError as error:
-            outcomes[place] = error
-    return outcomes
+            except HeadraceError as error:
+                log.info("what %s had of %s stays locked: %s", session.member_id, opened.partition, error)
 
 
 def check(batches: Iterable[AckBatch], *, may_renew: bool) -> None:

@@ -60,7 +60,6 @@ class ShareFetch:
     async def run(self) -> None:
         """Fill `taken` and `errors`: at once, or when there is something, or when the time is over."""
         session = self._session
-        session.waiting = self.hurry
         try:
             while not self._is_over and session.places:
                 self._woken.clear()

@@ -38,10 +38,12 @@ class AckBatch(NamedTuple):
             yield offsets[0], offsets[-1], kind
 
 
-def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
-    """All or nothing: `InvalidRecordState` unless the member has all of it. What lies below the head is done already,
-    whoever had it. Whether there is anything to be kept."""
-    wanted = [run for batch in batches for run in batch.runs(engine.head)]
+def acknowledge(
+    engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int, log_start: int
+) -> bool:
+    """All or nothing: `InvalidRecordState` unless the member has all of it, but for what is gone from the log. Whether
+    there is anything to be kept."""
+    wanted = [run for batch in batches for run in batch.runs(log_start)]
     owned = engine.acquired_by(member, now_ms)
     for first, last, _ in wanted:
         if not _covers(owned, first, last):

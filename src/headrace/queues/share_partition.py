@@ -213,7 +213,8 @@ class SharePartition:
         self._check()
         engine = self._engine
         in_flight = engine.in_flight
-        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits()[2])
+        log_start = self.partition.log.start_offset
+        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits()[2], log_start)
         self._arm()
         if has_changed:
             await self._committed()

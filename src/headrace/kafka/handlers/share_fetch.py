@@ -32,6 +32,7 @@ def share_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
         return answer(ctx, error=error)
     session.end_wait()
     fetch = ShareFetch(ctx, request, session)
+    session.waiting = fetch.hurry
     return answer_later(
         _work(ctx, request, session, fetch),
         lambda error: answer(ctx, error=error),
@@ -47,8 +48,7 @@ async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareF
         ctx, session, acknowledgements(request), may_renew=renews and settings.share_renew_acknowledge_enable
     )
     if request.share_session_epoch == FINAL:
-        for place, outcome in (await release(ctx, session)).items():
-            outcomes.setdefault(place, outcome)
+        await release(ctx, session)
     elif not renews:
         await fetch.run()
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)

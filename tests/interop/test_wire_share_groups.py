@@ -1,0 +1,322 @@
+"""Share groups (KIP-932) to the letter: sessions, acquire modes, renewing, transactions, and where groups are."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from . import wire
+from .batches import Record, batch, values
+from .subject import Subject
+from .wire import Connection, Error
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+GROUP_RESOURCE = 32
+PATIENCE_S = 60.0
+RECORD_LIMIT = 1
+
+
+class Member:
+    """A member of a share group that says what it is told to, on a connection of its own."""
+
+    def __init__(self, bootstrap: str, group: str, topic_id: uuid.UUID) -> None:
+        self.connection = Connection(bootstrap)
+        self.group, self.topic_id = group, topic_id
+        self.member_id = str(uuid.uuid4())
+        self.epoch = 0
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def beat(self, epoch: int, topics: list[str] | None = None) -> Any:
+        return self.connection.call(
+            wire.SHARE_GROUP_HEARTBEAT,
+            1,
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=topics,
+        )
+
+    def _body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
+        acks = [
+            {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in batches
+        ]
+        partition = {"partition_index": 0, "acknowledgement_batches": acks}
+        body = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "share_session_epoch": self.epoch if epoch is None else epoch,
+            "topics": [{"topic_id": self.topic_id, "partitions": [partition]}],
+        }
+        return body | fields
+
+    def send_fetch(
+        self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
+    ) -> wire.Pending:
+        limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
+        return self.connection.send(wire.SHARE_FETCH, version, self._body(list(acks), epoch, **(limits | fields)))
+
+    def fetched(self, pending: wire.Pending) -> Any:
+        answer = self.connection.receive(pending)
+        if answer.error_code is Error.none:
+            self.epoch += 1
+        return answer
+
+    def fetch(self, *acks: tuple[int, int, int], **fields: Any) -> Any:
+        return self.fetched(self.send_fetch(*acks, **fields))
+
+    def acknowledge(
+        self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
+    ) -> Any:
+        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self._body(list(acks), epoch, **fields))
+        if answer.error_code is Error.none:
+            self.epoch += 1
+        return answer
+
+
+def acquired(answer: Any) -> list[tuple[int, int, int]]:
+    """First and last offset, and how often given out."""
+    return [
+        (one.first_offset, one.last_offset, one.delivery_count)
+        for topic in answer.responses
+        for partition in topic.partitions
+        for one in partition.acquired_records
+    ]
+
+
+def part(answer: Any) -> Any:
+    return answer.responses[0].partitions[0]
+
+
+def until_acquired(member: Member, **fields: Any) -> Any:
+    """Fetch until something comes: the first fetch of a group may find its state not open yet."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        answer = member.fetch(max_wait=1000, **fields)
+        assert answer.error_code is Error.none, answer
+        if acquired(answer):
+            return answer
+        assert time.monotonic() < end, answer
+
+
+@pytest.fixture
+def group(connection: Connection) -> str:
+    """A group that begins with the first record."""
+    name = f"share-{uuid.uuid4().hex[:8]}"
+    wire.until_coordinated(connection, name=name)
+    configure(connection, name, "share.auto.offset.reset", "earliest")
+    return name
+
+
+def configure(connection: Connection, group: str, name: str, value: str) -> Error:
+    configs = [{"name": name, "config_operation": 0, "value": value}]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
+    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
+    return code
+
+
+@pytest.fixture
+def topic_id(connection: Connection, topic: str) -> uuid.UUID:
+    return wire.wait_topic(connection, topic, 1)
+
+
+@pytest.fixture
+def member(broker: Subject, group: str, topic_id: uuid.UUID) -> Iterator[Callable[[], Member]]:
+    with ExitStack() as stack:
+
+        def make() -> Member:
+            one = Member(broker.bootstrap, group, topic_id)
+            stack.callback(one.close)
+            return one
+
+        yield make
+
+
+def send(connection: Connection, topic: str, *values: str) -> None:
+    """One batch."""
+    records = batch([Record(value.encode()) for value in values])
+    assert wire.produce(connection, topic, records).error_code is Error.none
+
+
+def test_the_broker_says_that_it_has_share_groups(connection: Connection) -> None:
+    answer = connection.call(wire.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
+    ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert [ranges[key] for key in (76, 77, 78, 79, 90, 91, 92)] == [
+        (1, 1), (1, 1), (1, 2), (1, 2), (0, 1), (0, 0), (0, 0),
+    ]  # fmt: skip
+    assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["share.version"] == 1
+
+
+def test_members_are_told_what_to_read_and_described(
+    connection: Connection, topic: str, topic_id: uuid.UUID, group: str, member: Callable[[], Member]
+) -> None:
+    one = member()
+    told = one.beat(0, [topic])
+    assert told.error_code is Error.none
+    assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, (0,))]
+    assert one.beat(told.member_epoch).assignment is None
+    assert one.beat(told.member_epoch + 7).error_code is Error.fenced_member_epoch
+    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    assert (described.group_state, described.assignor_name) == ("Stable", "simple")
+    assert [each.member_id for each in described.members] == [one.member_id]
+    listed = connection.call(wire.LIST_GROUPS, 5, types_filter=["share"]).groups
+    assert (group, "share", "Stable") in [(each.group_id, each.group_type, each.group_state) for each in listed]
+    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.non_empty_group
+    assert one.beat(-1).member_epoch == -1
+    assert one.beat(told.member_epoch).error_code is Error.unknown_member_id
+    (other,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=["nobody"]).groups
+    assert other.error_code is Error.group_id_not_found
+
+
+def test_a_session_has_epochs_and_ends_by_releasing(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, "a", "b", "c")
+    one, other = member(), member()
+    assert one.fetch(epoch=5).error_code is Error.share_session_not_found
+    assert one.acknowledge((0, 0, ACCEPT), epoch=0).error_code is Error.invalid_share_session_epoch
+    assert one.fetch((0, 0, ACCEPT)).error_code is Error.invalid_request
+    answer = until_acquired(one)
+    assert acquired(answer) == [(0, 2, 1)]
+    assert values(part(answer).records) == [b"a", b"b", b"c"]
+    assert one.fetch(epoch=one.epoch + 1).error_code is Error.invalid_share_session_epoch
+    # What somebody else has cannot be acknowledged, and nothing of the same partition is done with it.
+    assert acquired(other.fetch()) == []
+    assert part(other.acknowledge((0, 0, ACCEPT))).error_code is Error.invalid_record_state
+    assert part(one.acknowledge((0, 0, ACCEPT), (2, 7, ACCEPT))).error_code is Error.invalid_record_state
+    for wrong in ([(2, 1, ACCEPT)], [(1, 1, ACCEPT), (0, 0, ACCEPT)], [(0, 0, 5)], [(0, 0, RENEW)]):
+        assert part(one.acknowledge(*wrong)).error_code is Error.invalid_request
+    assert part(one.acknowledge((0, 0, ACCEPT))).error_code is Error.none
+    assert one.acknowledge(epoch=-1).error_code is Error.none
+    assert one.acknowledge(epoch=-1).error_code is Error.share_session_not_found
+    # As if it had not been given out.
+    assert acquired(until_acquired(other)) == [(1, 2, 1)]
+
+
+def test_a_connection_that_is_lost_releases_what_its_member_has(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, "a")
+    one, other = member(), member()
+    assert acquired(until_acquired(one)) == [(0, 0, 1)]
+    pending = other.send_fetch(max_wait=30_000)
+    one.connection.reset()
+    assert acquired(other.fetched(pending)) == [(0, 0, 1)]
+
+
+def test_a_fetch_waits_until_there_is_something(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    one = member()
+    one.fetch(max_wait=1000)
+    pending = one.send_fetch(max_wait=60_000)
+    assert one.connection.is_silent(0.2)
+    began = time.monotonic()
+    send(connection, topic, "a")
+    assert acquired(one.fetched(pending)) == [(0, 0, 1)]
+    assert time.monotonic() - began < 30
+    # A request of the same session ends the wait of the one before it.
+    pending = one.send_fetch((0, 0, RELEASE), max_wait=0)
+    assert acquired(one.fetched(pending)) == [(0, 0, 2)]
+    waiting = one.send_fetch(max_wait=60_000)
+    one.epoch += 1
+    behind = one.send_fetch((0, 0, ACCEPT), max_wait=0)
+    assert one.connection.receive(waiting).responses == ()
+    assert part(one.fetched(behind)).acknowledge_error_code == 0
+
+
+def test_the_record_limit_is_strict_only_where_it_is_asked_for(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, *"abcdef")
+    strict, loose = member(), member()
+    answer = until_acquired(strict, max_records=2, share_acquire_mode=RECORD_LIMIT)
+    assert acquired(answer) == [(0, 1, 1)]
+    assert len(values(part(answer).records)) == 6, "batches are sent as they are"
+    assert acquired(loose.fetch(max_records=1)) == [(2, 5, 1)], "the rest of a batch comes with it"
+    # Gaps and rejected ones are done as accepted ones are.
+    done = strict.acknowledge((0, 0, GAP), (1, 1, REJECT))
+    assert part(done).error_code is Error.none
+    assert part(loose.fetch((2, 3, ACCEPT), (4, 5, RELEASE), version=1, max_records=1)).acknowledge_error_code == 0
+
+
+def test_a_record_is_kept_for_longer_by_renewing_it(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, "a", "b")
+    one = member()
+    until_acquired(one)
+    assert part(one.acknowledge((0, 1, RENEW), version=1)).error_code is Error.invalid_request
+    renewed = one.acknowledge((0, 0, RENEW), (1, 1, ACCEPT), is_renew_ack=True)
+    assert part(renewed).error_code is Error.none
+    assert renewed.acquisition_lock_timeout.total_seconds() == 30
+    assert one.fetch((0, 0, RENEW), is_renew_ack=True).error_code is Error.invalid_request
+    nothing = {"max_wait": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+    answer = one.fetch((0, 0, RENEW), is_renew_ack=True, **nothing)
+    assert part(answer).acknowledge_error_code == 0
+    assert configure(connection, group, "share.renew.acknowledge.enable", "false") is Error.none
+    assert part(one.acknowledge((0, 0, RENEW), is_renew_ack=True)).error_code is Error.invalid_request
+
+
+def test_aborted_transactions_are_only_for_those_who_want_them(
+    broker: Subject, connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"x-{uuid.uuid4().hex}"})
+    producer.init_transactions(PATIENCE_S)
+    for value, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(PATIENCE_S) == 0
+        end(PATIENCE_S)
+    assert configure(connection, group, "share.isolation.level", "read_committed") is Error.none
+    one = member()
+    answer = until_acquired(one)
+    assert [(first, last) for first, last, _ in acquired(answer)] == [(2, 2)]
+    assert values(part(answer).records) == [b"committed"]
+
+
+def test_where_a_group_is_can_be_seen_set_and_forgotten(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, *"abcd")
+    one = member()
+    epoch = one.beat(0, [topic]).member_epoch
+    until_acquired(one)
+    assert part(one.acknowledge((0, 0, ACCEPT), (1, 1, RELEASE), (2, 2, ACCEPT))).error_code is Error.none
+
+    def position() -> tuple[int, int]:
+        asked = {"group_id": group, "topics": None}
+        (told,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+        assert told.error_code is Error.none
+        (found,) = told.topics[0].partitions
+        return found.start_offset, found.lag
+
+    assert position() == (1, 2)
+    reset = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
+    assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, reset).error_code is Error.non_empty_group
+    forget = {"group_id": group, "topics": [{"topic_name": topic}]}
+    assert connection.call(wire.DELETE_SHARE_GROUP_OFFSETS, 0, forget).error_code is Error.non_empty_group
+    one.beat(-1)
+    assert one.beat(epoch).error_code is Error.unknown_member_id
+    one.acknowledge(epoch=-1)
+    for offset, code in ((3, Error.none), (5, Error.offset_out_of_range)):
+        reset["topics"][0]["partitions"][0]["start_offset"] = offset
+        (told,) = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, reset).responses
+        assert told.partitions[0].error_code is code
+    assert position() == (3, 1)
+    other = member()
+    assert acquired(until_acquired(other)) == [(3, 3, 1)]
+    (told,) = connection.call(wire.DELETE_SHARE_GROUP_OFFSETS, 0, forget).responses
+    assert told.error_code is Error.none
+    asked = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [0]}]}
+    (nowhere,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 0, groups=[asked]).groups
+    assert nowhere.topics[0].partitions[0].start_offset == -1
+    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.none
+    (gone,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    assert gone.error_code is Error.group_id_not_found
