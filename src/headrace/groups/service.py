@@ -288,6 +288,10 @@ class GroupService:
         """`GroupNotFound` if there is no share group of this name."""
         return self._shard(group_id).machine.share(group_id)
 
+    def is_share(self, group_id: str) -> bool:
+        """Whether there is a share group of this name. Raises what to tell somebody who asks the wrong broker."""
+        return isinstance(self._any_shard(group_id).machine.groups.get(group_id), ShareGroup)
+
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
         """Remember that a share group has state in these topics."""
         return self._run(group_id, lambda machine: Outcome(machine.share(group_id).begun(topic_ids), None))
