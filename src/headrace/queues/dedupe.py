@@ -14,6 +14,8 @@ from headrace.queues.records import CHUNK, CHUNK_BITS, IDS, IdsValue, entry, tom
 
 WINDOW_MS = 5 * 60 * 1000
 MOST = 2_000_000
+_GRACE_MS = 60_000
+"""Ids are remembered for this much longer: a message is known here a little after it was sent."""
 
 _PLACE = Struct("<QQ")
 
@@ -43,7 +45,7 @@ class Ids:
         known = self._first.get(digest)
         if known is not None:
             first_offset, first_ms = _PLACE.unpack_from(known)
-            if first_offset != offset and sent_ms - first_ms < WINDOW_MS:
+            if first_offset < offset and sent_ms - first_ms < WINDOW_MS:
                 return first_offset, known[_PLACE.size :].decode()
         self._remember(digest, offset, sent_ms, message_id)
         chunk = offset >> CHUNK_BITS
@@ -65,13 +67,15 @@ class Ids:
         """What was sent more than five minutes ago. Not before the log is indexed to its end."""
         gone = []
         for known, place in self._first.items():
-            if _PLACE.unpack_from(place)[1] + WINDOW_MS > now_ms:
+            if _PLACE.unpack_from(place)[1] + WINDOW_MS + _GRACE_MS > now_ms:
                 break
             gone.append(known)
         for known in gone:
             del self._first[known]
         if gone:
-            for chunk in [number for number, newest_ms in self._newest_ms.items() if newest_ms + WINDOW_MS <= now_ms]:
+            for chunk in [
+                number for number, newest_ms in self._newest_ms.items() if newest_ms + WINDOW_MS + _GRACE_MS <= now_ms
+            ]:
                 if chunk != self._chunk:
                     del self._newest_ms[chunk]
                     self._passed.append(chunk)
@@ -82,12 +86,16 @@ class Ids:
 
     # -- what is kept
 
-    def load(self, chunks: Iterable[tuple[int, IdsValue]]) -> None:
+    def load(self, chunks: Iterable[tuple[int, IdsValue]], end: int) -> None:
+        """Only of messages below `end`: those from there on are to be indexed again."""
         for chunk, value in sorted(chunks, key=lambda pair: pair[0]):
-            for number, sent_ms, known, message_id in value.ids:
-                self._remember(known, (chunk << CHUNK_BITS) + number, sent_ms, message_id)
-            self._chunk, self._open = chunk, list(value.ids)
             self._newest_ms[chunk] = max((item[1] for item in value.ids), default=0)
+            base = chunk << CHUNK_BITS
+            ids = [item for item in value.ids if base + item[0] < end]
+            for number, sent_ms, known, message_id in ids:
+                self._remember(known, base + number, sent_ms, message_id)
+            if ids:
+                self._chunk, self._open = chunk, ids
 
     def take(self, open_chunk: int) -> list[Entry]:
         """All of the chunks before the one that is not whole yet, and that one's if they are wanted."""

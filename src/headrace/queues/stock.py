@@ -210,12 +210,11 @@ class Stock:
             self._shelf.put_normal(first, last)
 
     def skip(self, first: int, last: int) -> None:
-        """There are no messages at these offsets, the next of the log."""
-        first = max(first, self.indexed_to)
-        if last < first:
+        """There are no messages at these offsets, nor between those that were indexed and them."""
+        if last < self.indexed_to:
             return
+        first, self.indexed_to = self.indexed_to, last + 1
         self._done.add_range(first, last)
-        self.indexed_to = last + 1
         if self._keeping.index:
             for number, _, end in chunks_of(first, last):
                 self._index.at(number << CHUNK_BITS).end = (number << CHUNK_BITS) + end + 1
@@ -302,7 +301,6 @@ class Stock:
             self._done.load(number, bits)
         self._done.loaded()
         self._known_to = max((max(done, default=-1) + 1 << CHUNK_BITS) - 1, self._done.head - 1)
-        self._ids.load(ids.items())
         for offset, one in held.items():
             is_live = offset not in self._done
             self._leases.mark_stored(offset, is_live=is_live)
@@ -310,6 +308,7 @@ class Stock:
                 self._unindexed[offset] = one
                 self._known_to = max(self._known_to, offset)
         self._load_chunks(chunks)
+        self._ids.load(ids.items(), self.indexed_to)
 
     def _load_chunks(self, chunks: dict[int, IndexValue]) -> None:
         held_in: dict[int, list[int]] = {}

@@ -1,0 +1,361 @@
+"""The lease engine against a dictionary: the same messages to the same receivers, whatever happens, and after a restart
+from any part of what it wanted to be kept, nothing else than what was answered or could have been.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.property.profile import examples
+from tests.property.queues.naive import AVAILABLE, DEAD, DONE, HIDDEN, IN_FLIGHT, Message, NaiveQueue
+
+from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
+from headrace.coordinator.machine import Entry
+from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
+from headrace.queues.arrivals import Arrival
+from headrace.queues.engine import Engine
+from headrace.queues.records import CHUNK
+from headrace.queues.schedule import STEP_MS
+
+START_MS = 1_700_000_000_000 // STEP_MS * STEP_MS
+STEPS_PER_SECOND = 15
+MINUTE = 60 * STEPS_PER_SECOND
+
+SETTINGS = {
+    "standard": QueueSettings(type="standard", visibility_timeout_ms=64_000),
+    "delayed": QueueSettings(type="standard", visibility_timeout_ms=64_000, delay_ms=640),
+    "dead letters": QueueSettings(
+        type="standard", visibility_timeout_ms=64_000, max_receives=2, dead_letter="d", max_in_flight=7
+    ),
+    "short retention": QueueSettings(type="standard", visibility_timeout_ms=64_000, retention_ms=640_000),
+    "fifo": QueueSettings(type="fifo", visibility_timeout_ms=64_000, max_in_flight=9),
+    "fifo by group": QueueSettings(
+        type="fifo", visibility_timeout_ms=64_000, dedupe_scope="messageGroup", max_receives=3, dead_letter="d"
+    ),
+}
+
+steps = st.sampled_from([0, 1, 10, 20, MINUTE, 3 * MINUTE, 60 * MINUTE, 3 * 24 * 60 * MINUTE])
+"""Of time, in the engine's steps."""
+some = st.integers(0, 1_000_000)
+
+
+class Engines(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: dict[int, Arrival] = {}
+        self.log_start = 0
+        self.end = 0
+        """The next offset of the log."""
+        self.kept: dict[bytes, bytes] = {}
+        self.pending: list[Entry] = []
+        """Taken from the engine, and not committed."""
+
+    @initialize(kind=st.sampled_from(sorted(SETTINGS)), start=st.sampled_from([0, CHUNK - 5]))
+    def begin(self, kind: str, start: int) -> None:
+        self.settings = SETTINGS[kind]
+        self.naive = NaiveQueue(self.settings, START_MS)
+        self.committed: dict[int, Message] = {}
+        """The messages as they were when everything was committed last."""
+        self.snapshots: list[dict[int, Message]] = []
+        """As they were whenever something was taken since."""
+        self.engine = self.new_engine()
+        self.end = start
+        self.engine.drop_before(start)
+
+    def new_engine(self) -> Engine:
+        return Engine(self.settings, lambda: 0.5)
+
+    @property
+    def now_ms(self) -> int:
+        return self.naive.now_ms
+
+    # -- messages come
+
+    def arrive(self, arrival: Arrival) -> None:
+        self.log[arrival.offset] = arrival
+        self.end = arrival.offset + 1
+
+    @rule(
+        count=st.integers(1, 4),
+        priority=st.sampled_from([4, 4, 4, 0, 9]),
+        due=st.none() | steps,
+        ttl=st.none() | steps,
+        group=st.sampled_from([None, b"a", b"b"]),
+        dedupe=st.sampled_from([None, None, b"x", b"y"]),
+    )
+    def send(
+        self, count: int, priority: int, due: int | None, ttl: int | None, group: bytes | None, dedupe: bytes | None
+    ) -> None:
+        first = self.end
+        self.append(count, priority, due, ttl, group, dedupe)
+        new = [arrival for offset, arrival in self.log.items() if offset >= first]
+        told = self.engine.index(new, self.now_ms)
+        originals = [(arrival.offset, self.naive.send(arrival)) for arrival in new]
+        assert told == [(offset, one.offset, one.id) for offset, one in originals if one is not None]
+
+    def append(
+        self, count: int, priority: int, due: int | None, ttl: int | None, group: bytes | None, dedupe: bytes | None
+    ) -> None:
+        for _ in range(count):
+            due_ms = None if due is None else self.now_ms + due * STEP_MS
+            expires_ms = None if ttl is None else self.now_ms + ttl * STEP_MS
+            self.arrive(Arrival(self.end, self.now_ms, priority, due_ms, expires_ms, group, dedupe, f"id{self.end}"))
+
+    @rule(count=st.integers(1, 20))
+    def send_plain(self, count: int) -> None:
+        first = self.end
+        for offset in range(first, first + count):
+            self.arrive(Arrival(offset, self.now_ms))
+            self.naive.send(self.log[offset])
+        self.engine.index_plain(first, self.end - 1, self.now_ms, self.now_ms)
+
+    @rule(count=st.sampled_from([1, 3, CHUNK - 7, CHUNK + 1]), is_told=st.booleans())
+    def leave_a_gap(self, count: int, is_told: bool) -> None:
+        if is_told:
+            self.engine.skip(self.end, self.end + count - 1)
+        self.end += count
+
+    # -- what is done with them
+
+    @rule(most=st.integers(1, 12), visibility=steps)
+    def receive(self, most: int, visibility: int) -> None:
+        visibility_ms = min(visibility * STEP_MS, MAX_VISIBILITY_MS)
+        self.settle_retention()
+        try:
+            leases = self.engine.receive(most, self.now_ms, visibility_ms)
+        except TooManyInFlight:
+            assert self.naive.count(IN_FLIGHT) == self.settings.max_in_flight
+            assert self.naive.next(1)
+            return
+        expected = self.naive.receive(most, visibility_ms)
+        assert [(lease.offset, lease.attempt, lease.deadline_ms, lease.first_received_ms) for lease in leases] == [
+            (message.offset, message.attempt, message.until_ms, message.first_received_ms) for message in expected
+        ]
+        self.naive.advance(self.now_ms)
+        self.engine.due(self.now_ms)
+
+    def settle_retention(self) -> None:
+        """Retention may be late: what the engine has let go already is gone."""
+        self.engine.due(self.now_ms)
+        for message in self.naive.messages.values():
+            if self.naive.is_nearly_too_old(message) and self.engine.look(message.offset) is None:
+                message.state = DONE
+
+    def one_of(self, which: int, *, is_received: bool) -> Message | None:
+        found = [message for message in self.naive.messages.values() if bool(message.attempt) == is_received]
+        live = [message for message in found if message.state != DONE]
+        return (live or found)[which % len(live or found)] if found else None
+
+    @rule(which=some, is_stale=st.sampled_from([False, False, False, True]))
+    def acknowledge(self, which: int, is_stale: bool) -> None:
+        message = self.one_of(which, is_received=True)
+        if message is not None:
+            attempt = message.attempt - is_stale
+            is_fine = self.naive.acknowledge(message.offset, attempt)
+            try:
+                self.engine.acknowledge(message.offset, attempt, self.now_ms)
+            except NotInFlight:
+                assert not is_fine
+            else:
+                assert is_fine
+
+    @rule(which=some, visibility=steps, is_stale=st.sampled_from([False, False, False, True]))
+    def extend(self, which: int, visibility: int, is_stale: bool) -> None:
+        message = self.one_of(which, is_received=True)
+        if message is None:
+            return
+        attempt, visibility_ms = message.attempt - is_stale, visibility * STEP_MS
+        is_leased = self.naive.is_leased(message.offset, attempt)
+        is_too_long = self.now_ms + visibility_ms - message.received_ms > MAX_VISIBILITY_MS
+        try:
+            self.engine.extend(message.offset, attempt, visibility_ms, self.now_ms)
+        except NotInFlight:
+            assert not is_leased
+        except LeaseTooLong:
+            assert is_leased
+            assert is_too_long
+        else:
+            assert is_leased
+            assert not is_too_long
+            message.until_ms = self.now_ms + visibility_ms
+            self.naive.age(message)
+
+    @rule(which=some, delay=steps, is_stale=st.sampled_from([False, False, False, True]))
+    def give_back(self, which: int, delay: int, is_stale: bool) -> None:
+        message = self.one_of(which, is_received=True)
+        if message is None:
+            return
+        attempt, delay_ms = message.attempt - is_stale, delay * STEP_MS
+        is_leased = self.naive.is_leased(message.offset, attempt)
+        try:
+            self.engine.give_back(message.offset, attempt, self.now_ms, delay_ms)
+        except NotInFlight:
+            assert not is_leased
+        else:
+            assert is_leased
+            self.naive.give_back(message.offset, delay_ms)
+
+    @rule(which=some, is_received=st.booleans())
+    def discard(self, which: int, is_received: bool) -> None:
+        message = self.one_of(which, is_received=is_received)
+        if message is not None:
+            was_there = message.state != DONE
+            assert self.engine.discard(message.offset, self.now_ms) == was_there
+            message.state = DONE
+
+    @rule()
+    def bury_the_dead(self) -> None:
+        for dead in self.engine.dead():
+            message = self.naive.messages[dead.offset]
+            assert message.state == DEAD
+            assert dead.attempt == message.attempt
+            self.engine.buried(dead.offset)
+            message.state = DONE
+
+    @rule()
+    def purge(self) -> None:
+        self.engine.skip(self.end, self.end - 1)
+        self.engine.purge()
+        self.naive.purge()
+
+    @rule(passing=steps)
+    def time_passes(self, passing: int) -> None:
+        self.naive.advance(self.now_ms + passing * STEP_MS)
+        self.settle_retention()
+
+    # -- what is kept
+
+    @rule()
+    def take(self) -> None:
+        self.pending += self.engine.take_changes()
+        self.snapshots.append(self.naive.snapshot())
+
+    @rule()
+    def commit(self) -> None:
+        self.take()
+        log_start = self.engine.log_start
+        assert log_start >= self.log_start
+        self.store(self.pending)
+        self.pending = []
+        self.committed, self.snapshots = self.naive.snapshot(), []
+        self.log_start = log_start
+        self.log = {offset: arrival for offset, arrival in self.log.items() if offset >= log_start}
+        self.there_are_few_keys()
+
+    def store(self, entries: list[Entry]) -> None:
+        for key, value in entries:
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+    def there_are_few_keys(self) -> None:
+        chunks = (self.end // CHUNK) - (self.engine.head // CHUNK) + 1
+        kinds = [key[:1] for key in self.kept]
+        held = sum(message.attempt > 0 and message.state != DONE for message in self.naive.messages.values())
+        assert kinds.count(b"m") == held
+        assert kinds.count(b"d") <= chunks
+        assert kinds.count(b"i") <= chunks
+        assert kinds.count(b"h") <= 1
+
+    @rule(
+        written=some,
+        passing=steps,
+        unseen=st.integers(0, 2),
+        group=st.sampled_from([None, b"a"]),
+        dedupe=st.sampled_from([None, b"x"]),
+    )
+    def restart(self, written: int, passing: int, unseen: int, group: bytes | None, dedupe: bytes | None) -> None:
+        """At any place in what was to be kept; meanwhile time passes, and messages that the engine had not seen."""
+        self.take()
+        self.store(self.pending[: written % (len(self.pending) + 1)])
+        self.pending = []
+        first = self.end
+        self.append(unseen, 4, None, None, group, dedupe)
+        for offset in range(first, self.end):
+            self.naive.send(self.log[offset])
+        self.naive.advance(self.now_ms + passing * STEP_MS)
+        self.engine = self.new_engine()
+        self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.drop_before(self.log_start)
+        again = [arrival for offset, arrival in self.log.items() if offset >= self.engine.indexed_to]
+        self.engine.index(again, self.now_ms)
+        self.engine.due(self.now_ms)
+        for offset, message in self.naive.messages.items():
+            self.adopt(offset, message)
+        self.take()
+        self.store(self.pending)
+        self.pending = []
+        self.committed, self.snapshots = self.naive.snapshot(), []
+
+    def adopt(self, offset: int, message: Message) -> None:
+        """The message is in a state that was committed, or that it got into since."""
+        look = self.engine.look(offset)
+        seen = None if look is None else tuple(look)
+        versions = [snapshot[offset] for snapshot in self.snapshots if offset in snapshot]
+        versions.append(self.committed[offset] if offset in self.committed else self.naive.fresh(message.arrival))
+        for version in versions:
+            self.naive.age(version)
+            is_seen = seen is None if version.state == DONE else seen == version.seen
+            if is_seen or (seen is None and self.naive.is_nearly_too_old(version)):
+                version.state = DONE if seen is None else version.state
+                self.naive.messages[offset] = version
+                return
+        raise AssertionError(f"message {offset} is {seen}, and was never {[version.seen for version in versions]}")
+
+    # -- what must hold
+
+    @invariant()
+    def it_is_the_same(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        self.settle_retention()
+        assert list(self.engine.live(0)) == self.naive.live()
+        for message in self.naive.messages.values():
+            look = self.engine.look(message.offset)
+            if message.state == DONE:
+                assert look is None
+            else:
+                assert look == message.seen
+        counts = self.engine.counts()
+        naive = self.naive
+        assert (counts.available, counts.in_flight, counts.delayed) == (
+            naive.count(AVAILABLE),
+            naive.count(IN_FLIGHT),
+            naive.count(HIDDEN),
+        )
+        assert {dead.offset for dead in self.engine.dead()} == {
+            message.offset for message in naive.messages.values() if message.state == DEAD
+        }
+
+    @invariant()
+    def it_says_when_something_is_due(self) -> None:
+        if hasattr(self, "engine"):
+            waiting = [
+                message.until_ms for message in self.naive.messages.values() if message.state in (IN_FLIGHT, HIDDEN)
+            ]
+            if waiting:
+                assert self.engine.next_due_ms is not None
+                assert self.engine.next_due_ms <= min(waiting)
+
+    def teardown(self) -> None:
+        """In the end everything is received that is not done, and there is nothing left."""
+        if not hasattr(self, "engine"):
+            return
+        for _ in range(200):
+            if not self.naive.live():
+                break
+            self.naive.advance(self.now_ms + 60 * MINUTE * STEP_MS)
+            self.settle_retention()
+            self.bury_the_dead()
+            for message in self.naive.receive(1000, STEP_MS):
+                assert message.attempt
+            for lease in self.engine.receive(1000, self.now_ms, STEP_MS):
+                self.engine.acknowledge(lease.offset, lease.attempt, self.now_ms)
+                self.naive.acknowledge(lease.offset, lease.attempt)
+        assert not self.naive.live()
+        assert self.engine.head == self.engine.indexed_to
+        self.commit()
+
+
+TestEngines = Engines.TestCase
+TestEngines.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
