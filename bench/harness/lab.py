@@ -18,11 +18,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from harness import wire
 from harness.clusters import HeadraceCluster, KafkaCluster
-from harness.peers import Nats, RabbitMQ, Redis
+from harness.peers import DurableRedis, ElasticMQ, Nats, RabbitMQ, Redis
 from harness.process import Process, ProcessFailed
 from harness.systems import BENCH_DIR, Bare, Headrace, Kafka, System, Unavailable
 
-PEERS = ("kafka", "nats", "rabbitmq", "redis")
+PEERS = ("kafka", "nats", "rabbitmq", "redis", "elasticmq")
 
 
 class MeasurementFailed(Exception):
@@ -58,6 +58,11 @@ BARE_READ = Variant("bare read+write", "bare-source-read")
 NATS = Variant("nats", "nats")
 RABBITMQ = Variant("rabbitmq", "rabbitmq")
 REDIS = Variant("redis", "redis")
+HEADRACE = Variant("headrace", "headrace")
+ELASTICMQ = Variant("elasticmq", "elasticmq")
+ELASTICMQ_H2 = Variant("elasticmq h2", "elasticmq-h2")
+RABBITMQ_QUORUM = Variant("rabbitmq quorum", "rabbitmq")
+REDIS_ALWAYS = Variant("redis appendfsync=always", "redis-always")
 
 
 @dataclass(frozen=True)
@@ -77,10 +82,21 @@ class Sizes:
     groups: int = 10_000
     idle_partitions: int = 3000
     group_members: int = 100
+    queue_backlogs: tuple[int, ...] = (1_000, 100_000, 1_000_000)
 
 
 QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)
-FULL = Sizes(5, 8.0, 2.0, 30.0, 1_000_000_000, 8_000_000_000, 10_000_000_000, 10_000_000_000)
+FULL = Sizes(
+    5,
+    8.0,
+    2.0,
+    30.0,
+    1_000_000_000,
+    8_000_000_000,
+    10_000_000_000,
+    10_000_000_000,
+    queue_backlogs=(1_000, 100_000, 10_000_000),
+)
 
 
 class Lab:
@@ -91,8 +107,9 @@ class Lab:
         self.sizes = sizes
         self.versions: dict[str, str] = {}
         self.missing: dict[str, str] = {name: "not asked for (--peers)" for name in PEERS if name not in peers}
-        if "kafka" in self.missing:
-            self.missing["kafka-3"] = self.missing["kafka"]
+        for peer, same in (("kafka", "kafka-3"), ("redis", "redis-always"), ("elasticmq", "elasticmq-h2")):
+            if peer in self.missing:
+                self.missing[same] = self.missing[peer]
         self._systems: dict[str, System] = {}
         self._numbers = count(1)
         self._makers: dict[str, Callable[[], System]] = {
@@ -103,6 +120,9 @@ class Lab:
             "nats": lambda: Nats(work_dir),
             "rabbitmq": lambda: RabbitMQ(work_dir),
             "redis": lambda: Redis(work_dir),
+            "redis-always": lambda: DurableRedis(work_dir),
+            "elasticmq": lambda: ElasticMQ(work_dir, "elasticmq", stores_messages=False),
+            "elasticmq-h2": lambda: ElasticMQ(work_dir, "elasticmq-h2", stores_messages=True),
             "bare-sink": lambda: Bare(work_dir, "bare-sink", "sink"),
             "bare-sink-sync": lambda: Bare(work_dir, "bare-sink-sync", "sink", "--sync", "fdatasync"),
             "bare-source-sendfile": lambda: Bare(work_dir, "bare-source-sendfile", "source", "--how", "sendfile"),
@@ -208,12 +228,14 @@ class Lab:
         result: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
         return result
 
-    def measure(self, variant: Variant, script: str, *words: str, **options: Any) -> dict[str, float]:
+    def measure(
+        self, variant: Variant, script: str, *words: str, over_http: bool = False, **options: Any
+    ) -> dict[str, float]:
         """Run a load process against a system and add what the system itself spent on it."""
         system = self.system(variant.system)
         os.sync()  # What others left to be written back is not to be paid for by this one.
         cpu = system.cpu_s()
-        result = self.run(script, *words, port=system.port, **options)
+        result = self.run(script, *words, port=system.http_port if over_http else system.port, **options)
         result["server_cpu_s"] = system.cpu_s() - cpu
         return derive(result)
 
@@ -283,6 +305,8 @@ def derive(result: dict[str, float]) -> dict[str, float]:
         result["mb_s"] = result["bytes"] / seconds / 1e6
         result["messages_s"] = result["messages"] / seconds
         result["requests_s"] = result.get("requests", 0) / seconds
+    if result.get("messages_total"):
+        result["server_cpu_us_per_message"] = result["server_cpu_s"] * 1e6 / result["messages_total"]
     if result.get("bytes_total"):
         result["server_cpu_ms_per_gb"] = result["server_cpu_s"] * 1e3 / (result["bytes_total"] / 1e9)
     if result.get("requests_total"):

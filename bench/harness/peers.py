@@ -1,11 +1,12 @@
-"""NATS JetStream, RabbitMQ and Redis Streams as Debian packages them, with their own default settings."""
+"""NATS JetStream, RabbitMQ and Redis Streams as Debian packages them, with their own default settings; ElasticMQ, and
+Redis with every write on disk, for what is compared with queues."""
 
 import os
 import subprocess
 from pathlib import Path
 
 from harness.process import Process, free_port
-from harness.systems import System, Unavailable, answers, apt_binary
+from harness.systems import System, Unavailable, answers, apt_binary, jars, need_java
 
 
 def _need_client(module: str, package: str) -> None:
@@ -45,6 +46,7 @@ class Redis(System):
     """One stream. Redis by default answers from memory and snapshots in the background: a weaker promise."""
 
     name = "redis"
+    _durability: tuple[str, ...] = ()
 
     def __init__(self, work_dir: Path) -> None:
         super().__init__(work_dir)
@@ -58,10 +60,57 @@ class Redis(System):
         data = self.dir / "data"
         data.mkdir(exist_ok=True)
         command = [self._binary, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(data)]
-        return Process(command, self.log)
+        return Process([*command, *self._durability], self.log)
 
     def _is_ready(self) -> bool:
         return answers(self.port, b"PING\r\n", expect=lambda data: data.startswith(b"+PONG"))
+
+
+class DurableRedis(Redis):
+    """Redis that answers a write when it is on disk."""
+
+    name = "redis-always"
+    _durability = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+
+
+class ElasticMQ(System):
+    """In memory, as it comes; or with its storage for messages, H2, the only durable setting that it has. H2 writes its
+    log to the file within half a second of a commit: a weaker promise than an fdatasync."""
+
+    def __init__(self, work_dir: Path, name: str, *, stores_messages: bool) -> None:
+        self.name = name
+        super().__init__(work_dir)
+        need_java()
+        self._stores_messages = stores_messages
+        self._libs = jars("elasticmq", "ElasticMQ")
+
+    def version(self) -> str:
+        found = list(self._libs.glob("elasticmq-server_*.jar"))
+        return found[0].stem.rpartition("-")[2] if found else ""
+
+    def _launch(self) -> Process:
+        self.http_port = self.port
+        conf = self.dir / "elasticmq.conf"
+        storage = (
+            f"""messages-storage {{ enabled = true, uri = "jdbc:h2:{self.dir / "messages"}" }}
+            queues-storage {{ enabled = true, path = "{self.dir / "queues.conf"}" }}"""
+            if self._stores_messages
+            else ""
+        )
+        conf.write_text(
+            f"""include classpath("application.conf")
+            node-address {{ host = "127.0.0.1", port = {self.port} }}
+            rest-sqs {{ bind-port = {self.port}, bind-hostname = "127.0.0.1" }}
+            rest-stats {{ enabled = false }}
+            {storage}
+            """
+        )
+        java = ["java", "-Xmx1G", "-Xms1G", "-server", f"-Dconfig.file={conf}"]
+        return Process([*java, "-cp", f"{self._libs}/*", "org.elasticmq.server.Main"], self.log, cwd=self.dir)
+
+    def _is_ready(self) -> bool:
+        request = b"GET /?Action=ListQueues HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        return answers(self.port, request, expect=lambda data: data.startswith(b"HTTP/1.1 200"))
 
 
 class RabbitMQ(System):

@@ -35,6 +35,8 @@ class System(ABC):
         self.dir.mkdir(parents=True, exist_ok=True)
         self.log = self.dir / "output.log"
         self.port = 0
+        self.http_port = 0
+        """Where queues are served over HTTP, if anywhere."""
         self.ready_s = 0.0
         self._process: Process | None = None
 
@@ -121,7 +123,9 @@ class Headrace(System):
 
     def _launch(self) -> Process:
         data = self.dir / "data"
+        self.http_port = free_port()
         where = ["--data-dir", str(data), "--kafka-listen", f"127.0.0.1:{self.port}"]
+        where += ["--http-listen", f"127.0.0.1:{self.http_port}"]
         return Process([*self._command, "serve", *where], self.log)
 
     def _is_ready(self) -> bool:
@@ -147,8 +151,7 @@ class Kafka(System):
 
     def __init__(self, work_dir: Path, libs: Path | None = None) -> None:
         super().__init__(work_dir)
-        if shutil.which("java") is None:
-            raise Unavailable("Java is not installed (Debian: openjdk-17-jre-headless)")
+        need_java()
         self._libs = libs or self.libraries()
 
     def version(self) -> str:
@@ -157,22 +160,7 @@ class Kafka(System):
 
     @staticmethod
     def libraries() -> Path:
-        """Kafka's jars in the cache dir, fetched by Maven the first time."""
-        libs = CACHE_DIR / "kafka" / "libs"
-        pom = BENCH_DIR / "kafka" / "pom.xml"
-        done = libs.parent / "pom.xml"
-        if done.exists() and done.read_text() == pom.read_text():
-            return libs
-        if shutil.which("mvn") is None:
-            raise Unavailable("Maven is not installed (Debian: maven), so Kafka cannot be fetched")
-        print("fetching Apache Kafka with Maven (once)", flush=True)
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            last = [line for line in result.stdout.splitlines() if "ERROR" in line][:1] or ["no reason given"]
-            raise Unavailable(f"Maven could not fetch Kafka: {last[0]}")
-        shutil.copy(pom, done)
-        return libs
+        return jars("kafka", "Apache Kafka")
 
     def _java(self, *arguments: str) -> list[str]:
         classpath = f"{BENCH_DIR / 'kafka'}:{self._libs}/*"
@@ -243,6 +231,30 @@ class Bare(System):
         except OSError:
             return False
         return True
+
+
+def need_java() -> None:
+    if shutil.which("java") is None:
+        raise Unavailable("Java is not installed (Debian: openjdk-17-jre-headless)")
+
+
+def jars(name: str, what: str) -> Path:
+    """The jars of `bench/<name>/pom.xml` in the cache dir, fetched by Maven the first time."""
+    libs = CACHE_DIR / name / "libs"
+    pom = BENCH_DIR / name / "pom.xml"
+    done = libs.parent / "pom.xml"
+    if done.exists() and done.read_text() == pom.read_text():
+        return libs
+    if shutil.which("mvn") is None:
+        raise Unavailable(f"Maven is not installed (Debian: maven), so {what} cannot be fetched")
+    print(f"fetching {what} with Maven (once)", flush=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = [line for line in result.stdout.splitlines() if "ERROR" in line][:1] or ["no reason given"]
+        raise Unavailable(f"Maven could not fetch {what}: {last[0]}")
+    shutil.copy(pom, done)
+    return libs
 
 
 def apt_binary(name: str, package: str) -> str:

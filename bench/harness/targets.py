@@ -118,6 +118,20 @@ TARGETS: list[Target] = [
     Target("exactly-once", "messages_s", "headrace os, exactly once", "kafka, exactly once", at_least=1.0),
     Target("exactly-once", "messages_s", "headrace ack, exactly once", "kafka, exactly once"),
     Target("exactly-once", "messages_s", "kafka, exactly once", "kafka, at least once"),
+    *(
+        target
+        for workload in ("queue-sqs-1", "queue-sqs-10")
+        for target in (
+            Target(workload, "messages_s", "headrace", "elasticmq h2", at_least=3.0),
+            Target(workload, "messages_s", "headrace", "elasticmq"),
+        )
+    ),
+    Target("queue-work", "messages_s", "headrace", "rabbitmq quorum", at_least=1.0),
+    Target("queue-work", "messages_s", "headrace", "redis appendfsync=always"),
+    Target("queue-latency-sqs", "p99_ms", "headrace", at_most=10, unit="ms"),
+    Target("queue-latency-client", "p99_ms", "headrace", at_most=10, unit="ms"),
+    Target("queue-latency-client", "p99_ms", "headrace", "rabbitmq quorum"),
+    Target("queue-backlog", "cpu_ratio", "headrace", at_most=1.2),
     Target("rebalance-classic", "beyond_s", "headrace", at_most=3.0, unit="s"),
     Target("rebalance-consumer", "beyond_s", "headrace", at_most=3.0, unit="s"),
     Target("groups", "load_s", "headrace", at_most=5.0, unit="s"),

@@ -1,5 +1,5 @@
-"""Every workload: throughput and latency here, groups in `groups.py`, what a broker takes in `footprint.py`,
-records as columns in `codec.py`."""
+"""Every workload: throughput and latency here, groups in `groups.py`, queues in `queues.py`, what a broker takes in
+`footprint.py`, records as columns in `codec.py`."""
 
 import time
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from harness.lab import (
     Lab,
     Variant,
 )
+from harness.queues import queue_workloads
 from harness.replicated import ClusterIdle, ClusterLatency, ClusterProduce
 from harness.spark import SparkFloor, SparkKafka, SparkMemory, SparkRead, SparkSink, SparkTable
 from harness.systems import Bare
@@ -274,6 +275,7 @@ def all_workloads(lab: Lab) -> list[Workload]:
         Latency(),
         CatchUp(),
         Transform(),
+        *queue_workloads(sizes.queue_backlogs),
         Rebalance("rebalance-classic", "classic", sizes.group_members),
         Rebalance("rebalance-consumer", "consumer", sizes.group_members),
         ManyGroups(sizes.groups),

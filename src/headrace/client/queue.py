@@ -1,6 +1,5 @@
 """`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from headrace.client.errors import ClientError, DeliveryFailed, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.librdkafka import log
-from headrace.client.outgoing import Payload, Record
+from headrace.client.outgoing import Payload
 from headrace.client.publisher import Publisher
 from headrace.client.queue_http import PATIENCE_S, Door
 from headrace.client.queue_message import (
@@ -20,6 +19,7 @@ from headrace.client.queue_message import (
     Seconds,
     SendOptions,
     SentMessage,
+    buried,
     leased,
     milliseconds,
     peeked,
@@ -31,7 +31,6 @@ from headrace.client.queue_worker import Worker, WorkerLoop
 from headrace.client.redrive import Redrive
 from headrace.client.settling import Settler
 from headrace.model import queue_wire as wire
-from headrace.model import queued
 from headrace.model.queue_wire import Counts
 
 if TYPE_CHECKING:
@@ -264,26 +263,11 @@ class Queue:
         )
 
     def bury(self, message: QueueMessage, reason: str) -> bool:
-        """Move a message to the dead-letter queue now. False if there is none.
-
-        The copy is stored first; one that is made twice, because something failed in between, is known by its
-        `hr.dedupe` and kept once.
-        """
+        """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""
         dead_letter = str(self._settings().get("dead_letter", ""))
         if not dead_letter or self._known is None:
             return False
-        origin = {"queue": self.name, "offset": message.offset, "reason": reason, "attempts": message.attempt}
-        headers = [
-            *message.headers,
-            (queued.ID, message.id.encode()),
-            (queued.ATTEMPT, b"%d" % message.attempt),
-            (queued.ORIGIN, json.dumps(origin, ensure_ascii=False).encode()),
-            (queued.DEDUPE, f"move:{self._known[0].topic_id}:{message.offset}".encode()),
-        ]
-        if message.group is not None:
-            headers.append((queued.GROUP, message.group.encode()))
-        key = None if message.group is None else message.group.encode()
-        copy = Record(dead_letter, message.body, key, headers, partition=0)
+        copy = buried(message, self._known[0].topic_id, dead_letter, reason, round(time.time() * 1000))
         try:
             self._publisher.send_record(copy, lambda _: None, is_awaited=True).result()
         except ClientError as error:

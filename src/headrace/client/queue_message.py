@@ -157,6 +157,34 @@ class Body:
         return None if found is None else str(found)
 
 
+def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int) -> Record:
+    """The record by which a message goes to the dead-letter queue, as a broker writes it. It may be written twice: the
+    queue knows it by where it came from."""
+    origin = {
+        "queue": message.queue,
+        "topic_id": uuid.UUID(topic_id).hex,
+        "offset": message.offset,
+        "reason": reason,
+        "attempts": message.attempt,
+        "moved_at_ms": now_ms,
+    }
+    headers: list[Header] = [
+        (queued.ID, message.id.encode()),
+        (queued.DUE, b"%d" % now_ms),
+        (queued.ATTEMPT, b"%d" % message.attempt),
+        (queued.ORIGIN, json.dumps(origin, ensure_ascii=False, separators=(",", ":")).encode()),
+    ]
+    if message.priority != queued.NORMAL_PRIORITY:
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    key = None if message.group is None else message.group.encode()
+    if key is not None:
+        headers.append((queued.GROUP, key))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    headers += [each for each in message.headers if each[0] != queued.ATTEMPT]
+    return Record(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
+
+
 class Settling(Protocol):
     """Where a receiver says what became of messages."""
 
@@ -177,6 +205,7 @@ class QueueMessage(Body):
     sent_at_ms: int
     priority: int
     group: str | None
+    dedupe: str | None
     headers: tuple[Header, ...]
     offset: int
     origin: str | None
@@ -215,6 +244,7 @@ def leased(queue: str, found: Received, settling: Settling) -> QueueMessage:
         found.sent_at_ms,
         found.priority,
         found.group,
+        found.dedupe,
         found.headers,
         found.offset,
         found.origin,

@@ -1,0 +1,294 @@
+"""Work through queues as a program does it: sent with a confirmation, received, acknowledged. Prints one line of JSON.
+
+    client_queues.py headrace|rabbitmq|redis work|latency ...
+
+Headrace through its SDK, RabbitMQ through pika with publisher confirms on a durable quorum queue, Redis through
+redis-py with a stream and a consumer group. One process each, many messages in flight, which is what each library's
+documentation calls fast. A message counts when its acknowledgement was sent after its sending was confirmed.
+"""
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import Any
+
+from client_peers import Counter, Schedule
+
+_WINDOW = 4000
+_AT_ONCE = 500
+_STALL_S = 60.0
+
+
+def headrace_run(args: argparse.Namespace) -> dict[str, float]:
+    from headrace import Client
+
+    with Client(f"127.0.0.1:{args.port}") as client:
+        queue = client.queue(args.topic).create(visibility=600)
+        return _headrace_work(args, queue) if args.what == "work" else _headrace_latency(args, queue)
+
+
+def _headrace_work(args: argparse.Namespace, queue: Any) -> dict[str, float]:
+    counter = Counter(args)
+    value = b"x" * args.message_bytes
+    stopping = threading.Event()
+    failures: list[BaseException] = []
+
+    def send() -> None:
+        on_the_way: deque[Future[Any]] = deque()
+        try:
+            while not stopping.is_set():
+                on_the_way.append(queue.send_soon(value))
+                while len(on_the_way) >= _WINDOW or (on_the_way and on_the_way[0].done()):
+                    on_the_way.popleft().result(_STALL_S)
+            for each in on_the_way:
+                each.result(_STALL_S)
+        except BaseException as error:
+            failures.append(error)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    acks: deque[Future[None]] = deque()
+    while not counter.is_over() and not failures:
+        for message in queue.receive(max=_AT_ONCE, wait=1):
+            acks.append(message.ack())
+        while acks and acks[0].done():
+            acks.popleft().result()
+            counter.add(1)
+    result = counter.result()
+    stopping.set()
+    sender.join(_STALL_S)
+    if failures:
+        raise failures[0]
+    return result
+
+
+def _headrace_latency(args: argparse.Namespace, queue: Any) -> dict[str, float]:
+    queue.send(b"0")  # The first message pays for finding the broker.
+    for message in queue.receive():
+        message.ack()
+    queue.flush()
+    schedule = Schedule(args)
+
+    def read() -> None:
+        while schedule.seen < schedule.total:
+            found = queue.receive(max=100, wait=5)
+            if not found:
+                return
+            for message in found:
+                schedule.arrived(message.body)
+                message.ack()
+
+    return _threaded(schedule, read, queue.send_soon)
+
+
+def _threaded(schedule: Schedule, read: Any, send: Any) -> dict[str, float]:
+    sys.setswitchinterval(1e-4)
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    for n in range(schedule.total):
+        send(schedule.message(schedule.wait_for(n)))
+    reader.join(20)
+    return schedule.result()
+
+
+def redis_run(args: argparse.Namespace) -> dict[str, float]:
+    import redis
+
+    client = redis.Redis(port=args.port)
+    client.xgroup_create(args.topic, "workers", mkstream=True)
+    reader = redis.Redis(port=args.port)
+
+    def entries(block_ms: int) -> list[Any]:
+        answer: Any = reader.xreadgroup("workers", "one", {args.topic: ">"}, count=_AT_ONCE, block=block_ms)
+        if not answer:
+            return []
+        if isinstance(answer, dict):
+            (chunks,) = answer.values()
+            return [entry for chunk in chunks for entry in chunk]
+        return list(answer[0][1])
+
+    def settle(keys: list[Any]) -> None:
+        pipe = reader.pipeline(transaction=False)
+        pipe.xack(args.topic, "workers", *keys)
+        pipe.xdel(args.topic, *keys)
+        pipe.execute()
+
+    if args.what == "work":
+        return _redis_work(args, client, entries, settle)
+    schedule = Schedule(args)
+
+    def read() -> None:
+        while schedule.seen < schedule.total:
+            found = entries(5000)
+            if not found:
+                return
+            for _, fields in found:
+                schedule.arrived(fields[b"v"])
+            settle([key for key, _ in found])
+
+    return _threaded(schedule, read, lambda data: client.xadd(args.topic, {b"v": data}))
+
+
+def _redis_work(args: argparse.Namespace, client: Any, entries: Any, settle: Any) -> dict[str, float]:
+    counter = Counter(args)
+    value = b"x" * args.message_bytes
+    stopping = threading.Event()
+    failures: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            while not stopping.is_set():
+                pipe = client.pipeline(transaction=False)
+                for _ in range(_AT_ONCE):
+                    pipe.xadd(args.topic, {b"v": value})
+                pipe.execute()
+        except BaseException as error:
+            failures.append(error)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    while not counter.is_over() and not failures:
+        if found := entries(1000):
+            settle([key for key, _ in found])
+            counter.add(len(found))
+    result = counter.result()
+    stopping.set()
+    sender.join(_STALL_S)
+    if failures:
+        raise failures[0]
+    return result
+
+
+class RabbitRun:
+    """A connection of pika's callback kind: the only one that lets publisher confirms be in flight. It publishes and
+    consumes on a channel each."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        import pika
+
+        self._pika = pika
+        self._args = args
+        self._counter = Counter(args)
+        self._schedule: Schedule | None = None
+        self._value = b"x" * args.message_bytes
+        self._sent = self._confirmed = self._next = 0
+        self._result: dict[str, float] | None = None
+        self._failure: BaseException | None = None
+        self._properties = pika.BasicProperties(delivery_mode=2)
+
+    def run(self) -> dict[str, float]:
+        self._connection = self._pika.SelectConnection(
+            self._pika.ConnectionParameters("127.0.0.1", self._args.port),
+            on_open_callback=lambda connection: connection.channel(on_open_callback=self._declare),
+            on_open_error_callback=lambda _, error: self._fail(error),
+            on_close_callback=lambda _, error: self._fail(error),
+        )
+        self._connection.ioloop.call_later(self._args.seconds + self._args.warmup + _STALL_S, self._too_late)
+        self._connection.ioloop.start()
+        if self._result is None:
+            raise RuntimeError(f"RabbitMQ: {self._failure}")
+        return self._result
+
+    def _too_late(self) -> None:
+        self._fail(TimeoutError("it took too long"))
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._connection.ioloop.stop()
+
+    def _finish(self, result: dict[str, float]) -> None:
+        self._result = result
+        self._connection.ioloop.stop()
+
+    def _declare(self, channel: Any) -> None:
+        self._publishing = channel
+        arguments = {"x-queue-type": "quorum"}
+        channel.queue_declare(
+            self._args.topic,
+            durable=True,
+            arguments=arguments,
+            callback=lambda _: self._connection.channel(on_open_callback=self._consume),
+        )
+
+    def _consume(self, channel: Any) -> None:
+        self._consuming = channel
+        channel.basic_qos(
+            prefetch_count=_WINDOW,
+            callback=lambda _: channel.basic_consume(
+                self._args.topic, self._on_message, callback=lambda _: self._confirm()
+            ),
+        )
+
+    def _confirm(self) -> None:
+        self._publishing.confirm_delivery(self._on_confirm, callback=lambda _: self._begin())
+
+    def _begin(self) -> None:
+        if self._args.what == "latency":
+            self._schedule = Schedule(self._args)
+            self._tick()
+        else:
+            self._publish()
+
+    def _publish(self) -> None:
+        while self._sent - self._confirmed < _WINDOW:
+            self._publishing.basic_publish("", self._args.topic, self._value, self._properties)
+            self._sent += 1
+
+    def _on_confirm(self, frame: Any) -> None:
+        tag = frame.method.delivery_tag
+        self._confirmed += max(tag - self._confirmed if frame.method.multiple else 1, 0)
+        if self._schedule is None and self._sent - self._confirmed < _WINDOW // 2:
+            self._publish()
+
+    def _tick(self) -> None:
+        assert self._schedule is not None
+        while self._next < self._schedule.total:
+            due = self._schedule.due_ns(self._next)
+            wait_s = (due - time.monotonic_ns()) / 1e9
+            if wait_s > 0:
+                self._connection.ioloop.call_later(wait_s, self._tick)
+                return
+            self._publishing.basic_publish("", self._args.topic, self._schedule.message(due), self._properties)
+            self._next += 1
+
+    def _on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
+        if self._schedule is not None:
+            self._schedule.arrived(body)
+            channel.basic_ack(method.delivery_tag)
+            if self._schedule.seen >= self._schedule.total:
+                self._finish(self._schedule.result())
+            return
+        self._counter.add(1)
+        if self._counter.total % _AT_ONCE == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            if self._counter.is_over():
+                self._finish(self._counter.result())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("peer", choices=("headrace", "rabbitmq", "redis"))
+    parser.add_argument("what", choices=("work", "latency"))
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--topic", default="bench")
+    parser.add_argument("--message-bytes", type=int, default=100)
+    parser.add_argument("--max-messages", type=int, default=1 << 62)
+    parser.add_argument("--rate", type=float, default=100)
+    parser.add_argument("--warmup", type=float, default=0.5)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    args = parser.parse_args()
+    if args.peer == "redis":
+        result = redis_run(args)
+    elif args.peer == "headrace":
+        result = headrace_run(args)
+    else:
+        result = RabbitRun(args).run()
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
