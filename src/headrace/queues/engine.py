@@ -7,8 +7,8 @@
 
 How it is driven. Times are wall time in ms that never goes back.
 - `load` what was kept (nothing for a new queue), `drop_before` the log's start, then `index` every record of the log
-  from `indexed_to` to its committed end, in order, and go on with each that comes. Only then anything else. Offsets
-  that are left out are no messages.
+  from `indexed_to` to its committed end, in order, and go on with each that comes. Only then anything else, `due`
+  first. Offsets that are left out are no messages.
 - Every call changes the state at once. `take_changes` gives what is to be kept since it was asked last; an answer
   counts when what was taken after it is committed. Of what was taken and not committed any prefix may be there: what is
   loaded from it is a state that the queue could have been in, and nothing that was answered is undone.
@@ -197,7 +197,7 @@ class Engine(Stock):
                 "delete it, or give it back to receive it again"
             )
         if visibility_ms <= 0:
-            self._return(offset, held, now_ms, held.reason)
+            self._return(offset, held, now_ms, 0, held.reason)
             return now_ms
         self._leases.extend(offset, held, now_ms + visibility_ms)
         return held.until_ms
@@ -207,7 +207,7 @@ class Engine(Stock):
         held = self._leased(offset, attempt, now_ms)
         if delay_ms is None:
             delay_ms = self._backoff.delay_ms(held.attempt, self._jitter())
-        self._return(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
+        self._return(offset, held, now_ms, delay_ms, reason)
         return held.until_ms
 
     def discard(self, offset: int, now_ms: int) -> bool:
@@ -239,10 +239,11 @@ class Engine(Stock):
             raise NotInFlight(f"message {offset} is not in flight any more, or was received by somebody else since")
         return held
 
-    def _return(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool = False) -> None:
-        """Its lease ends now."""
-        is_last = self._is_at_limit(held) or offset in self._expired
-        self._leases.give_back(offset, held, until_ms, reason, is_hidden=is_hidden and not is_last)
+    def _return(self, offset: int, held: Held, now_ms: int, delay_ms: int, reason: str) -> None:
+        """Its lease ends now. What is not to be received again is not hidden before."""
+        if self._is_at_limit(held) or offset in self._expired:
+            delay_ms = 0
+        self._leases.give_back(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
         self._came_back(offset, held, was_leased=True)
 
     # -- time

@@ -145,15 +145,21 @@ class Leases:
     def take_held(self) -> list[Entry]:
         entries = []
         for offset in self._dirty:
-            held = self.held.get(offset)
+            held = self._to_keep(offset)
             if held is not None:
                 self._stored.add(offset)
                 entries.append(entry(HELD, offset, held))
         return entries
 
+    def _to_keep(self, offset: int) -> Held | None:
+        held = self.held.get(offset)
+        if self._survive or held is None or not held.is_leased:
+            return held
+        return Held(held.attempt - 1, False, 0, held.first_received_ms, 0) if held.attempt > 1 else None
+
     def take_done(self) -> list[Entry]:
         """After `take_held`."""
-        done = [offset for offset in self._dirty if offset not in self.held and offset in self._stored]
+        done = [offset for offset in self._dirty if offset in self._stored and self._to_keep(offset) is None]
         for offset in done:
             self._stored.discard(offset)
         self._dirty.clear()

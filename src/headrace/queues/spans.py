@@ -85,7 +85,7 @@ class SpanEngine(Engine):
         not delivered this time."""
         for offset, held in self._acquired(first, last, receiver, now_ms):
             if is_counted:
-                self._return(offset, held, now_ms, "")
+                self._return(offset, held, now_ms, 0, "")
             else:
                 self._leases.undo(offset, held)
                 self._shelf.put(offset)

@@ -213,6 +213,10 @@ class Stock:
         """There are no messages at these offsets, nor between those that were indexed and them."""
         if last < self.indexed_to:
             return
+        if last - self.indexed_to > CHUNK and self.head == self.indexed_to > self._known_to:
+            # Nothing is there yet, and the log begins far on.
+            self._start_at(last + 1)
+            return
         first, self.indexed_to = self.indexed_to, last + 1
         self._done.add_range(first, last)
         if self._keeping.index:
@@ -270,12 +274,21 @@ class Stock:
         else:
             self._index.restart(self.indexed_to)
         done, leases, index, ids = self._done, self._leases, self._index, self._ids
-        # What a chunk's records say counts only together with which of them are done, and what ids they have.
-        before = (ids.take(index.open_chunk), done.take_bits(), leases.take_held(), index.take(done.head))
-        head = done.take_head()
-        # Tombstones of what the head has passed.
-        after = (done.take_passed(), leases.take_done(), index.take_passed(done.head), ids.take_passed())
-        return list(chain(*before, head, *after))
+        # Records below the head, or in a chunk that is indexed, are not read again: their ids come before. After a
+        # purge a chunk says nothing of what was before it: the head comes before. The index of a chunk does not say
+        # which of its records are done, or no messages: that comes before. Tombstones come after what they stand for.
+        parts = (
+            ids.take(index.open_chunk),
+            done.take_head(),
+            done.take_bits(),
+            leases.take_held(),
+            index.take(done.head),
+            done.take_passed(),
+            leases.take_done(),
+            index.take_passed(done.head),
+            ids.take_passed(),
+        )
+        return list(chain.from_iterable(parts))
 
     def load(self, entries: Iterable[Entry]) -> None:
         """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""

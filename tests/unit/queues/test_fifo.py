@@ -1,0 +1,136 @@
+import pytest
+from tests.unit.queues.engines import SECOND, Driven
+
+from headrace.config.queue import QueueSettings
+from headrace.queues.dedupe import WINDOW_MS
+
+FIFO = QueueSettings(type="fifo")
+
+
+def test_a_group_gives_nothing_while_anything_of_it_is_in_flight() -> None:
+    queue = Driven(FIFO)
+    queue.send(3, group=b"a")
+    queue.send(2, group=b"b")
+    assert queue.receive(2) == [0, 1]
+    assert queue.receive(10) == [3, 4]
+    queue.acknowledge(1)
+    assert queue.receive(10) == []
+    queue.acknowledge(0)
+    assert queue.receive(10) == [2]
+
+
+def test_nothing_overtakes_a_message_that_was_given_back() -> None:
+    queue = Driven(FIFO)
+    queue.send(3, group=b"a")
+    queue.send(1, group=b"b")
+    assert queue.receive(1) == [0]
+    queue.give_back(0, delay_ms=5 * SECOND)
+    assert queue.receive(10) == [3]
+    queue.restart()
+    assert queue.receive(10) == []
+    queue.wait(5 * SECOND)
+    assert queue.receive(10) == [0, 1, 2]
+
+
+def test_nothing_overtakes_a_message_that_is_delayed() -> None:
+    queue = Driven(FIFO)
+    queue.send(1, group=b"a")
+    queue.send(1, group=b"a", due_ms=queue.now_ms + SECOND)
+    queue.send(1, group=b"a")
+    assert queue.receive(10) == [0]
+    queue.acknowledge(0)
+    assert queue.receive(10) == []
+    queue.wait(SECOND + 64)
+    assert queue.receive(10) == [1, 2]
+
+
+def test_messages_without_a_group_are_one_group() -> None:
+    queue = Driven(FIFO)
+    queue.send(2)
+    assert queue.receive(1) == [0]
+    assert queue.receive(1) == []
+
+
+def test_a_dead_message_lets_its_group_go_on() -> None:
+    queue = Driven(QueueSettings(type="fifo", max_receives=1, dead_letter="letters"))
+    queue.send(2, group=b"a")
+    assert queue.receive(1) == [0]
+    queue.wait(30 * SECOND)
+    assert queue.engine.has_dead
+    assert queue.receive(10) == [1]
+
+
+def test_a_message_that_goes_out_of_the_middle_of_its_group_does_not_hold_it_up() -> None:
+    queue = Driven(FIFO)
+    queue.send(4, group=b"a")
+    queue.engine.discard(1, queue.now_ms)
+    queue.engine.discard(0, queue.now_ms)
+    assert queue.receive(10) == [2, 3]
+
+
+def test_a_queue_with_as_many_in_flight_as_may_be_gives_nothing_and_no_error() -> None:
+    queue = Driven(QueueSettings(type="fifo", max_in_flight=1))
+    queue.send(1, group=b"a")
+    queue.send(1, group=b"b")
+    assert queue.receive(10) == [0]
+    assert queue.receive(10) == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_duplicate_is_done_at_once_and_tells_the_first(is_restarted: bool) -> None:
+    queue = Driven(FIFO)
+    queue.send(1, dedupe=b"x", id="first")
+    queue.receive(1)
+    queue.acknowledge(0)
+    if is_restarted:
+        queue.restart()
+    queue.wait(WINDOW_MS - 1)
+    if is_restarted:
+        queue.restart()
+    assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+    assert queue.counts() == (0, 0, 0)
+    queue.wait(1)
+    assert queue.send(1, dedupe=b"x", id="third") == []
+    assert queue.receive(10) == [2]
+
+
+def test_ids_are_remembered_also_when_their_records_are_gone_from_the_log() -> None:
+    queue = Driven(FIFO)
+    queue.send(1, dedupe=b"x", id="first")
+    queue.engine.discard(0, queue.now_ms)
+    queue.wait(61 * SECOND)
+    queue.keep()
+    assert queue.engine.log_start == 1
+    queue.restart()
+    assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+
+
+def test_duplicates_are_looked_for_in_the_group_where_the_queue_says_so() -> None:
+    for scope, duplicates in (("queue", [(1, 0, "")]), ("messageGroup", [])):
+        queue = Driven(QueueSettings(type="fifo", dedupe_scope=scope))
+        queue.send(1, group=b"a", dedupe=b"x")
+        assert queue.send(1, group=b"b", dedupe=b"x") == duplicates
+
+
+def test_ids_that_nobody_needs_are_forgotten() -> None:
+    queue = Driven(FIFO)
+    for number in range(20):
+        queue.send(1000, group=b"a")
+        queue.send(1, dedupe=b"%d" % number)
+        queue.keep()
+        queue.engine.purge()
+        queue.wait(2 * 60 * SECOND)
+    queue.keep()
+    assert sum(key.startswith(b"u") for key in queue.kept) <= 3
+
+
+def test_the_order_holds_after_a_restart_with_thousands_of_messages() -> None:
+    queue = Driven(FIFO)
+    for number in range(5000):
+        queue.send(1, group=b"%d" % (number % 7))
+    queue.receive(3)
+    queue.restart()
+    assert queue.counts() == (4997, 3, 0)
+    queue.wait(31 * SECOND)
+    assert queue.receive(3) == [0, 7, 14]
+    assert queue.receive(2) == [1, 8]
