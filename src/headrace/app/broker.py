@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import Random
 
+from starlette.routing import Mount
+
 from headrace.app.http import HttpServer
 from headrace.app.node import Node, Surroundings
 from headrace.app.place import take_place
 from headrace.config.address import EVERY_ADDRESS
-from headrace.config.broker import LOOPBACK, BrokerSettings
+from headrace.config.broker import LOOPBACK, BrokerSettings, access_keys
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
@@ -24,6 +26,10 @@ from headrace.replication.peers import TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.process import tune_process
+from headrace.sqs.bodies import Bodies
+from headrace.sqs.calls import Realm
+from headrace.sqs.deletions import Deletions
+from headrace.sqs.door import Door
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 
@@ -104,10 +110,19 @@ class BrokerApp:
         address = self.settings.http_address
         if address is None:
             return
-        server = HttpServer(self.settings, [])
+        door = self._door(services)
+        server = HttpServer(self.settings, [Mount("/", door)])
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
+        undo.push_async_callback(door.stop)
         services.http_listeners = f"http://{self._http_endpoint}"
+
+    def _door(self, services: Services) -> Door:
+        settings, metadata = self.settings, services.metadata
+        deletions = Deletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
+        metadata.subscribe(deletions.image_changed)
+        realm = Realm(services.queues, settings.sqs_account_id, settings.sqs_region, deletions, services.clock.wall_ms)
+        return Door(realm, access_keys(settings.sqs_access_keys), Bodies(settings.queued_max_request_bytes))
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:

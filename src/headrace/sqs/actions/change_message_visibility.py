@@ -1,0 +1,81 @@
+"""ChangeMessageVisibility and ChangeMessageVisibilityBatch: how long from now on a message is hidden; 0: it is not."""
+
+import msgspec
+
+from headrace.sqs import errors
+from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
+from headrace.sqs.actions.delete_message import told_of_entry
+from headrace.sqs.calls import Call, action, required
+from headrace.sqs.errors import SqsError
+
+_MOST_S = 43_200
+
+
+class ChangeMessageVisibility(msgspec.Struct):
+    QueueUrl: str | None = None
+    ReceiptHandle: str | None = None
+    VisibilityTimeout: int | None = None
+
+
+@action(ChangeMessageVisibility)
+async def change_message_visibility(call: Call, request: ChangeMessageVisibility) -> None:
+    info = call.find(request.QueueUrl)
+    receipt = required(request.ReceiptHandle, "ReceiptHandle")
+    (failure,) = await call.queues.extend(info.name, ((receipt, _visibility_ms(request.VisibilityTimeout)),))
+    if failure is not None:
+        raise failure
+
+
+class ChangeMessageVisibilityBatchRequestEntry(msgspec.Struct):
+    Id: str | None = None
+    ReceiptHandle: str | None = None
+    VisibilityTimeout: int | None = None
+
+
+class ChangeMessageVisibilityBatch(msgspec.Struct):
+    QueueUrl: str | None = None
+    Entries: list[ChangeMessageVisibilityBatchRequestEntry] | None = None
+
+
+class ChangeMessageVisibilityBatchResultEntry(msgspec.Struct):
+    Id: str
+
+
+class ChangeMessageVisibilityBatchResult(msgspec.Struct, omit_defaults=True):
+    Successful: list[ChangeMessageVisibilityBatchResultEntry] | None = None
+    Failed: list[BatchResultErrorEntry] | None = None
+
+
+@action(ChangeMessageVisibilityBatch)
+async def change_message_visibility_batch(
+    call: Call, request: ChangeMessageVisibilityBatch
+) -> ChangeMessageVisibilityBatchResult:
+    info = call.find(request.QueueUrl)
+    entries = checked(request.Entries, "ChangeMessageVisibility")
+    wanted: list[tuple[str, str, int]] = []
+    refused: list[BatchResultErrorEntry] = []
+    for entry_id, entry in entries:
+        receipt = required(entry.ReceiptHandle, "ReceiptHandle")
+        try:
+            wanted.append((entry_id, receipt, _visibility_ms(entry.VisibilityTimeout)))
+        except SqsError as error:
+            refused.append(failed(entry_id, error))
+    pairs = [(receipt, visibility_ms) for _, receipt, visibility_ms in wanted]
+    failures = await call.queues.extend(info.name, pairs) if pairs else []
+    done: list[ChangeMessageVisibilityBatchResultEntry] = []
+    for (entry_id, receipt, _), failure in zip(wanted, failures, strict=True):
+        if failure is None:
+            done.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
+        else:
+            refused.append(failed(entry_id, told_of_entry(failure, receipt, info.name)))
+    return ChangeMessageVisibilityBatchResult(done or None, refused or None)
+
+
+def _visibility_ms(visibility_s: int | None) -> int:
+    if visibility_s is None:
+        raise errors.missing_parameter("VisibilityTimeout")
+    if not 0 <= visibility_s <= _MOST_S:
+        raise errors.invalid_value(
+            visibility_s, "VisibilityTimeout", f"VisibilityTimeout must be an integer between 0 and {_MOST_S}."
+        )
+    return visibility_s * 1000

@@ -1,0 +1,14 @@
+"""PurgeQueue: what was sent before is gone. At most once a minute for a queue."""
+
+import msgspec
+
+from headrace.sqs.calls import Call, action
+
+
+class PurgeQueue(msgspec.Struct):
+    QueueUrl: str | None = None
+
+
+@action(PurgeQueue)
+async def purge_queue(call: Call, request: PurgeQueue) -> None:
+    await call.queues.purge(call.find(request.QueueUrl).name)

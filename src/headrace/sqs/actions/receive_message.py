@@ -1,0 +1,137 @@
+"""ReceiveMessage.
+
+- At most ten messages, each hidden from others for the visibility timeout. Waits up to 20 seconds for the first.
+- Attributes are there only if they are asked for, and absent, not empty, where there are none.
+- A client that goes away while it waits gets nothing, so that no message is hidden for nobody.
+"""
+
+import json
+from collections.abc import Collection
+
+import msgspec
+
+from headrace.queues.api import QueueInfo, Received, ReceiveOptions
+from headrace.sqs import contents, errors
+from headrace.sqs.actions.send_message import sequence_number
+from headrace.sqs.calls import Call, action, within
+from headrace.sqs.contents import MessageAttributeValue
+
+_MOST_MESSAGES = 10
+_MOST_WAIT_S = 20
+_MOST_VISIBILITY_S = 43_200
+_SYSTEM_ATTRIBUTES = frozenset(
+    {
+        "All",
+        "ApproximateFirstReceiveTimestamp",
+        "ApproximateReceiveCount",
+        "AWSTraceHeader",
+        "DeadLetterQueueSourceArn",
+        "MessageDeduplicationId",
+        "MessageGroupId",
+        "SenderId",
+        "SentTimestamp",
+        "SequenceNumber",
+    }
+)
+
+
+class ReceiveMessage(msgspec.Struct):
+    QueueUrl: str | None = None
+    AttributeNames: list[str] | None = None
+    MessageSystemAttributeNames: list[str] | None = None
+    MessageAttributeNames: list[str] | None = None
+    MaxNumberOfMessages: int | None = None
+    VisibilityTimeout: int | None = None
+    WaitTimeSeconds: int | None = None
+    ReceiveRequestAttemptId: str | None = None
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    MessageId: str
+    ReceiptHandle: str
+    MD5OfBody: str
+    Body: str
+    Attributes: dict[str, str] | None = None
+    MD5OfMessageAttributes: str | None = None
+    MessageAttributes: dict[str, MessageAttributeValue] | None = None
+
+
+class ReceiveMessageResult(msgspec.Struct, omit_defaults=True):
+    Messages: list[Message] | None = None
+
+
+@action(ReceiveMessage)
+async def receive_message(call: Call, request: ReceiveMessage) -> ReceiveMessageResult:
+    info = call.find(request.QueueUrl)
+    names = {*(request.AttributeNames or ()), *(request.MessageSystemAttributeNames or ())}
+    for name in names:
+        if name not in _SYSTEM_ATTRIBUTES:
+            raise errors.invalid_attribute_name(name)
+    wait_s, visibility_s = request.WaitTimeSeconds, request.VisibilityTimeout
+    if wait_s is not None:
+        within(wait_s, 0, _MOST_WAIT_S, "WaitTimeSeconds", default=0)
+    if visibility_s is not None:
+        within(visibility_s, 0, _MOST_VISIBILITY_S, "VisibilityTimeout", default=0)
+    options = ReceiveOptions(
+        max_messages=within(request.MaxNumberOfMessages, 1, _MOST_MESSAGES, "MaxNumberOfMessages", default=1),
+        wait_ms=None if wait_s is None else wait_s * 1000,
+        visibility_ms=None if visibility_s is None else visibility_s * 1000,
+        attempt_id=request.ReceiveRequestAttemptId if info.settings.is_fifo else None,
+    )
+    receiving = call.queues.receive(info.name, options)
+    if wait_s or (wait_s is None and info.settings.receive_wait_ms):
+        received = await call.unless_gone(receiving) or []
+    else:
+        received = await receiving
+    asked_for = request.MessageAttributeNames or ()
+    return ReceiveMessageResult([_message(call, info, one, names, asked_for) for one in received] or None)
+
+
+def _message(
+    call: Call, info: QueueInfo, one: Received, names: Collection[str], attribute_names: Collection[str]
+) -> Message:
+    body = one.body.decode("utf-8", "replace")
+    # Of a body that is no text, and cannot come by the SQS API, clients compare the sum of what they got.
+    md5_of_body = contents.md5_of(body.encode() if "\ufffd" in body else one.body)
+    message = Message(one.id, one.receipt, md5_of_body, body)
+    if names or attribute_names:
+        attributes, system = contents.from_headers(one.headers)
+        if names:
+            message.Attributes = _system_attributes(call, info, one, system, names) or None
+        found = contents.selected(attributes, attribute_names)
+        if found:
+            message.MessageAttributes = found
+            message.MD5OfMessageAttributes = contents.md5_of_attributes(found)
+    return message
+
+
+def _system_attributes(
+    call: Call, info: QueueInfo, one: Received, system: dict[str, str], names: Collection[str]
+) -> dict[str, str]:
+    shown = {
+        "SenderId": system.get(contents.SENDER_ID, call.realm.account),
+        "SentTimestamp": str(one.sent_at_ms),
+        "ApproximateReceiveCount": str(one.attempt),
+        "ApproximateFirstReceiveTimestamp": str(one.first_received_at_ms),
+    }
+    if info.settings.is_fifo:
+        shown["SequenceNumber"] = sequence_number(one.offset)
+    if one.group is not None:
+        shown["MessageGroupId"] = one.group
+    if one.dedupe is not None:
+        shown["MessageDeduplicationId"] = one.dedupe
+    if contents.TRACE_HEADER in system:
+        shown[contents.TRACE_HEADER] = system[contents.TRACE_HEADER]
+    source = _source(one.origin) if one.origin is not None else ""
+    if source:
+        shown["DeadLetterQueueSourceArn"] = call.realm.arn(source)
+    return shown if "All" in names else {name: shown[name] for name in names if name in shown}
+
+
+def _source(origin: str) -> str:
+    """The queue that a message was moved here from."""
+    try:
+        found = json.loads(origin)
+    except ValueError:
+        return ""
+    return str(found.get("queue", "")) if isinstance(found, dict) else ""

@@ -1,0 +1,204 @@
+"""SendMessage and SendMessageBatch.
+
+- Answered when every replica in sync has the messages on disk.
+- A fifo queue wants a group, and an id to know duplicates by, or makes one of the body if it is told to; a duplicate is
+  answered with the id and the number of the message that came first, and is not delivered.
+- A standard queue takes a group, too (fair queues): it comes back with the message.
+- Of a batch, an entry that cannot be sent fails by itself. The others are sent together: all or none.
+"""
+
+from hashlib import sha256
+from uuid import uuid4
+
+import msgspec
+
+from headrace.queues.api import Outgoing, QueueInfo, Sent
+from headrace.sqs import contents, errors
+from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
+from headrace.sqs.calls import Call, action
+from headrace.sqs.contents import MessageAttributeValue
+from headrace.sqs.errors import SqsError
+
+_MOST_DELAY_S = 900
+_MOST_ID_LENGTH = 128
+
+
+class SendMessage(msgspec.Struct):
+    QueueUrl: str | None = None
+    MessageBody: str | None = None
+    DelaySeconds: int | None = None
+    MessageAttributes: dict[str, MessageAttributeValue] | None = None
+    MessageSystemAttributes: dict[str, MessageAttributeValue] | None = None
+    MessageDeduplicationId: str | None = None
+    MessageGroupId: str | None = None
+
+
+class SendMessageResult(msgspec.Struct, omit_defaults=True):
+    MD5OfMessageBody: str
+    MessageId: str
+    MD5OfMessageAttributes: str | None = None
+    MD5OfMessageSystemAttributes: str | None = None
+    SequenceNumber: str | None = None
+
+
+@action(SendMessage)
+async def send_message(call: Call, request: SendMessage) -> SendMessageResult:
+    info = call.find(request.QueueUrl)
+    message = outgoing(call, info, request)
+    (sent,) = await call.queues.send(info.name, (message,))
+    return SendMessageResult(*_told(info, request, message, sent))
+
+
+class SendMessageBatchRequestEntry(msgspec.Struct):
+    Id: str | None = None
+    MessageBody: str | None = None
+    DelaySeconds: int | None = None
+    MessageAttributes: dict[str, MessageAttributeValue] | None = None
+    MessageSystemAttributes: dict[str, MessageAttributeValue] | None = None
+    MessageDeduplicationId: str | None = None
+    MessageGroupId: str | None = None
+
+
+class SendMessageBatch(msgspec.Struct):
+    QueueUrl: str | None = None
+    Entries: list[SendMessageBatchRequestEntry] | None = None
+
+
+class SendMessageBatchResultEntry(msgspec.Struct, omit_defaults=True):
+    Id: str
+    MD5OfMessageBody: str
+    MessageId: str
+    MD5OfMessageAttributes: str | None = None
+    MD5OfMessageSystemAttributes: str | None = None
+    SequenceNumber: str | None = None
+
+
+class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
+    Successful: list[SendMessageBatchResultEntry] | None = None
+    Failed: list[BatchResultErrorEntry] | None = None
+
+
+@action(SendMessageBatch)
+async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessageBatchResult:
+    info = call.find(request.QueueUrl)
+    entries = checked(request.Entries, "SendMessage")
+    total_bytes = sum(_size(entry) for _, entry in entries)
+    if total_bytes > contents.MAX_BYTES:
+        raise errors.batch_error(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {contents.MAX_BYTES} bytes. You have sent {total_bytes} bytes.",
+        )
+    ready: list[tuple[str, SendMessageBatchRequestEntry, Outgoing]] = []
+    refused: list[BatchResultErrorEntry] = []
+    for entry_id, entry in entries:
+        _check_fifo(info, entry)
+        try:
+            ready.append((entry_id, entry, outgoing(call, info, entry)))
+        except SqsError as error:
+            refused.append(failed(entry_id, error))
+    sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
+    done = [
+        SendMessageBatchResultEntry(entry_id, *_told(info, entry, message, one))
+        for (entry_id, entry, message), one in zip(ready, sent, strict=True)
+    ]
+    return SendMessageBatchResult(done or None, refused or None)
+
+
+Request = SendMessage | SendMessageBatchRequestEntry
+
+
+def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
+    """The message that a request wants to send; `SqsError` if the queue does not take it."""
+    if not request.MessageBody:
+        raise errors.missing_parameter("MessageBody")
+    body = contents.body_bytes(request.MessageBody)
+    attributes, system = request.MessageAttributes, request.MessageSystemAttributes
+    size_bytes = len(body)
+    if attributes:
+        contents.check_attributes(attributes)
+        size_bytes += contents.size_of(attributes)
+    if system:
+        contents.check_system_attributes(system)
+    if size_bytes > info.settings.max_message_bytes:
+        raise errors.invalid_parameter(
+            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"{info.settings.max_message_bytes} bytes."
+        )
+    _check_fifo(info, request)
+    dedupe = request.MessageDeduplicationId
+    if dedupe is None and info.settings.is_fifo:
+        dedupe = sha256(body).hexdigest()
+    return Outgoing(
+        body,
+        str(uuid4()),
+        delay_ms=_delay_ms(info, request.DelaySeconds),
+        group=request.MessageGroupId,
+        dedupe=dedupe,
+        headers=contents.to_headers(attributes, system, call.sender),
+    )
+
+
+def _check_fifo(info: QueueInfo, request: Request) -> None:
+    group, dedupe = request.MessageGroupId, request.MessageDeduplicationId
+    for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedupe)):
+        if value is not None and not (0 < len(value) <= _MOST_ID_LENGTH and value.isascii() and _is_plain(value)):
+            raise errors.invalid_value(
+                value,
+                name,
+                f"{name} can only include alphanumeric and punctuation characters. 1 to {_MOST_ID_LENGTH} in length.",
+            )
+    if info.settings.is_fifo:
+        if group is None:
+            raise errors.missing_parameter("MessageGroupId")
+        if dedupe is None and not info.settings.dedupe_by_content:
+            raise errors.invalid_parameter(
+                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
+                "explicitly"
+            )
+    elif dedupe is not None:
+        raise errors.invalid_value(
+            dedupe,
+            "MessageDeduplicationId",
+            "The request include parameter that is not valid for this queue type.",
+        )
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and " " not in text
+
+
+def _delay_ms(info: QueueInfo, delay_s: int | None) -> int | None:
+    if delay_s is None:
+        return None
+    if not 0 <= delay_s <= _MOST_DELAY_S:
+        raise errors.invalid_value(delay_s, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {_MOST_DELAY_S}.")
+    if info.settings.is_fifo:
+        if delay_s:
+            raise errors.invalid_value(
+                delay_s, "DelaySeconds", "The request include parameter that is not valid for this queue type."
+            )
+        return None
+    return delay_s * 1000
+
+
+def _size(request: Request) -> int:
+    body = request.MessageBody or ""
+    size_bytes = len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
+    return size_bytes + (contents.size_of(request.MessageAttributes) if request.MessageAttributes else 0)
+
+
+def sequence_number(offset: int) -> str:
+    return f"{offset:020d}"
+
+
+def _told(
+    info: QueueInfo, request: Request, message: Outgoing, sent: Sent
+) -> tuple[str, str, str | None, str | None, str | None]:
+    attributes, system = request.MessageAttributes, request.MessageSystemAttributes
+    return (
+        contents.md5_of(message.body),
+        sent.id,
+        contents.md5_of_attributes(attributes) if attributes else None,
+        contents.md5_of_attributes(system) if system else None,
+        sequence_number(sent.offset) if info.settings.is_fifo else None,
+    )

@@ -1,0 +1,159 @@
+"""Who asks: requests are signed (SigV4) with one of the access keys that this broker knows, in a header or in the URL.
+
+Without keys, which is possible on loopback only, everybody may ask, and a signature only says by which name.
+"""
+
+import hmac
+from calendar import timegm
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from time import strptime
+
+from headrace.sqs import errors
+from headrace.wire import sigv4
+
+MAX_SKEW_S = 15 * 60
+_MAX_EXPIRES_S = 7 * 24 * 3600
+_EMPTY = sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """The parts of a request that a signature is about."""
+
+    method: str
+    path: str
+    """As it was sent, with its escapes."""
+    query: Sequence[tuple[str, str]]
+    headers: Mapping[str, Sequence[str]]
+    """By their names in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a request says about its signature."""
+
+    key_id: str
+    scope: str
+    when: str
+    signed: tuple[str, ...]
+    signature: str
+    query: Sequence[tuple[str, str]]
+    expires_s: int | None
+    """Of a URL that was signed ahead: how long it holds."""
+
+
+def claimed_key_id(request: Signed) -> str:
+    """The id of the key that a request says it is signed with, right or not; empty if it does not say."""
+    try:
+        claim = _claim(request)
+    except errors.SqsError:
+        return ""
+    return claim.key_id if claim is not None else ""
+
+
+def verify(request: Signed, body: bytes, keys: Mapping[str, str], now_s: float) -> str:
+    """The id of the key that a request is signed with; `SqsError` if it is not, or not well, or long ago."""
+    claim = _claim(request)
+    if claim is None:
+        raise errors.missing_token()
+    _check_scope(claim)
+    _check_time(claim, now_s)
+    _check_headers(claim, request)
+    secret = keys.get(claim.key_id)
+    payload_hash = _EMPTY if not body else sha256(body).hexdigest()
+    canonical = sigv4.canonical_request(
+        request.method, request.path, claim.query, request.headers, claim.signed, payload_hash
+    )
+    # As long for a key that is not known: nobody learns which there are.
+    expected = sigv4.signature(secret or "none", claim.when, claim.scope, canonical)
+    is_right = hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace"))
+    if secret is None:
+        raise errors.unknown_key()
+    if not is_right:
+        raise errors.wrong_signature(
+            "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
+            "Access Key and signing method. Consult the service documentation for details."
+        )
+    return claim.key_id
+
+
+def _claim(request: Signed) -> _Claim | None:
+    authorization = request.headers.get("authorization")
+    if authorization:
+        return _claim_in_header(authorization[0], request)
+    if any(name == "X-Amz-Signature" for name, _ in request.query):
+        return _claim_in_url(request)
+    return None
+
+
+def _claim_in_header(text: str, request: Signed) -> _Claim:
+    algorithm, _, rest = text.partition(" ")
+    if algorithm != sigv4.ALGORITHM:
+        raise errors.incomplete_signature(f"Authorization header requires {sigv4.ALGORITHM}.")
+    parts = dict(part.strip().partition("=")[::2] for part in rest.split(","))
+    for name in ("Credential", "SignedHeaders", "Signature"):
+        if not parts.get(name):
+            raise errors.incomplete_signature(f"Authorization header requires '{name}' parameter.")
+    when = request.headers.get("x-amz-date") or [""]
+    return _made(parts["Credential"], when[0], parts["SignedHeaders"], parts["Signature"], request.query, None)
+
+
+def _claim_in_url(request: Signed) -> _Claim:
+    given = dict(request.query)
+    for name in ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders"):
+        if not given.get(name):
+            raise errors.incomplete_signature(f"A signed URL requires {name}.")
+    expires = given["X-Amz-Expires"]
+    if given["X-Amz-Algorithm"] != sigv4.ALGORITHM:
+        raise errors.incomplete_signature(f"A signed URL requires {sigv4.ALGORITHM}.")
+    if not expires.isascii() or not expires.isdigit() or not 1 <= int(expires[:9]) <= _MAX_EXPIRES_S:
+        raise errors.incomplete_signature("X-Amz-Expires must be from 1 second to a week.")
+    others = [(name, value) for name, value in request.query if name != "X-Amz-Signature"]
+    return _made(
+        given["X-Amz-Credential"],
+        given["X-Amz-Date"],
+        given["X-Amz-SignedHeaders"],
+        given["X-Amz-Signature"],
+        others,
+        int(expires),
+    )
+
+
+def _made(
+    credential: str, when: str, signed: str, signature: str, query: Sequence[tuple[str, str]], expires_s: int | None
+) -> _Claim:
+    key_id, _, scope = credential.partition("/")
+    if not key_id or scope.count("/") != 3:
+        raise errors.incomplete_signature("Credential must have 5 parts: key, date, region, service and aws4_request.")
+    names = tuple(signed.lower().split(";"))
+    return _Claim(key_id, scope, when, names, signature, query, expires_s)
+
+
+def _check_scope(claim: _Claim) -> None:
+    date, _, service, end = claim.scope.split("/")
+    if service != sigv4.SERVICE or end != "aws4_request":
+        raise errors.wrong_signature(f"Credential should be scoped to correct service: '{sigv4.SERVICE}'.")
+    if date != claim.when[:8]:
+        raise errors.wrong_signature(f"Date in Credential scope does not match the date of the request: {claim.when}.")
+
+
+def _check_time(claim: _Claim, now_s: float) -> None:
+    try:
+        signed_s = timegm(strptime(claim.when, "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        raise errors.incomplete_signature("The request needs a date, X-Amz-Date, as 20260131T235959Z.") from None
+    holds_s = MAX_SKEW_S if claim.expires_s is None else claim.expires_s
+    if now_s > signed_s + holds_s:
+        raise errors.wrong_signature(f"Signature expired: {claim.when} is now too long ago.")
+    if signed_s > now_s + MAX_SKEW_S:
+        raise errors.wrong_signature(f"Signature not yet current: {claim.when} is still later than now.")
+
+
+def _check_headers(claim: _Claim, request: Signed) -> None:
+    """What decides about the meaning of a request has to be signed."""
+    needed = {"host", *(name for name in request.headers if name.startswith("x-amz-"))}
+    missing = needed - set(claim.signed)
+    if missing:
+        raise errors.wrong_signature(f"These headers have to be signed: {', '.join(sorted(missing))}.")

@@ -1,0 +1,61 @@
+"""Reading the bodies of requests, each and all together within bounds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from headrace.sqs import errors
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_PIECE_BYTES = 256 * 1024
+
+
+class Gone(Exception):
+    """The client has closed its connection."""
+
+
+class Bodies:
+    """Past the limit of all together a request waits until another is read and understood."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._freed = asyncio.Event()
+
+    async def read(self, receive: Receive, length: int | None, most_bytes: int) -> bytes:
+        """The body; `free` its length afterwards. `length` is what the client says that it has, if it does."""
+        if length is not None and length > most_bytes:
+            raise errors.too_large(most_bytes)
+        pieces: list[bytes] = []
+        taken = 0
+        try:
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Gone
+                piece = event.get("body", b"")
+                await self._take(len(piece), taken)
+                taken += len(piece)
+                if taken > most_bytes:
+                    raise errors.too_large(most_bytes)
+                pieces.append(piece)
+                if not event.get("more_body", False):
+                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        except BaseException:
+            self.free(taken)
+            raise
+
+    async def _take(self, size: int, held_bytes: int) -> None:
+        # One who is alone is let through, whatever it holds: nobody else could free anything.
+        while self._used_bytes + size > self._limit_bytes and self._used_bytes > held_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+        self._used_bytes += size
+
+    def free(self, size: int) -> None:
+        self._used_bytes -= size
+        self._freed.set()
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes

@@ -1,0 +1,140 @@
+"""What an action is given, and how actions are found: each registers itself under its name.
+
+An action gets its request as a class of its own, whichever protocol it came by, and returns its result, or None where
+there is nothing to say.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headrace.model.errors import UnknownQueue
+from headrace.queues.api import QueueInfo, Queues
+from headrace.sqs import errors
+from headrace.sqs.deletions import Deletions
+
+T = TypeVar("T")
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Realm:
+    """Whose queues these are: what is the same for all calls."""
+
+    queues: Queues
+    account: str
+    region: str
+    deletions: Deletions
+    wall_ms: Callable[[], int]
+
+    def arn(self, queue: str) -> str:
+        return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
+
+    def queue_of_arn(self, arn: str) -> str:
+        """The name of a queue of ours; empty if it is none."""
+        parts = arn.split(":")
+        is_ours = len(parts) == 6 and parts[:3] == ["arn", "aws", "sqs"] and parts[4] == self.account
+        return parts[5] if is_ours else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: who asks, and through which address."""
+
+    realm: Realm
+    base_url: str
+    """The address that the client used, which is that of every URL it is told."""
+    sender: str
+    """The id of the key that it is signed with, or the account."""
+    unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
+    """Wait for something for as long as the client does: None when it is gone, or when the broker stops."""
+
+    @property
+    def queues(self) -> Queues:
+        return self.realm.queues
+
+    def url(self, queue: str) -> str:
+        return f"{self.base_url}/{self.realm.account}/{queue}"
+
+    def name(self, queue_url: str | None) -> str:
+        """The name in the URL of a queue, whatever host it says; a bare name will do, as with AWS."""
+        if queue_url is None:
+            raise errors.missing_parameter("QueueUrl")
+        path = queue_url
+        if "/" in queue_url:
+            try:
+                path = urlsplit(queue_url).path.strip("/")
+            except ValueError:
+                raise errors.queue_does_not_exist() from None
+        account, _, name = path.rpartition("/")
+        if not name or account not in ("", self.realm.account):
+            raise errors.queue_does_not_exist()
+        return name
+
+    def find(self, queue_url: str | None) -> QueueInfo:
+        try:
+            return self.queues.find(self.name(queue_url))
+        except UnknownQueue:
+            raise errors.queue_does_not_exist() from None
+
+
+Action = Callable[[Call, Any], Awaitable[msgspec.Struct | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    name: str
+    request: type[msgspec.Struct]
+    run: Action
+    decode: Callable[[bytes], Any]
+
+
+ACTIONS: dict[str, Registered] = {}
+
+
+def action(
+    request: type[R],
+) -> Callable[[Callable[[Call, R], Awaitable[msgspec.Struct | None]]], Callable[[Call, R], Any]]:
+    """The decorated function is the action that the class of its request is called after."""
+    name = request.__name__
+
+    def register(run: Callable[[Call, R], Awaitable[msgspec.Struct | None]]) -> Callable[[Call, R], Any]:
+        ACTIONS[name] = Registered(name, request, run, msgspec.json.Decoder(request).decode)
+        return run
+
+    return register
+
+
+def required(value: T | None, parameter: str) -> T:
+    if value is None or value == "":
+        raise errors.missing_parameter(parameter)
+    return value
+
+
+def within(value: int | None, low: int, high: int, parameter: str, *, default: int) -> int:
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise errors.invalid_value(value, parameter, f"Must be between {low} and {high}, if provided.")
+    return value
+
+
+def page(names: list[str], max_results: int | None, token: str | None) -> tuple[list[str], str | None]:
+    """At most so many of `names`, which are in order, after those that a token says were told; and the next token."""
+    limit = within(max_results, 1, 1000, "MaxResults", default=1000)
+    if token:
+        if max_results is None:
+            raise errors.missing_parameter("MaxResults")
+        try:
+            last = urlsafe_b64decode(token.encode("ascii")).decode()
+        except (UnicodeError, Base64Error, ValueError):
+            raise errors.invalid_parameter("Invalid or expired next token.") from None
+        names = [name for name in names if name > last]
+    shown = names[:limit]
+    is_more = max_results is not None and len(names) > limit
+    return shown, urlsafe_b64encode(shown[-1].encode()).decode("ascii") if is_more else None

@@ -1,0 +1,219 @@
+"""The door for queues over HTTP: an ASGI application that tells the protocols apart, checks who asks, and answers.
+
+    X-Amz-Target: AmazonSQS.<Action>   the JSON protocol of SQS
+    X-Amz-Target: Headrace.<Call>      what the SDK uses (`extended.py`)
+    otherwise                          the query protocol of SQS: a form, or fields in the URL
+
+Each request is answered by itself, and what goes wrong with one is told in the words of its protocol.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from headrace.model.errors import HeadraceError
+from headrace.sqs import actions, auth, errors, extended, wire_json, wire_query
+from headrace.sqs.bodies import Bodies, Gone, Receive
+from headrace.sqs.calls import Call, Realm, Registered
+from headrace.sqs.errors import SqsError
+from headrace.wire.sigv4 import query_pairs
+
+log = logging.getLogger(__name__)
+
+MOST_BODY_BYTES = 16 * 1024 * 1024
+"""A batch of a MiB in its most wasteful spelling, and what the SDK sends at most."""
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+
+__all__ = ["Door", "actions"]
+
+
+class Door:
+    def __init__(self, realm: Realm, keys: Mapping[str, str], bodies: Bodies) -> None:
+        self._realm = realm
+        self._keys = keys
+        self._bodies = bodies
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._is_stopping = False
+
+    async def stop(self) -> None:
+        """Answer who waits for a message: there is none."""
+        self._is_stopping = True
+        for task in tuple(self._waiting):
+            task.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application for requests over HTTP."""
+        request = _Request(self, scope, receive)
+        try:
+            answer = await request.answer()
+        except Gone:
+            return
+        status, content_type, body, headers = answer
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [
+                    (b"content-type", content_type),
+                    (b"content-length", b"%d" % len(body)),
+                    (b"x-amzn-requestid", request.id.encode()),
+                    *headers,
+                ],
+            }
+        )
+        await send({"type": "http.response.body", "body": body})
+
+    # -- for requests
+
+    @property
+    def realm(self) -> Realm:
+        return self._realm
+
+    def authenticate(self, request: auth.Signed, body: bytes) -> str:
+        """By which name a client asks."""
+        if not self._keys:
+            return auth.claimed_key_id(request) or self._realm.account
+        return auth.verify(request, body, self._keys, self._realm.wall_ms() / 1000)
+
+    async def read(self, receive: Receive, length: int | None) -> bytes:
+        return await self._bodies.read(receive, length, MOST_BODY_BYTES)
+
+    def forget(self, body: bytes) -> None:
+        self._bodies.free(len(body))
+
+    async def unless_gone(self, receive: Receive, what: Awaitable[Any]) -> Any:
+        """What was waited for, or None if the client is gone, or the broker stops."""
+        task = asyncio.ensure_future(what)
+        gone = asyncio.ensure_future(receive())
+        self._waiting.add(task)
+        if self._is_stopping:
+            task.cancel()
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Gone
+            return None if task.cancelled() else task.result()
+        finally:
+            self._waiting.discard(task)
+            for each in (task, gone):
+                each.cancel()
+
+
+Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
+"""Status, content type, body and further headers."""
+
+
+class _Request:
+    """One request on its way to its answer."""
+
+    def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
+        self.id = str(uuid4())
+        self._door = door
+        self._scope = scope
+        self._receive = receive
+        self._headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            self._headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        self._target = self._header("x-amz-target")
+        self._queue = ""
+
+    def _header(self, name: str) -> str:
+        return self._headers.get(name, [""])[0]
+
+    async def answer(self) -> Answer:
+        try:
+            body = await self._door.read(self._receive, self._length())
+        except SqsError as error:
+            # The rest of the body is not read: the connection ends with the answer.
+            status, content_type, text, headers = self._refusal(error)
+            return status, content_type, text, [*headers, (b"connection", b"close")]
+        try:
+            try:
+                sender = self._door.authenticate(self._signed(), body)
+                wanted, work = self._understand(body, sender)
+            finally:
+                self._door.forget(body)
+            del body
+            result = await work
+        except SqsError as error:
+            return self._refusal(error)
+        except HeadraceError as error:
+            told = errors.told(error, self._queue)
+            if told.status == 500:
+                log.error("a request over HTTP has failed: %s", error, exc_info=error)
+            return self._refusal(told, error)
+        except Gone:
+            raise
+        except Exception as error:
+            log.exception("a request over HTTP has failed: %s", error)
+            return self._refusal(errors.internal_failure())
+        return self._result(wanted, result)
+
+    def _length(self) -> int | None:
+        text = self._header("content-length")
+        return int(text[:18]) if text.isascii() and text.isdigit() else None
+
+    def _signed(self) -> auth.Signed:
+        scope = self._scope
+        query = query_pairs(scope["query_string"].decode("latin-1"))
+        return auth.Signed(scope["method"], scope["raw_path"].decode("latin-1"), query, self._headers)
+
+    # -- in each protocol
+
+    def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
+        """What is wanted, by its name, and the work that does it."""
+        call = Call(self._door.realm, self._base_url(), sender, self._unless_gone)
+        if self._target.startswith(extended.TARGET_PREFIX):
+            return extended.understand(call, self._target, self._header("content-type"), body)
+        if self._target:
+            found = wire_json.find(self._target)
+            request = wire_json.read(found, body)
+        else:
+            given = wire_query.fields(self._scope["query_string"], body)
+            found = wire_query.find(given)
+            request = wire_query.read(found, given, self._scope["path"])
+        self._queue = _queue_in(request)
+        return self._run(found, call, request)
+
+    @staticmethod
+    def _run(found: Registered, call: Call, request: Any) -> tuple[str, Awaitable[msgspec.Struct | None]]:
+        return found.name, found.run(call, request)
+
+    async def _unless_gone(self, what: Awaitable[Any]) -> Any:
+        return await self._door.unless_gone(self._receive, what)
+
+    def _base_url(self) -> str:
+        host = self._header("host")
+        if not host:
+            server = self._scope.get("server") or ("localhost", 80)
+            host = f"{server[0]}:{server[1]}"
+        return f"{self._scope['scheme']}://{host}"
+
+    def _result(self, wanted: str, result: Any) -> Answer:
+        if self._target.startswith(extended.TARGET_PREFIX):
+            content_type = self._header("content-type")
+            return 200, extended.content_type(content_type), extended.write(content_type, result), []
+        if self._target:
+            return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
+        return 200, wire_query.CONTENT_TYPE, wire_query.write(wanted, result, self.id), []
+
+    def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
+        if self._target.startswith(extended.TARGET_PREFIX):
+            content_type = self._header("content-type")
+            return error.status, extended.content_type(content_type), extended.problem(content_type, error, cause), []
+        if self._target:
+            body, headers = wire_json.write_error(error)
+            return error.status, wire_json.CONTENT_TYPE, body, headers
+        return error.status, wire_query.CONTENT_TYPE, wire_query.write_error(error, self.id), []
+
+
+def _queue_in(request: Any) -> str:
+    """The name of a queue, for what is told of it."""
+    url = getattr(request, "QueueUrl", None) or getattr(request, "QueueName", None) or ""
+    return str(url).rpartition("/")[2]

@@ -1,0 +1,249 @@
+"""Errors of the SQS API, and which of them says what happened here.
+
+`kind` is what the JSON protocol calls an error, `code` what the query protocol does; clients of either know both.
+"""
+
+from headrace.model.errors import (
+    DiskFull,
+    HeadraceError,
+    InvalidMessage,
+    InvalidReceipt,
+    InvalidSettings,
+    InvalidTopicName,
+    NoBrokerReady,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotInFlight,
+    NotLeader,
+    PeerUnavailable,
+    PolicyViolation,
+    PurgeInProgress,
+    QueueDeletedRecently,
+    QueueError,
+    QueueExists,
+    QueueUnavailable,
+    RecordTooLarge,
+    SettingsError,
+    StaleQueueLeader,
+    StoreConflict,
+    TooManyInFlight,
+    UnknownMove,
+    UnknownQueue,
+)
+
+_SQS = "com.amazonaws.sqs#"
+_CORAL = "com.amazon.coral.service#"
+_PREFIX = "AWS.SimpleQueueService."
+
+
+class SqsError(Exception):
+    """What a client is told. `str(error)` is the sentence."""
+
+    def __init__(self, kind: str, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.code = code
+        self.status = status
+
+    @property
+    def is_senders_fault(self) -> bool:
+        return self.status < 500
+
+
+def queue_does_not_exist() -> SqsError:
+    return SqsError(f"{_SQS}QueueDoesNotExist", f"{_PREFIX}NonExistentQueue", "The specified queue does not exist.")
+
+
+def queue_name_exists(message: str) -> SqsError:
+    return SqsError(f"{_SQS}QueueNameExists", "QueueAlreadyExists", message)
+
+
+def queue_deleted_recently(wait_s: int) -> SqsError:
+    return SqsError(
+        f"{_SQS}QueueDeletedRecently",
+        f"{_PREFIX}QueueDeletedRecently",
+        f"You must wait {wait_s} seconds after deleting a queue before you can create another with the same name.",
+    )
+
+
+def purge_in_progress(queue: str) -> SqsError:
+    return SqsError(
+        f"{_SQS}PurgeQueueInProgress",
+        f"{_PREFIX}PurgeQueueInProgress",
+        f"Only one PurgeQueue operation on {queue} is allowed every 60 seconds.",
+        403,
+    )
+
+
+def receipt_is_invalid(receipt: str | None = None) -> SqsError:
+    """A single one is told without the receipt, one of a batch with it."""
+    message = "The input receipt handle is invalid."
+    if receipt is not None:
+        message = f'The input receipt handle "{receipt}" is not a valid receipt handle.'
+    return SqsError(f"{_SQS}ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message)
+
+
+def message_not_in_flight() -> SqsError:
+    return SqsError(
+        f"{_SQS}MessageNotInflight", f"{_PREFIX}MessageNotInflight", "The specified message isn't in flight."
+    )
+
+
+def over_limit(message: str) -> SqsError:
+    return SqsError(f"{_SQS}OverLimit", "OverLimit", message, 403)
+
+
+def unsupported_operation(message: str) -> SqsError:
+    return SqsError(f"{_SQS}UnsupportedOperation", f"{_PREFIX}UnsupportedOperation", message)
+
+
+def resource_not_found(message: str) -> SqsError:
+    return SqsError(f"{_SQS}ResourceNotFoundException", "ResourceNotFoundException", message, 404)
+
+
+def invalid_attribute_name(name: str) -> SqsError:
+    return SqsError(f"{_SQS}InvalidAttributeName", "InvalidAttributeName", f"Unknown Attribute {name}.")
+
+
+def invalid_attribute_value(name: str) -> SqsError:
+    return SqsError(f"{_SQS}InvalidAttributeValue", "InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+
+
+def invalid_message_contents(message: str) -> SqsError:
+    return SqsError(f"{_SQS}InvalidMessageContents", "InvalidMessageContents", message)
+
+
+def invalid_parameter(message: str) -> SqsError:
+    return SqsError(f"{_CORAL}InvalidParameterValueException", "InvalidParameterValue", message)
+
+
+def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
+    return invalid_parameter(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
+
+
+def missing_parameter(name: str) -> SqsError:
+    return SqsError(
+        f"{_CORAL}MissingRequiredParameterException",
+        "MissingParameter",
+        f"The request must contain the parameter {name}.",
+    )
+
+
+def batch_error(kind: str, message: str) -> SqsError:
+    """One of those that only batches have."""
+    return SqsError(_SQS + kind, _PREFIX + kind, message)
+
+
+def unknown_operation(name: str) -> SqsError:
+    return SqsError(
+        f"{_CORAL}UnknownOperationException", "InvalidAction", f"The action {name} is not valid for this endpoint."
+    )
+
+
+def missing_action() -> SqsError:
+    return SqsError(
+        f"{_CORAL}UnknownOperationException", "MissingAction", "The request must contain the parameter Action."
+    )
+
+
+def malformed(message: str) -> SqsError:
+    return SqsError(f"{_CORAL}SerializationException", "MalformedInput", message)
+
+
+def too_large(limit_bytes: int) -> SqsError:
+    return SqsError(
+        f"{_CORAL}RequestEntityTooLargeException",
+        "RequestEntityTooLarge",
+        f"The request is longer than {limit_bytes} bytes.",
+        413,
+    )
+
+
+def missing_token() -> SqsError:
+    return SqsError(
+        f"{_CORAL}MissingAuthenticationTokenException",
+        "MissingAuthenticationToken",
+        "Request is missing Authentication Token",
+        403,
+    )
+
+
+def unknown_key() -> SqsError:
+    return SqsError(
+        f"{_CORAL}UnrecognizedClientException",
+        "InvalidClientTokenId",
+        "The security token included in the request is invalid.",
+        403,
+    )
+
+
+def incomplete_signature(message: str) -> SqsError:
+    return SqsError(f"{_CORAL}IncompleteSignatureException", "IncompleteSignature", message)
+
+
+def wrong_signature(message: str) -> SqsError:
+    return SqsError(f"{_CORAL}InvalidSignatureException", "SignatureDoesNotMatch", message, 403)
+
+
+def unavailable() -> SqsError:
+    """To be tried again, which the clients of SQS do by themselves."""
+    return SqsError(
+        f"{_CORAL}ServiceUnavailableException",
+        "ServiceUnavailable",
+        "The queue is not available for a moment. Try again.",
+        503,
+    )
+
+
+def internal_failure() -> SqsError:
+    return SqsError(
+        f"{_CORAL}InternalFailure",
+        "InternalFailure",
+        "The request processing has failed because of an unknown error, exception or failure.",
+        500,
+    )
+
+
+PASSING = (
+    QueueUnavailable,
+    StaleQueueLeader,
+    NotLeader,
+    PeerUnavailable,
+    NoBrokerReady,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    StoreConflict,
+    DiskFull,
+)
+"""Errors that pass by themselves."""
+
+
+def told(error: HeadraceError, queue: str) -> SqsError:
+    """What a client of SQS is told of an error of ours, about this queue."""
+    match error:
+        case UnknownQueue():
+            return queue_does_not_exist()
+        case QueueExists():
+            return queue_name_exists(str(error))
+        case QueueDeletedRecently():
+            return queue_deleted_recently(60)
+        case InvalidReceipt():
+            return receipt_is_invalid()
+        case NotInFlight():
+            return message_not_in_flight()
+        case TooManyInFlight():
+            return over_limit("Too many messages in flight.")
+        case PurgeInProgress():
+            return purge_in_progress(queue)
+        case UnknownMove():
+            return resource_not_found("Task does not exist.")
+        case InvalidMessage() | RecordTooLarge() | InvalidSettings() | SettingsError() | InvalidTopicName():
+            return invalid_parameter(f"One or more parameters are invalid. Reason: {error}.")
+        case PolicyViolation():
+            return over_limit(str(error))
+        case _ if isinstance(error, PASSING):
+            return unavailable()
+        case QueueError():
+            return invalid_parameter(str(error))
+        case _:
+            return internal_failure()

@@ -1,0 +1,187 @@
+"""The calls `Headrace.*` of our SDK and command line: all that queues can do (see `model.queue_wire`)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from headrace.model import queue_wire as wire
+from headrace.model.errors import HeadraceError
+from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
+from headrace.sqs import attributes, errors
+from headrace.sqs.calls import Call
+from headrace.sqs.errors import SqsError
+
+TARGET_PREFIX = wire.TARGET_PREFIX
+MOST_MESSAGES = 1_000
+MOST_WAIT_MS = 60_000
+
+_CALLS = {call.__name__: call for call in wire.ANSWERS}
+_from_msgpack = {name: msgspec.msgpack.Decoder(call).decode for name, call in _CALLS.items()}
+_from_json = {name: msgspec.json.Decoder(call).decode for name, call in _CALLS.items()}
+_to_msgpack = msgspec.msgpack.Encoder().encode
+_to_json = msgspec.json.Encoder().encode
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == wire.JSON
+
+
+def content_type(asked: str) -> bytes:
+    return (wire.JSON if _is_json(asked) else wire.MSGPACK).encode()
+
+
+def understand(call: Call, target: str, content: str, body: bytes) -> tuple[str, Awaitable[Any]]:
+    """The call that is made, by its name, and the work that does it."""
+    name = target.removeprefix(TARGET_PREFIX)
+    if name not in _CALLS:
+        raise errors.unknown_operation(name)
+    try:
+        request = (_from_json if _is_json(content) else _from_msgpack)[name](body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise errors.malformed(f"this is not a call {name}: {error}") from None
+    return name, _WORK[type(request)](call, request)
+
+
+def write(content: str, answer: Any) -> bytes:
+    return (_to_json if _is_json(content) else _to_msgpack)(answer)
+
+
+def problem(content: str, error: SqsError, cause: HeadraceError | None) -> bytes:
+    if cause is not None:
+        return write(content, _problem(cause))
+    return write(content, wire.Problem(error.code, str(error)))
+
+
+def _problem(error: HeadraceError) -> wire.Problem:
+    return wire.Problem(type(error).__name__, str(error))
+
+
+# -- queues
+
+
+async def _create(call: Call, asked: wire.CreateQueue) -> wire.Description:
+    now = str(call.realm.wall_ms() // 1000)
+    kept = {attributes.CREATED: now, attributes.MODIFIED: now}
+    return _description(await call.queues.create(asked.queue, Edit(asked.settings, kept)))
+
+
+async def _alter(call: Call, asked: wire.AlterQueue) -> wire.Nothing:
+    kept = {attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
+    await call.queues.alter(asked.queue, Edit(asked.settings, kept))
+    return wire.Nothing()
+
+
+async def _delete(call: Call, asked: wire.DeleteQueue) -> wire.Nothing:
+    await call.queues.delete(asked.queue)
+    return wire.Nothing()
+
+
+async def _describe(call: Call, asked: wire.DescribeQueue) -> wire.Description:
+    info = call.queues.find(asked.queue)
+    return _description(info, await call.queues.counts(asked.queue))
+
+
+async def _list(call: Call, asked: wire.ListQueues) -> wire.Descriptions:
+    found = call.queues.queues(asked.prefix)
+    if not asked.with_counts:
+        return wire.Descriptions([_description(info) for info in found])
+    return wire.Descriptions([_description(info, await call.queues.counts(info.name)) for info in found])
+
+
+def _description(info: QueueInfo, counts: wire.Counts | None = None) -> wire.Description:
+    settings = asdict(info.settings)
+    del settings["attributes"]
+    return wire.Description(info.name, info.topic_id, settings, counts)
+
+
+# -- messages
+
+
+async def _send(call: Call, asked: wire.Send) -> wire.AllSent:
+    _check_count(len(asked.messages))
+    return wire.AllSent(await call.queues.send(asked.queue, asked.messages))
+
+
+async def _receive(call: Call, asked: wire.Receive) -> wire.AllReceived:
+    _check_count(asked.max_messages)
+    wait_ms = asked.wait_ms
+    if wait_ms is not None and not 0 <= wait_ms <= MOST_WAIT_MS:
+        raise errors.invalid_parameter(f"a receive waits 0 to {MOST_WAIT_MS} ms, and not {wait_ms}")
+    options = ReceiveOptions(asked.max_messages, wait_ms, asked.visibility_ms, asked.attempt_id)
+    receiving = call.queues.receive(asked.queue, options)
+    messages = await receiving if wait_ms == 0 else await call.unless_gone(receiving) or []
+    return wire.AllReceived(messages)
+
+
+async def _acknowledge(call: Call, asked: wire.Acknowledge) -> wire.Outcomes:
+    _check_count(len(asked.receipts))
+    return _outcomes(await call.queues.acknowledge(asked.queue, asked.receipts))
+
+
+async def _extend(call: Call, asked: wire.Extend) -> wire.Outcomes:
+    _check_count(len(asked.wanted))
+    return _outcomes(await call.queues.extend(asked.queue, asked.wanted))
+
+
+async def _give_back(call: Call, asked: wire.GiveBack) -> wire.Outcomes:
+    _check_count(len(asked.wanted))
+    return _outcomes(await call.queues.give_back(asked.queue, asked.wanted))
+
+
+def _check_count(number: int) -> None:
+    if not 1 <= number <= MOST_MESSAGES:
+        raise errors.invalid_parameter(f"a call is about 1 to {MOST_MESSAGES} messages, and not {number}")
+
+
+def _outcomes(failures: Failures) -> wire.Outcomes:
+    return wire.Outcomes([None if failure is None else _problem(failure) for failure in failures])
+
+
+async def _peek(call: Call, asked: wire.Peek) -> wire.AllPeeked:
+    return wire.AllPeeked(await call.queues.peek(asked.queue, asked.wanted, asked.after_offset))
+
+
+async def _purge(call: Call, asked: wire.Purge) -> wire.Nothing:
+    await call.queues.purge(asked.queue)
+    return wire.Nothing()
+
+
+async def _count(call: Call, asked: wire.Count) -> wire.Counts:
+    return await call.queues.counts(asked.queue)
+
+
+# -- moves
+
+
+async def _start_move(call: Call, asked: wire.StartMove) -> wire.Move:
+    return await call.queues.start_move(asked.source, asked.destination, asked.wanted, asked.per_second)
+
+
+async def _cancel_move(call: Call, asked: wire.CancelMove) -> wire.Move:
+    return await call.queues.cancel_move(asked.move_id)
+
+
+async def _moves(call: Call, asked: wire.ListMoves) -> wire.Moves:
+    return wire.Moves(await call.queues.moves(asked.source))
+
+
+_WORK: dict[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Any]]] = {
+    wire.CreateQueue: _create,
+    wire.AlterQueue: _alter,
+    wire.DeleteQueue: _delete,
+    wire.DescribeQueue: _describe,
+    wire.ListQueues: _list,
+    wire.Send: _send,
+    wire.Receive: _receive,
+    wire.Acknowledge: _acknowledge,
+    wire.Extend: _extend,
+    wire.GiveBack: _give_back,
+    wire.Peek: _peek,
+    wire.Purge: _purge,
+    wire.Count: _count,
+    wire.StartMove: _start_move,
+    wire.CancelMove: _cancel_move,
+    wire.ListMoves: _moves,
+}
