@@ -155,9 +155,8 @@ class Connection(asyncio.BufferedProtocol):
             if slot.deferred is not None:
                 slot.deferred.hurry()
         if self._peer is not None:
-            for closed in self._peer.on_closed:
+            for closed in tuple(self._peer.on_closed.values()):
                 closed()
-            self._peer.on_closed.clear()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.window() if self._frames.wants_window else self._host.scratch

@@ -11,7 +11,7 @@ request of that connection may be handled; answers always leave in the order of 
 - `NO_ANSWER`: nothing is sent (Produce with acks=0).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -49,8 +49,8 @@ class Peer:
     local_endpoint: Endpoint
     """Where this client reaches this broker: what Metadata tells it."""
     client_software: str = "unknown"
-    on_closed: list[Callable[[], None]] = field(default_factory=list)
-    """Called when the connection is gone, for what lives only as long as it."""
+    on_closed: dict[Hashable, Callable[[], None]] = field(default_factory=dict)
+    """Called when the connection is gone, for what lives only as long as it. Who ends before that takes itself out."""
 
     @property
     def host(self) -> str:

@@ -43,6 +43,8 @@ class ShareSession:
         """In the order in which they are served next."""
         self.waiting: Callable[[], None] | None = None
         """Ends the wait of the request under way: the client wants something else now."""
+        self.on_end: Callable[[], None] | None = None
+        """Called when the session is over."""
 
     def change(self, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]) -> None:
         for place in added:
@@ -60,6 +62,11 @@ class ShareSession:
         if self.waiting is not None:
             self.waiting()
 
+    def ended(self) -> None:
+        self.end_wait()
+        if self.on_end is not None:
+            self.on_end()
+
 
 class ShareSessions:
     def __init__(self, limit: Callable[[], int]) -> None:
@@ -73,7 +80,7 @@ class ShareSessions:
         """A new session, in place of the one that there was."""
         former = self._sessions.pop((group_id, member_id), None)
         if former is not None:
-            former.end_wait()
+            former.ended()
         if len(self._sessions) >= self._limit():
             raise ShareSessionLimit(f"this broker has group.share.max.share.sessions={self._limit()} already")
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
@@ -92,6 +99,7 @@ class ShareSessions:
     def end(self, group_id: str, member_id: str) -> ShareSession:
         session = self._of(group_id, member_id)
         del self._sessions[group_id, member_id]
+        session.ended()
         return session
 
     def drop(self, session: ShareSession) -> bool:
@@ -100,6 +108,7 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
+        session.ended()
         return True
 
     def _of(self, group_id: str, member_id: str) -> ShareSession:

@@ -9,6 +9,7 @@
   and nothing that the request says of its partition has been done then.
 """
 
+from functools import partial
 from typing import Any
 
 from headrace.kafka.acknowledging import acknowledge, acknowledgements, places_of, release
@@ -74,14 +75,18 @@ def _session(ctx: Context, request: Any) -> ShareSession:
         session = sessions.go_on(request.group_id, request.member_id, epoch)
     else:
         session = sessions.begin(request.group_id, request.member_id)
-        ctx.peer.on_closed.append(lambda: _disconnected(ctx, session))
+        ctx.peer.on_closed[session] = partial(_disconnected, ctx, session)
+        session.on_end = partial(_forget, ctx, session)
     session.change(places_of(request.topics), places_of(request.forgotten_topics_data))
     return session
 
 
+def _forget(ctx: Context, session: ShareSession) -> None:
+    ctx.peer.on_closed.pop(session, None)
+
+
 def _disconnected(ctx: Context, session: ShareSession) -> None:
     """Its member cannot acknowledge any more: what it has is for others."""
-    session.end_wait()
     if ctx.services.share_sessions.drop(session):
         answer_later(_release(ctx, session), lambda _: None)
 
