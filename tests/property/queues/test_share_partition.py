@@ -1,0 +1,306 @@
+"""A partition under a share group against a dictionary: whatever members do, whoever fails and whenever the broker
+starts again, a record has one owner at a time, what is done never comes back, and everything else is delivered."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.property.profile import examples
+
+from headrace.config.broker import BrokerSettings
+from headrace.config.group import group_settings
+from headrace.coordinator.machine import Entry
+from headrace.model.errors import InvalidRecordState, QueueUnavailable, StaleQueueLeader
+from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.queues.share_acks import AckBatch, Acknowledge
+from headrace.queues.share_partition import SharePartition, Wanted
+from headrace.replication.partition import Partition
+from headrace.testing.logs import LogBench
+
+LIMIT = 3
+LOCK_MS = 30_000
+LOCKS_MAX = 100
+MEMBERS = ("a", "b", "c")
+PRODUCER = 1
+BROKER = replace(
+    BrokerSettings(), group_share_delivery_count_limit=LIMIT, group_share_partition_max_record_locks=LOCKS_MAX
+)
+GROUP = group_settings({"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}, BROKER)
+DONE = (Acknowledge.ACCEPT, Acknowledge.REJECT, Acknowledge.GAP)
+
+
+class MemoryStore:
+    """What is kept, with a writer at a time; a write may fail, made or not."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes] = {}
+        self.term = 0
+        self.fails: str | None = None
+
+    async def open(self, queue: str, epoch: int) -> int:
+        self.term += 1
+        return self.term
+
+    async def read(self, queue: str, term: int) -> list[Entry]:
+        return [Entry(key, value) for key, value in self.entries.items()]
+
+    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+        if term != self.term:
+            raise StaleQueueLeader("somebody else writes")
+        fails, self.fails = self.fails, None
+        if fails != "not made":
+            for key, value in entries:
+                if value is None:
+                    self.entries.pop(key, None)
+                else:
+                    self.entries[key] = value
+        if fails is not None:
+            raise QueueUnavailable("the store is not there")
+
+    async def forget(self, queue: str) -> None:
+        self.entries.clear()
+
+
+@dataclass
+class Model:
+    """Every offset that has data, and what may be said of it."""
+
+    waiting: set[int] = field(default_factory=set)
+    owners: dict[int, tuple[str, int]] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    is_exact: bool = True
+    """Whether counts are: those of what a broker had given out when it ended are lost with it."""
+
+    def came_back(self, offset: int) -> None:
+        del self.owners[offset]
+        if self.counts[offset] < LIMIT:
+            self.waiting.add(offset)
+
+    def expire(self, now_ms: int) -> None:
+        for offset in [offset for offset, (_, until_ms) in self.owners.items() if until_ms <= now_ms]:
+            self.came_back(offset)
+
+    def restart(self) -> None:
+        self.is_exact = False
+        for offset in tuple(self.owners):
+            del self.owners[offset]
+            self.waiting.add(offset)
+
+    def drop_below(self, start: int) -> None:
+        self.waiting = {offset for offset in self.waiting if offset >= start}
+        self.owners = {offset: owner for offset, owner in self.owners.items() if offset >= start}
+
+
+class World:
+    def __init__(self, workers: ThreadPoolExecutor) -> None:
+        self.bench = LogBench()
+        self.clock = self.bench.clock
+        self.partition = Partition(
+            TopicName("orders"),
+            PartitionIndex(0),
+            TopicId(UUID(int=7)),
+            self.bench.log,
+            LeaderEpoch(0),
+            appended=lambda _: None,
+        )
+        self.store = MemoryStore()
+        self.model = Model()
+        self.workers = workers
+        self.share: SharePartition
+
+    async def open(self) -> None:
+        self.share = SharePartition(
+            self.partition,
+            "g",
+            store=self.store,
+            clock=self.clock,
+            workers=self.workers,
+            settings=lambda: (BROKER, GROUP),
+        )
+        await self.share.open()
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.clock.monotonic_ms())
+
+    def append(self, count: int, how: str) -> None:
+        values = [b"x" * 20] * count
+        if how == "plain":
+            result = self.bench.append(*values)
+        else:
+            result = self.bench.append(*values, producer=PRODUCER, transactional=True)
+            self.bench.end_transaction(PRODUCER, committed=how == "committed")
+        if how != "aborted":
+            self.model.waiting.update(range(result.base_offset, result.base_offset + count))
+        self.bench.flush()
+
+    def take(self, member: str, most: int, *, is_strict: bool) -> int:
+        """How many records it got."""
+        self.model.expire(self.now_ms)
+        for _ in range(50):
+            cut = self.share.look(300)
+            if cut is None:
+                return 0
+            data = cut.file.read(cut.position, cut.length)
+            taken = self.share.take(data, Wanted(member, most, is_strict))
+            if taken.spans:
+                break
+        got = [(offset, span.attempt) for span in taken.spans for offset in range(span.first, span.last + 1)]
+        assert taken.records == len(got)
+        assert not is_strict or len(got) <= most
+        for offset, count in got:
+            assert offset in self.model.waiting, f"{offset} was given out and is not there for {member}"
+            expected = self.model.counts.get(offset, 0) + 1
+            assert count == expected if self.model.is_exact else 1 <= count <= max(LIMIT, expected)
+            self.model.waiting.remove(offset)
+            self.model.counts[offset] = count
+            self.model.owners[offset] = member, self.now_ms + LOCK_MS
+        return len(got)
+
+    async def acknowledge(self, member: str, first: int, last: int, kind: Acknowledge) -> None:
+        model, now_ms = self.model, self.now_ms
+        model.expire(now_ms)
+        wanted = range(max(first, self.partition.log.start_offset), last + 1)
+        mine = all(model.owners.get(offset, ("", 0))[0] == member for offset in wanted)
+        fails = self.store.fails
+        try:
+            await self.share.acknowledge([AckBatch(first, last, [kind])], member)
+        except InvalidRecordState:
+            assert not mine
+            return
+        except QueueUnavailable:
+            assert fails is not None
+            if fails == "made":
+                self._acknowledged(wanted, kind)
+            model.restart()
+            await self.open()
+            return
+        assert mine
+        self._acknowledged(wanted, kind)
+
+    def _acknowledged(self, offsets: range, kind: Acknowledge) -> None:
+        for offset in offsets:
+            if kind in DONE:
+                del self.model.owners[offset]
+            elif kind is Acknowledge.RELEASE:
+                self.model.came_back(offset)
+            else:
+                self.model.owners[offset] = self.model.owners[offset][0], self.now_ms + LOCK_MS
+
+    async def release(self, member: str) -> None:
+        """It is gone, and what it had was not delivered."""
+        model = self.model
+        model.expire(self.now_ms)
+        fails = self.store.fails
+        try:
+            await self.share.release(member)
+        except QueueUnavailable:
+            assert fails is not None
+            model.restart()
+            await self.open()
+            return
+        for offset, (owner, _) in tuple(model.owners.items()):
+            if owner == member:
+                model.counts[offset] -= 1
+                model.came_back(offset)
+
+    async def restart(self) -> None:
+        self.model.expire(self.now_ms)
+        self.share.close()
+        self.model.restart()
+        await self.open()
+
+    async def trim(self, offset: int) -> None:
+        await self.partition.delete_before(min(offset, self.partition.high_watermark), asyncio.to_thread)
+        self.model.drop_below(self.partition.log.start_offset)
+
+    async def drain(self) -> None:
+        """Everything that is not done comes, to whoever asks long enough."""
+        self.store.fails = None
+        rounds = 0
+        while self.model.waiting or self.model.owners:
+            rounds += 1
+            assert rounds < 1000, f"these never come: {self.model.waiting}, {self.model.owners}"
+            self.clock.advance(LOCK_MS)
+            self.model.expire(self.now_ms)
+            self.take("z", 50, is_strict=False)
+            for offset in [offset for offset, (owner, _) in self.model.owners.items() if owner == "z"]:
+                await self.acknowledge("z", offset, offset, Acknowledge.ACCEPT)
+        assert self.share.look(1000) is None or self.take("z", 50, is_strict=False) == 0
+        assert self.share.position().lag == 0
+
+
+members = st.sampled_from(MEMBERS)
+offsets = st.integers(0, 40)
+operations = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 6), st.sampled_from(["plain", "plain", "committed", "aborted"])),
+    st.tuples(st.just("take"), members, st.integers(1, 8), st.booleans()),
+    st.tuples(st.just("acknowledge"), members, offsets, st.integers(0, 4), st.sampled_from(list(Acknowledge))),
+    st.tuples(st.just("acknowledge own"), members, st.integers(0, 5), st.sampled_from(list(Acknowledge))),
+    st.tuples(st.just("release"), members),
+    st.tuples(st.just("wait"), st.integers(0, 20_000)),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("fail"), st.sampled_from(["made", "not made"])),
+    st.tuples(st.just("trim"), offsets),
+)
+
+
+async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]]) -> None:
+    world = World(workers)
+    await world.open()
+    try:
+        for step in steps:
+            match step:
+                case ("append", int(count), str(how)):
+                    world.append(count, how)
+                case ("take", str(member), int(most), bool(is_strict)):
+                    world.take(member, most, is_strict=is_strict)
+                case ("acknowledge", str(member), int(first), int(more), Acknowledge() as kind):
+                    await world.acknowledge(member, first, first + more, kind)
+                case ("acknowledge own", str(member), int(which), Acknowledge() as kind):
+                    mine = sorted(at for at, (owner, _) in world.model.owners.items() if owner == member)
+                    if mine:
+                        offset = mine[which % len(mine)]
+                        await world.acknowledge(member, offset, offset, kind)
+                case ("release", str(member)):
+                    await world.release(member)
+                case ("wait", int(ms)):
+                    world.clock.advance(ms)
+                case ("restart",):
+                    await world.restart()
+                case ("fail", str(fails)):
+                    world.store.fails = fails
+                case ("trim", int(offset)):
+                    await world.trim(offset)
+        await world.drain()
+    finally:
+        world.share.close()
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(operations, max_size=40))
+def test_a_record_has_one_owner_at_a_time_and_comes_until_it_is_done(steps: list[tuple[object, ...]]) -> None:
+    with ThreadPoolExecutor(1) as workers:
+        asyncio.run(live(workers, steps))
+
+
+def test_what_is_not_the_members_is_refused_as_a_whole() -> None:
+    async def scenario(workers: ThreadPoolExecutor) -> None:
+        world = World(workers)
+        await world.open()
+        world.append(4, "plain")
+        world.take("a", 2, is_strict=True)
+        world.take("b", 2, is_strict=True)
+        with pytest.raises(InvalidRecordState):
+            await world.share.acknowledge([AckBatch(0, 1, [1]), AckBatch(2, 2, [1])], "a")
+        await world.share.acknowledge([AckBatch(0, 1, [1, 2])], "a")
+        assert world.share.position().start_offset == 1
+        world.share.close()
+
+    with ThreadPoolExecutor(1) as workers:
+        asyncio.run(scenario(workers))
