@@ -5,7 +5,6 @@ compaction left out are none either. Nothing here reads past the last stable off
 """
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,10 +14,9 @@ from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.arrivals import Arrival
 from headrace.queues.messages import Message, dedupe_key, message_of
 from headrace.records.batch import BatchHeader, Buffer, iter_headers
+from headrace.records.markers import read_marker
 from headrace.records.reader import iter_records
 
-_CONTROL_KEY = Struct(">hh")
-_ABORT = 0
 _HEAVY_MESSAGES = 5_000
 
 
@@ -169,9 +167,7 @@ class _Walk:
 
 def _is_abort(batch: Buffer, header: BatchHeader) -> bool:
     try:
-        for record in iter_records(batch, header):
-            if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
-                return bool(_CONTROL_KEY.unpack_from(record.key)[1] == _ABORT)
+        marker = read_marker(batch, header)
     except RecordError:
-        pass
-    return False
+        return False
+    return marker is not None and not marker.committed

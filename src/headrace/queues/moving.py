@@ -45,6 +45,8 @@ class Task(msgspec.Struct, array_like=True):
     next_offset: int
     end_offset: int
     """It does not move what is sent after it began."""
+    leased: list[tuple[int, int]] = []
+    """Offset and attempt of the messages that are being copied: whoever goes on with this gives them back first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Moves:
                     log.error("a task that moves messages of %s cannot be read: %s", self._queue.name, error)
                     continue
                 self._tasks[task.move.id] = task
+                self._put_back(task)
                 if task.move.status in _ACTIVE:
                     self._run(task)
 
@@ -203,15 +206,17 @@ class Moves:
         messages = await queue.bodies.read(offsets, host.settings)
         picked, passed_to = self._pick(task, offsets, messages)
         if picked:
+            task.leased = [(each.lease.offset, each.lease.attempt) for each in picked if each.lease is not None]
+            self._keep(task)
             try:
                 await host.kept()
                 for destination in dict.fromkeys(each.destination for each in picked):
                     together = [each for each in picked if each.destination == destination]
                     await self._send(destination, self._records(together))
             except BaseException:
-                self._put_back(picked)
+                self._put_back(task)
                 raise
-        task.next_offset = passed_to
+        task.next_offset, task.leased = passed_to, []
 
         def done(engine: Engine, now_ms: int) -> None:
             for each in picked:
@@ -260,14 +265,14 @@ class Moves:
             for each in picked
         ]
 
-    def _put_back(self, picked: Sequence[_Picked]) -> None:
+    def _put_back(self, task: Task) -> None:
         host = self._queue.host
-        if host.has_engine:
-            for each in picked:
-                if each.lease is not None:
-                    with suppress(HeadraceError):
-                        offset, attempt = each.lease.offset, each.lease.attempt
-                        host.engine.give_back(offset, attempt, host.now_ms(), 0)
+        if host.has_engine and task.leased:
+            for offset, attempt in task.leased:
+                with suppress(HeadraceError):
+                    host.engine.give_back(offset, attempt, host.now_ms(), 0)
+            task.leased = []
+            self._keep(task)
 
 
 def _age(task: Task) -> int:

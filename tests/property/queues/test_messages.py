@@ -1,0 +1,98 @@
+"""Messages as records: what is written is read again, and headers that make no sense do no harm."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.config.queue import QueueSettings
+from headrace.model import queued
+from headrace.model.errors import InvalidReceipt
+from headrace.model.queue_wire import Outgoing
+from headrace.queues.messages import dedupe_key, message_of, moved_record, read_origin, record_of
+from headrace.queues.receipts import read_receipt, receipt_for
+from headrace.records.reader import Record
+
+TOPIC = UUID(int=99)
+NOW_MS = 1_700_000_000_000
+
+
+def settings(kind: str, **others: int) -> QueueSettings:
+    return QueueSettings(type=kind, delay_ms=others.get("delay_ms", 0))
+
+
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+outgoing = st.builds(
+    Outgoing,
+    body=st.binary(max_size=50),
+    id=names,
+    priority=st.integers(0, 9),
+    delay_ms=st.none() | st.integers(0, 10_000),
+    ttl_ms=st.none() | st.integers(0, 10_000),
+    group=st.none() | names,
+    dedupe=st.none() | names,
+    headers=st.lists(st.tuples(names.map("x-".__add__), st.none() | st.binary(max_size=9)), max_size=3).map(tuple),
+)
+
+
+@given(outgoing, st.sampled_from(["standard", "fifo"]), st.sampled_from([0, 500]))
+def test_what_is_sent_is_read(message: Outgoing, kind: str, delay_ms: int) -> None:
+    of_queue = settings(kind, delay_ms=delay_ms)
+    got = message_of(record_of(message, of_queue, NOW_MS)._replace(offset=7), TOPIC, is_fifo=of_queue.is_fifo)
+    assert (got.offset, got.sent_at_ms, got.body, got.id) == (7, NOW_MS, message.body, message.id)
+    assert (got.priority, got.group_text, got.dedupe, got.headers) == (
+        message.priority, message.group, message.dedupe, message.headers
+    )  # fmt: skip
+    due_ms = NOW_MS + of_queue.delay_ms if got.due_at_ms is None else got.due_at_ms
+    assert due_ms == NOW_MS + (of_queue.delay_ms if message.delay_ms is None else message.delay_ms)
+    assert got.expires_at_ms == (None if message.ttl_ms is None else NOW_MS + message.ttl_ms)
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(vars(queued).values(), key=str)).map(str), st.none() | st.binary())))
+def test_any_headers_are_those_of_a_message(headers: list[tuple[str, bytes | None]]) -> None:
+    got = message_of(Record(3, NOW_MS, b"\xff", None, tuple(headers)), TOPIC, is_fifo=True)
+    assert 0 <= got.priority <= 9
+    assert got.id
+    dedupe_key(got, QueueSettings(type="fifo"))
+
+
+@given(outgoing, st.sampled_from(["standard", "fifo"]))
+def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) -> None:
+    of_queue = settings(kind)
+    before = message_of(record_of(message, of_queue, NOW_MS)._replace(offset=7), TOPIC, is_fifo=of_queue.is_fifo)
+    record = moved_record(
+        before, queue="q", topic_id=TOPIC, reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_time=False
+    )
+    after = message_of(record, UUID(int=1), is_fifo=of_queue.is_fifo)
+    assert (after.id, after.body, after.priority, after.group, after.dedupe) == (
+        before.id, before.body, before.priority, before.group, before.dedupe
+    )  # fmt: skip
+    assert (after.due_at_ms, after.expires_at_ms, after.sent_at_ms) == (NOW_MS + 5, None, NOW_MS + 5)
+    assert after.origin is not None
+    origin = read_origin(after.origin)
+    assert (origin["queue"], origin["offset"], origin["reason"], origin["attempts"]) == ("q", 7, "why", 3)
+    assert dedupe_key(after, of_queue) == f"move:{TOPIC.hex}:7".encode()
+    # And once more: only the last place counts.
+    again = moved_record(after, queue="r", topic_id=TOPIC, reason="", attempts=1, now_ms=NOW_MS, keeps_time=True)
+    assert [name for name, _ in again.headers].count(queued.ORIGIN) == 1
+    assert [name for name, _ in again.headers].count(queued.ATTEMPT) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", '"x"'])
+def test_an_origin_that_is_none(text: str) -> None:
+    assert read_origin(text) == {}
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**31))
+def test_receipts(offset: int, attempt: int) -> None:
+    receipt = receipt_for(TOPIC, offset, attempt)
+    assert read_receipt(receipt, TOPIC) == (offset, attempt)
+    with pytest.raises(InvalidReceipt, match="another queue"):
+        read_receipt(receipt, UUID(int=98))
+
+
+@given(st.text(max_size=45) | st.text(min_size=40, max_size=40))
+def test_whatever_is_no_receipt_is_refused(text: str) -> None:
+    with pytest.raises(InvalidReceipt):
+        read_receipt(text, TOPIC)

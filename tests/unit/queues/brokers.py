@@ -1,0 +1,103 @@
+"""A real broker in this process, asked for its queues directly."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.app.broker import BrokerApp
+from headrace.config.broker import broker_settings
+from headrace.kafka.services import Services
+from headrace.model.image import Endpoint
+from headrace.model.queue_wire import Outgoing, Received
+from headrace.queues.api import Edit, ReceiveOptions
+from headrace.queues.service import QueueService
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+
+
+class _App(BrokerApp):
+    services: Services
+
+    async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+        self.services = services
+        return await super()._listen(services, undo)
+
+
+class QueueBroker:
+    """Everything runs in one loop, which stands still between calls of `run`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runner = asyncio.Runner()
+        self._app: _App | None = None
+        self._made = 0
+        self.start()
+
+    def start(self) -> None:
+        settings = {"data.dir": str(self._folder), "kafka.listen": "127.0.0.1:0", "http.listen": "off"}
+        self._app = _App(broker_settings(settings))
+        self.run(self._app.start())
+
+    def stop(self) -> None:
+        if self._app is not None:
+            app, self._app = self._app, None
+            self.run(app.stop())
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        try:
+            self.stop()
+        finally:
+            self._runner.close()
+
+    @property
+    def services(self) -> Services:
+        assert self._app is not None
+        return self._app.services
+
+    @property
+    def queues(self) -> QueueService:
+        return self.services.queues
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        async def bounded() -> T:
+            async with asyncio.timeout(PATIENCE_S):
+                return await coroutine
+
+        return self._runner.run(bounded())
+
+    # -- short forms
+
+    def create(self, _name: str = "", **settings: str) -> str:
+        """A new queue with settings that are given with _ for the dots; its name."""
+        self._made += 1
+        name = _name or f"queue-{self._made}" + (".fifo" if settings.get("type") == "fifo" else "")
+        edit = Edit({key.replace("_", "."): text for key, text in settings.items()})
+        self.run(self.queues.create(name, edit))
+        return name
+
+    def send(self, queue: str, *bodies: str, **others: Any) -> None:
+        messages = [Outgoing(body.encode(), f"id-{body}", **others) for body in bodies]
+        self.run(self.queues.send(queue, messages))
+
+    def receive(self, queue: str, most: int = 10, *, wait_ms: int = 0, visibility_ms: int = 60_000) -> list[Received]:
+        return self.run(self.queues.receive(queue, ReceiveOptions(most, wait_ms, visibility_ms)))
+
+    def bodies(self, queue: str, most: int = 10, **others: int) -> list[str]:
+        return [message.body.decode() for message in self.receive(queue, most, **others)]
+
+    def acknowledge(self, queue: str, *messages: Received) -> None:
+        failures = self.run(self.queues.acknowledge(queue, [message.receipt for message in messages]))
+        assert failures == [None] * len(messages)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the broker does in the background."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
