@@ -107,19 +107,6 @@ def read_messages(
     return Piece(walk.steps, walk.at, messages)
 
 
-def read_ranges(data: Buffer, offset: int, below: int, aborted: Sequence[tuple[int, int]]) -> Piece:
-    """The same by whole batches, whose records are not looked at: every record is a plain message."""
-    walk = _Walk(offset, aborted)
-    for position, header in iter_headers(data):
-        if header.next_offset <= offset or header.base_offset >= below:
-            continue
-        if walk.enters(header, data[position : position + header.size]) and header.record_count > 0:
-            first = max(walk.at, header.base_offset)
-            walk.takes(first, header.last_offset, Plain(first, header.last_offset, header.max_timestamp))
-        walk.leaves(header)
-    return Piece(walk.steps, walk.at, ())
-
-
 class _Walk:
     """Goes through the batches of a piece, and sees to it that every offset is told of once."""
 

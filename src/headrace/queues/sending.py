@@ -12,9 +12,10 @@ from uuid import UUID
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
-from headrace.queues.arrivals import Arrival
+from headrace.queues.arrivals import Arrival, Duplicate
 from headrace.queues.bodies import Kept
-from headrace.queues.host import Host, OwnBatch
+from headrace.queues.following import OwnBatch
+from headrace.queues.host import Host
 from headrace.queues.indexing import arrival_of, is_plain
 from headrace.queues.messages import Message, message_of
 from headrace.records.batch import read_header
@@ -124,23 +125,27 @@ class Sender:
             message_of(record._replace(offset=offset), partition.topic_id, is_fifo=settings.is_fifo)
             for offset, record in enumerate(records, first)
         ]
-        own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _arrivals(messages, settings))
-        own.indexed = lambda: _answer_all(sendings, messages, own)
-        host.appended(own)
+        own = OwnBatch(
+            first,
+            appended.last_offset,
+            records[-1].timestamp,
+            _arrivals(messages, settings),
+            lambda batch: _answer_all(sendings, messages, batch.duplicates),
+        )
+        host.log.appended(own)
 
         def committed(error: BaseException | None) -> None:
             if error is not None:
-                own.indexed = None
                 for sending in sendings:
                     _fail(sending, _unknown(error))
                 return
             _keep(host.around.kept, partition.topic_id, messages)
             if not host.has_engine:
-                _answer_all(sendings, messages, own)
+                own.answer()
 
         if partition.when_committed(appended.last_offset + 1, committed):
             committed(None)
-            host.data_arrived()
+            host.log.data_arrived()
 
 
 def _size_bytes(record: Record) -> int:
@@ -160,8 +165,8 @@ def _keep(kept: Kept, topic_id: UUID, messages: Sequence[Message]) -> None:
         kept.offer(topic_id, message)
 
 
-def _answer_all(sendings: Sequence[_Sending], messages: Sequence[Message], own: OwnBatch) -> None:
-    first = {offset: (first_offset, first_id) for offset, first_offset, first_id in own.duplicates}
+def _answer_all(sendings: Sequence[_Sending], messages: Sequence[Message], duplicates: Sequence[Duplicate]) -> None:
+    first = {offset: (first_offset, first_id) for offset, first_offset, first_id in duplicates}
     at = 0
     for sending in sendings:
         some = messages[at : at + len(sending.records)]

@@ -37,7 +37,6 @@ from headrace.queues.moving import Moves
 from headrace.queues.routing import AnyQueueCall, Router
 from headrace.queues.sending import Budget
 from headrace.queues.shares import ShareCall, Shares
-from headrace.queues.stock import QUEUE
 from headrace.queues.store import ReplicatedState, StateCall
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
@@ -155,7 +154,7 @@ class QueueService:
 
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
-        host = Host(partition, "", settings, QUEUE, self._around, reads_records=True)
+        host = Host(partition, settings, self._around)
         led = LedQueue(partition.topic, host, self._budget)
         burial = Burial(led, self._send_records)
         moves = Moves(led, self._send_records, lambda: f"{self._random.getrandbits(64):016x}")

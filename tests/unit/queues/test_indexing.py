@@ -8,7 +8,7 @@ import pytest
 from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.queues.arrivals import Arrival
-from headrace.queues.indexing import Plain, Skipped, Step, read_messages, read_ranges
+from headrace.queues.indexing import Plain, Skipped, Step, read_messages
 from headrace.records.builder import build_batch
 from headrace.records.markers import Marker, build_marker
 from headrace.records.reader import Record
@@ -55,12 +55,9 @@ ABORTED = [(5, 2)]
 
 @pytest.mark.parametrize("offset", range(11))
 def test_from_any_offset_each_one_is_told_of_once(offset: int) -> None:
-    for piece in (
-        read_messages(LOG, offset, 11, ABORTED, TOPIC, STANDARD),
-        read_ranges(LOG, offset, 11, ABORTED),
-    ):
-        assert told(piece.steps) == list(range(offset, 11))
-        assert piece.next_offset == 11
+    piece = read_messages(LOG, offset, 11, ABORTED, TOPIC, STANDARD)
+    assert told(piece.steps) == list(range(offset, 11))
+    assert piece.next_offset == 11
 
 
 def test_markers_aborted_records_and_gaps_are_no_messages() -> None:

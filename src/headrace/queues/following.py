@@ -1,0 +1,223 @@
+"""Telling an engine of the messages in its log, as they are committed.
+
+What was sent on this broker is known; what others have written (Kafka clients) is read. Everything up to the last
+stable offset is told, in the order of the offsets, once: whoever sent is answered when the engine knows of it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import HeadraceError, OffsetOutOfRange, QueueUnavailable
+from headrace.queues.arrivals import Arrival, Duplicate
+from headrace.queues.bodies import Kept, read_slice
+from headrace.queues.engine import Engine
+from headrace.queues.indexing import Piece, Plain, Skipped
+from headrace.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+_SLICE_BYTES = 256 * 1024
+_STEPS_PER_TURN = 2_000
+_RETRY_S = 0.5
+
+
+class OwnBatch:
+    """Messages that were appended by this broker for the queue itself, so that they need not be read again."""
+
+    __slots__ = ("_indexed", "arrivals", "duplicates", "first", "last", "sent_ms")
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        sent_ms: int,
+        arrivals: Sequence[Arrival] | None,
+        indexed: "Callable[[OwnBatch], None]",
+    ) -> None:
+        """Without `arrivals` all of them are plain. `indexed` is called once: when the engine knows of them, or cannot
+        yet though they are committed, or nobody can tell any more."""
+        self.first = first
+        self.last = last
+        self.sent_ms = sent_ms
+        self.arrivals = arrivals
+        self.duplicates: Sequence[Duplicate] = ()
+        self._indexed: Callable[[OwnBatch], None] | None = indexed
+
+    def answer(self) -> None:
+        indexed, self._indexed = self._indexed, None
+        if indexed is not None:
+            indexed(self)
+
+
+class LogFollower:
+    """One engine and its log."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        settings: Callable[[], QueueSettings],
+        now_ms: Callable[[], int],
+        kept: Kept,
+        workers: Executor,
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
+        indexed: Callable[[], None],
+    ) -> None:
+        """`indexed` is called when the engine was told of more."""
+        self._partition = partition
+        self._settings = settings
+        self._now_ms = now_ms
+        self._kept = kept
+        self._workers = workers
+        self._in_background = in_background
+        self._indexed = indexed
+        self._engine: Engine | None = None
+        self._own: deque[OwnBatch] = deque()
+        self._is_due = False
+        self._is_reading = False
+        self._is_closed = False
+
+    # -- life
+
+    async def catch_up(self, engine: Engine) -> None:
+        """Tell a new engine of everything that is there."""
+        self._engine = None
+        partition = self._partition
+        # What was received before may be of what a new leader does not know yet to be committed.
+        await partition.until_committed(partition.log.end_offset)
+        await self._read_to(engine, partition.last_stable_offset)
+
+    def begin(self, engine: Engine) -> None:
+        """Go on with what comes."""
+        self._engine = engine
+        self._partition.data_waiters.add(self)
+        self._index()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._engine = None
+        self._partition.data_waiters.remove(self)
+        for batch in self._own:
+            batch.answer()
+        self._own.clear()
+
+    # -- what comes
+
+    def data_arrived(self) -> None:
+        """More of the log is committed."""
+        if self._engine is not None and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._index)
+
+    def appended(self, batch: OwnBatch) -> None:
+        """Messages were appended by this broker."""
+        if not self._is_closed:
+            self._own.append(batch)
+
+    def _index(self) -> None:
+        self._is_due = False
+        engine = self._engine
+        if engine is None:
+            return
+        if self._is_reading:
+            self._answer_committed()
+            return
+        before = engine.indexed_to
+        below = self._partition.last_stable_offset
+        while engine.indexed_to < below:
+            batch = self._next_own(engine)
+            if batch is None or batch.first > engine.indexed_to or batch.last >= below:
+                self._is_reading = True
+                self._in_background(self._read_on(engine, below if batch is None else min(below, batch.first)))
+                break
+            self._own.popleft()
+            self._index_own(engine, batch)
+        self._answer_committed()
+        if engine.indexed_to > before:
+            self._indexed()
+
+    def _answer_committed(self) -> None:
+        """Those who have sent what is committed, but behind a transaction that is not over, or much that others have
+        written: the engine hears of it later."""
+        for batch in self._own:
+            if batch.last >= self._partition.high_watermark:
+                break
+            batch.answer()
+
+    def _next_own(self, engine: Engine) -> OwnBatch | None:
+        while self._own and self._own[0].first < engine.indexed_to:
+            # It was read from the log while the engine was loading.
+            self._own.popleft().answer()
+        return self._own[0] if self._own else None
+
+    def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
+        if batch.arrivals is None:
+            engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
+        else:
+            batch.duplicates = engine.index(batch.arrivals, self._now_ms())
+        batch.answer()
+
+    # -- reading
+
+    async def _read_on(self, engine: Engine, end: int) -> None:
+        try:
+            await self._read_to(engine, end)
+        except HeadraceError as error:
+            if self._engine is engine:
+                log.error("%s cannot be read for now: %s", self._partition, error)
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            self._is_reading = False
+        self._index()
+
+    async def _read_to(self, engine: Engine, end: int) -> None:
+        """Tell of the log up to an offset that is committed and stable."""
+        partition = self._partition
+        while engine.indexed_to < end and not self._is_closed:
+            offset = engine.indexed_to
+            try:
+                cut = partition.slice(offset, _SLICE_BYTES, committed=True, at_least_one=True)
+            except OffsetOutOfRange:
+                engine.drop_before(min(end, partition.log.start_offset))
+                if engine.indexed_to == offset:
+                    raise
+                continue
+            if cut is None:
+                engine.skip(offset, end - 1)
+                break
+            piece = await read_slice(partition, cut, offset, self._settings(), self._workers)
+            if piece.next_offset == offset:
+                raise QueueUnavailable(f"nothing can be read of {partition} at offset {offset}")
+            await self._index_piece(engine, piece)
+            for message in piece.messages:
+                self._kept.offer(partition.topic_id, message)
+            if self._engine is engine:
+                self._indexed()
+
+    async def _index_piece(self, engine: Engine, piece: Piece) -> None:
+        now_ms = self._now_ms()
+        arrivals: list[Arrival] = []
+
+        def flush() -> None:
+            if arrivals:
+                engine.index(arrivals, now_ms)
+                arrivals.clear()
+
+        for at, step in enumerate(piece.steps, 1):
+            if isinstance(step, Arrival):
+                arrivals.append(step)
+            else:
+                flush()
+                if isinstance(step, Plain):
+                    engine.index_plain(step.first, step.last, step.sent_ms, now_ms)
+                elif isinstance(step, Skipped):
+                    engine.skip(step.first, step.last)
+            if at % _STEPS_PER_TURN == 0:
+                flush()
+                await asyncio.sleep(0)
+        flush()
