@@ -1,6 +1,7 @@
 """Queues for asyncio: the same verbs and promises as `headrace.client.queue`, awaited."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from datetime import datetime
@@ -21,6 +22,7 @@ from headrace.client.queue_message import QueueMessage as SyncMessage
 from headrace.client.queue_settings import QueueOptions
 from headrace.client.queue_worker import Worker
 from headrace.client.redrive import Redrive as SyncRedrive
+from headrace.client.settling import Settlement
 from headrace.client.threads import DaemonThreads
 from headrace.model.queue_wire import Counts
 
@@ -36,6 +38,21 @@ async def result_of(future: "Future[T]") -> T:
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
+async def _settled(settlement: Settlement) -> None:
+    """Wait until the broker has it; raises what went wrong."""
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+
+    def tell(_: Settlement) -> None:
+        # A loop that is closed has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(answered.set)
+
+    settlement.when_done(tell)
+    await answered.wait()
+    settlement.result()
+
+
 class QueueMessage(Body):
     """A message that was received, and is hidden from others until its lease ends."""
 
@@ -46,15 +63,15 @@ class QueueMessage(Body):
 
     async def ack(self) -> None:
         """It is done and is not received again. Goes out together with others; returns when the broker has it."""
-        await result_of(self._message.ack())
+        await _settled(self._message.ack())
 
     async def nack(self, delay: Seconds | None = None, reason: str = "") -> None:
         """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says."""
-        await result_of(self._message.nack(delay, reason))
+        await _settled(self._message.nack(delay, reason))
 
     async def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
-        await result_of(self._message.extend_soon(seconds))
+        await _settled(self._message.extend_soon(seconds))
 
     @property
     def queue(self) -> str:

@@ -51,6 +51,8 @@ class ClientOptions(TypedDict, total=False):
     http: str
     """Where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma; unless told,
     the brokers are asked for it."""
+    access_key: str
+    """`ID:SECRET`, for queues of brokers that have `sqs.access.keys`."""
 
 
 class Connection:
@@ -63,6 +65,7 @@ class Connection:
         self._source = options.get("source", f"/{self._client_id}")
         self._settings = dict(options.get("settings", {}))
         self._http = [each.strip() for each in options.get("http", "").split(",") if each.strip()]
+        self._access_key = options.get("access_key", "")
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
@@ -89,7 +92,7 @@ class Connection:
 
     def _door(self, queue: str) -> Door:
         config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
-        return Door(lambda: self._http or queue_addresses.find(config, queue))
+        return Door(lambda: self._http or queue_addresses.find(config, queue), self._access_key)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.

@@ -7,10 +7,11 @@ that was acknowledged is stored once, on disk, in the order of sending per parti
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -89,6 +90,42 @@ class Publisher:
         except KafkaException as failure:
             raise self._failed(record.topic, failure.args[0]) from None
         return future
+
+    def send_all(self, records: Sequence[Record]) -> list[int]:
+        """Send records and wait until all are stored; their offsets. Raises `DeliveryFailed`, or `Unreachable`, with
+        how many were not."""
+        offsets = [-1] * len(records)
+        errors: list[KafkaError] = []
+        left = len(records)
+        counting = threading.Lock()
+        answered = threading.Event()
+
+        def report(index: int, error: KafkaError | None, stored: Any) -> None:
+            nonlocal left
+            if error is None:
+                offsets[index] = stored.offset()
+            else:
+                errors.append(error)
+            # Reports come on the thread that serves them, and on any that waits for room.
+            with counting:
+                left -= 1
+                if not left:
+                    answered.set()
+
+        for index, record in enumerate(records):
+            try:
+                self.queue(record, partial(report, index))
+            except KafkaException as failure:
+                report(index, failure.args[0], None)
+        if left:
+            answered.wait()
+        if errors:
+            first = self._failed(records[0].topic, errors[0])
+            text = f"{len(errors)} of {len(records)} messages: {first}"
+            if isinstance(first, DeliveryFailed):
+                raise DeliveryFailed(text, code=first.code, count=len(errors))
+            raise Unreachable(text)
+        return offsets
 
     def encode(self, outgoing: Outgoing) -> Record:
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))

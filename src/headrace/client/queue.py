@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from headrace.client.errors import ClientError, DeliveryFailed, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.errors import ClientError, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.librdkafka import log
-from headrace.client.outgoing import Payload
+from headrace.client.outgoing import Payload, Record
 from headrace.client.publisher import Publisher
 from headrace.client.queue_http import PATIENCE_S, Door
 from headrace.client.queue_message import (
@@ -40,6 +40,8 @@ _SLICE_S = 20.0
 """How long one call waits for messages."""
 _KNOWN_FOR_S = 30.0
 """After this long it is asked again whether the queue is there: sending to one that is not would make a topic of it."""
+_AT_ONCE = 1_000
+"""No more in one call."""
 _FOR_EVER_S = float("inf")
 
 WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
@@ -139,24 +141,20 @@ class Queue:
     def send_many(self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]) -> list[SentMessage]:
         """Send messages in batches and wait until all are stored. The options are for all of them, but for those that
         are a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
-        sent = [
-            self.send_awaited(each if isinstance(each, NewMessage) else NewMessage(each, **options)) for each in bodies
-        ]
-        failures = [error for error in (future.exception() for future in sent) if error is not None]
-        if not failures:
-            return [future.result() for future in sent]
-        text = f"{len(failures)} of {len(sent)} messages: {failures[0]}"
-        if isinstance(failures[0], DeliveryFailed):
-            raise DeliveryFailed(text, code=failures[0].code, count=len(failures))
-        raise Unreachable(text)
+        pairs = [self._record(each if isinstance(each, NewMessage) else NewMessage(each, **options)) for each in bodies]
+        stored = self._publisher.send_all([record for _, record in pairs])
+        return [SentMessage(message_id, offset) for (message_id, _), offset in zip(pairs, stored, strict=True)]
 
     def _send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
-        if self._settings().get("type") == "fifo" and message.group is None:
-            raise ValueError(f"{self.name} is a fifo queue: say to which group the message belongs, group=…")
-        message_id, record = record_of(self.name, message, time.time())
+        message_id, record = self._record(message)
         return self._publisher.send_record(
             record, lambda stored: SentMessage(message_id, stored.offset()), is_awaited=is_awaited
         )
+
+    def _record(self, message: NewMessage) -> tuple[str, Record]:
+        if self._settings()["type"] == "fifo" and message.group is None:
+            raise ValueError(f"{self.name} is a fifo queue: say to which group the message belongs, group=…")
+        return record_of(self.name, message, time.time())
 
     @property
     def _publisher(self) -> Publisher:
@@ -165,8 +163,8 @@ class Queue:
     # Receiving
 
     def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
-        """Up to `max` messages, as soon as there are any; none if none came within `wait` seconds. Each is hidden from
-        others for `visibility`; without it, as the queue says."""
+        """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
+        hidden from others for `visibility`; without it, as the queue says."""
         give_up_at_s = time.monotonic() + wait
         while True:
             left_s = give_up_at_s - time.monotonic()
@@ -190,7 +188,7 @@ class Queue:
         is_over: Callable[[], bool] = lambda: False,
     ) -> list[QueueMessage]:
         wait_s = max(0.0, wait_s)
-        call = wire.Receive(self.name, maximum, round(wait_s * 1000), visibility_ms)
+        call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
         found = self._door.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
         return [leased(self.name, each, self._settler) for each in found.messages]
 

@@ -25,6 +25,8 @@ _IDLE_S = 3.0
 """Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
 _AGAIN_S = 0.05
 _AGAIN_MAX_S = 1.0
+_REGION = "us-east-1"
+"""Signatures name one; brokers take any."""
 _ONCE = (wire.StartMove,)
 """What would be begun a second time."""
 _PASSING = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
@@ -55,8 +57,9 @@ class Door:
     """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
     does not answer."""
 
-    def __init__(self, find: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, find: Callable[[], Sequence[str]], access_key: str = "") -> None:
         self._find = find
+        self._access_key = access_key
         self._lock = threading.Lock()
         self._urls: deque[str] = deque()
         self._idle: list[tuple[float, str, http.client.HTTPConnection]] = []
@@ -104,7 +107,7 @@ class Door:
         url, connection = self._connection()
         is_new = connection.sock is None
         try:
-            status, data = _ask(connection, request, timeout_s)
+            status, data = self._ask(connection, request, timeout_s)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if is_new:
@@ -123,6 +126,25 @@ class Door:
             text = data[:200].decode(errors="replace")
             raise ClientError(f"{url} is not a Headrace broker's address for queues: {status} {text}") from None
         raise failed(problem)
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, request: msgspec.Struct, timeout_s: float
+    ) -> tuple[int, bytes]:
+        if connection.sock is None:
+            connection.connect()
+        sock: socket.socket = connection.sock
+        sock.settimeout(timeout_s)
+        headers = {
+            "Host": f"{connection.host}:{connection.port}",
+            "Content-Type": wire.MSGPACK,
+            "X-Amz-Target": wire.TARGET_PREFIX + type(request).__name__,
+        }
+        body = _encode(request)
+        if self._access_key:
+            headers = _signed(headers, body, self._access_key)
+        connection.request("POST", "/", body, headers)
+        response = connection.getresponse()
+        return response.status, response.read()
 
     def _connection(self) -> tuple[str, http.client.HTTPConnection]:
         now_s = time.monotonic()
@@ -167,15 +189,13 @@ def failed(problem: wire.Problem) -> QueueFailed:
     return _KINDS.get(problem.error, QueueFailed)(problem.message, code=problem.error)
 
 
-def _ask(connection: http.client.HTTPConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
-    if connection.sock is None:
-        connection.connect()
-    sock: socket.socket = connection.sock
-    sock.settimeout(timeout_s)
-    headers = {"Content-Type": wire.MSGPACK, "X-Amz-Target": wire.TARGET_PREFIX + type(request).__name__}
-    connection.request("POST", "/", _encode(request), headers)
-    response = connection.getresponse()
-    return response.status, response.read()
+def _signed(headers: dict[str, str], body: bytes, access_key: str) -> dict[str, str]:
+    # Only here, for it is not needed on loopback.
+    from headrace.wire.sigv4 import sign
+
+    key_id, _, secret = access_key.partition(":")
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return headers | sign("POST", "/", headers, body, key_id=key_id, secret=secret, region=_REGION, when=when)
 
 
 def _words(error: BaseException) -> str:

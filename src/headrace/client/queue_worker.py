@@ -7,8 +7,8 @@ handle. A broker that is away is waited for; leases survive its restart, as they
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
@@ -16,6 +16,7 @@ from headrace.client.hand import Hand, Held
 from headrace.client.librdkafka import log
 from headrace.client.queue_message import QueueMessage, Seconds, seconds
 from headrace.client.retry import describe
+from headrace.client.settling import Settlement
 
 if TYPE_CHECKING:
     from headrace.client.queue import Queue
@@ -169,11 +170,10 @@ class WorkerLoop:
             self._renew(due)
 
     def _renew(self, due: list[Held[QueueMessage]]) -> None:
-        asked = [(each, each.message.extend_soon(self._lease_s)) for each in due]
-        for held, future in asked:
-            future.add_done_callback(lambda done, held=held: self._renewed(held, done))  # type: ignore[misc]
+        for held in due:
+            held.message.extend_soon(self._lease_s).when_done(partial(self._renewed, held))
 
-    def _renewed(self, held: Held[QueueMessage], done: "Future[None]") -> None:
+    def _renewed(self, held: Held[QueueMessage], done: Settlement) -> None:
         if isinstance(done.exception(), LeaseLost):
             with self._lock:
                 self._hand.lost(held)

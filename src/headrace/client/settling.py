@@ -3,11 +3,10 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from headrace.client.errors import ClientError, LeaseLost, Unreachable
+from headrace.client.errors import ClientError, LeaseLost, QueueFailed, Unreachable
 from headrace.client.librdkafka import log
 from headrace.client.queue_http import PATIENCE_S, Door, failed
 from headrace.model import queue_wire as wire
@@ -15,7 +14,52 @@ from headrace.model import queue_wire as wire
 _AT_ONCE = 1_000
 
 T = TypeVar("T")
-Wanted = tuple[T, "Future[None]"]
+Wanted = tuple[T, "Settlement"]
+
+
+class Settlement:
+    """What became of something that was said; a future that costs little, for there is one for each message."""
+
+    __slots__ = ("_answered", "_callback", "_error", "_is_done")
+
+    def __init__(self, answered: threading.Condition) -> None:
+        self._answered = answered
+        self._is_done = False
+        self._error: ClientError | None = None
+        self._callback: Callable[[Settlement], None] | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def exception(self, timeout: float | None = None) -> ClientError | None:
+        """Why it was not done; None if it was. Waits until that is known; `TimeoutError` if it is not in time."""
+        if not self._is_done:
+            with self._answered:
+                if not self._answered.wait_for(lambda: self._is_done, timeout):
+                    raise TimeoutError("the broker has not answered yet")
+        return self._error
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait until the broker has it. Raises what went wrong, such as `LeaseLost`."""
+        if (error := self.exception(timeout)) is not None:
+            raise error
+
+    def when_done(self, call: "Callable[[Settlement], None]") -> None:
+        """Call this once, now or on another thread, when it is known."""
+        with self._answered:
+            if not self._is_done:
+                self._callback = call
+                return
+        call(self)
+
+    def settle(self, error: ClientError | None) -> None:
+        """For who settles it; `answered` is told afterwards, for many at once."""
+        with self._answered:
+            self._error = error
+            self._is_done = True
+            callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(self)
 
 
 class Settler:
@@ -26,6 +70,7 @@ class Settler:
         self._queue = queue
         self._door = door
         self._lock = threading.Condition()
+        self._answered = threading.Condition()
         self._acks: deque[Wanted[str]] = deque()
         self._nacks: deque[Wanted[tuple[str, int | None, str]]] = deque()
         self._extensions: deque[Wanted[tuple[str, int]]] = deque()
@@ -34,28 +79,27 @@ class Settler:
         self._give_up_at_s = float("inf")
         self._is_closed = False
 
-    def ack(self, receipt: str) -> "Future[None]":
+    def ack(self, receipt: str) -> Settlement:
         return self._add(self._acks, receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> "Future[None]":
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
         return self._add(self._nacks, (receipt, delay_ms, reason))
 
-    def extend(self, receipt: str, visibility_ms: int) -> "Future[None]":
+    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
         return self._add(self._extensions, (receipt, visibility_ms))
 
-    def _add(self, waiting: "deque[Wanted[T]]", wanted: T) -> "Future[None]":
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()
+    def _add(self, waiting: "deque[Wanted[T]]", wanted: T) -> Settlement:
+        settlement = Settlement(self._answered)
         with self._lock:
             if self._is_closed:
                 raise ClientError("the client is closed")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"headrace-{self._queue}", daemon=True)
                 self._thread.start()
-            waiting.append((wanted, future))
+            waiting.append((wanted, settlement))
             if not self._under_way:
                 self._lock.notify_all()
-        return future
+        return settlement
 
     def flush(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until everything said so far is answered. Raises `Unreachable` if it is not in time."""
@@ -97,8 +141,7 @@ class Settler:
                 self._say(wire.Acknowledge(self._queue, [each for each, _ in acks]), acks, "acknowledged")
             if nacks:
                 self._say(wire.GiveBack(self._queue, [each for each, _ in nacks]), nacks, "")
-        for _, future in left:
-            future.set_exception(ClientError("the client is closed"))
+        self._tell(left, [ClientError("the client is closed")] * len(left))
 
     def _say(
         self, call: wire.Extend | wire.Acknowledge | wire.GiveBack, wanted: "Sequence[Wanted[T]]", what: str
@@ -110,21 +153,23 @@ class Settler:
             ).problems
         except ClientError as error:
             log.warning("%d messages of %s were not %s: %s", len(wanted), self._queue, what or "given back", error)
-            for _, future in wanted:
-                future.set_exception(error)
+            self._tell(wanted, [error] * len(wanted))
             return
-        for (_, future), problem in zip(wanted, problems, strict=True):
-            if problem is None:
-                future.set_result(None)
-                continue
-            reason = failed(problem)
-            if not what and isinstance(reason, LeaseLost):
-                # It is there for others already, as was wished.
-                future.set_result(None)
-                continue
-            if what == "acknowledged":
-                log.warning("a message of %s may be handled again: %s", self._queue, reason)
-            future.set_exception(reason)
+        self._tell(wanted, [None if problem is None else self._judged(failed(problem), what) for problem in problems])
+
+    def _judged(self, reason: QueueFailed, what: str) -> ClientError | None:
+        if not what and isinstance(reason, LeaseLost):
+            # It is there for others already, as was wished.
+            return None
+        if what == "acknowledged":
+            log.warning("a message of %s may be handled again: %s", self._queue, reason)
+        return reason
+
+    def _tell(self, wanted: "Sequence[Wanted[Any]]", errors: Sequence[ClientError | None]) -> None:
+        for (_, settlement), error in zip(wanted, errors, strict=True):
+            settlement.settle(error)
+        with self._answered:
+            self._answered.notify_all()
 
 
 def _take(waiting: "deque[Wanted[T]]") -> "list[Wanted[T]]":

@@ -1,4 +1,4 @@
-from concurrent.futures import Future
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from headrace.client.queue_addresses import urls
 from headrace.client.queue_message import NewMessage, leased, record_of
 from headrace.client.queue_settings import QueueOptions, settings_of
+from headrace.client.settling import Settlement
 from headrace.config.queue import queue_settings
 from headrace.model.queue_wire import Received
 
@@ -68,19 +69,19 @@ class _Said:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def _say(self, *call: object) -> "Future[None]":
+    def _say(self, *call: object) -> Settlement:
         self.calls.append(call)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
+        settlement = Settlement(threading.Condition())
+        settlement.settle(None)
+        return settlement
 
-    def ack(self, receipt: str) -> "Future[None]":
+    def ack(self, receipt: str) -> Settlement:
         return self._say("ack", receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> "Future[None]":
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
         return self._say("nack", receipt, delay_ms, reason)
 
-    def extend(self, receipt: str, visibility_ms: int) -> "Future[None]":
+    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
         return self._say("extend", receipt, visibility_ms)
 
 

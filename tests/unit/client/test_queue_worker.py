@@ -4,14 +4,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
 
-from headrace.client.errors import LeaseLost, NoSuchQueue, Reject, Retry, Unreachable
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, Reject, Retry, Unreachable
 from headrace.client.queue_message import QueueMessage, leased
 from headrace.client.queue_worker import WorkerLoop
+from headrace.client.settling import Settlement
 from headrace.model.queue_wire import Received
 
 _ENOUGH_S = 30.0
@@ -47,26 +47,23 @@ class _Queue:
                 self._changed.wait(0.01)
         return found
 
-    def ack(self, receipt: str) -> "Future[None]":
+    def ack(self, receipt: str) -> Settlement:
         return self._say("ack", receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> "Future[None]":
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
         return self._say("nack", receipt, delay_ms, reason)
 
-    def extend(self, receipt: str, visibility_ms: int) -> "Future[None]":
+    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
         failure = LeaseLost("over", code="NotInFlight") if receipt == "lost" else None
         return self._say("extend", receipt, visibility_ms, failure=failure)
 
-    def _say(self, *what: object, failure: Exception | None = None) -> "Future[None]":
+    def _say(self, *what: object, failure: ClientError | None = None) -> Settlement:
         with self._changed:
             self.said.append(what)
             self._changed.notify_all()
-        future: Future[None] = Future()
-        if failure is None:
-            future.set_result(None)
-        else:
-            future.set_exception(failure)
-        return future
+        settlement = Settlement(threading.Condition())
+        settlement.settle(failure)
+        return settlement
 
     def bury(self, message: QueueMessage, reason: str) -> bool:
         if self.buries:
