@@ -1,13 +1,15 @@
 """Bugs to plant: each breaks one rule that replication rests on, by replacing a piece of production code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headrace.cluster import controller
+from headrace.cluster import controller, layout
 from headrace.cluster.membership import Membership
+from headrace.cluster.metadata import Metadata
+from headrace.cluster.store import Compare, Write
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import ClusterImage, PartitionState
 from headrace.replication.follower import Fetched
@@ -147,6 +149,17 @@ def append_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Producers, "check", check_nothing)
 
 
+def write_without_comparing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders and controllers, be they former ones, write states of partitions whatever the store has by then."""
+    commit = Metadata.commit
+
+    async def commit_anyhow(self: Metadata, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
+        is_state = any(write.key.startswith(layout.PARTITIONS) for write in writes)
+        await commit(self, () if is_state else compares, writes)
+
+    monkeypatch.setattr(Metadata, "commit", commit_anyhow)
+
+
 PLANTS: dict[str, tuple[Plant, str]] = {
     "commit at the fastest": (commit_at_the_fastest, "1|11"),
     "shrink at once": (shrink_at_once, "1"),
@@ -162,5 +175,6 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "keep leading": (keep_leading, "1|2|5|11|14"),
     "follower guesses": (follower_guesses, "5"),
     "append twice": (append_twice, "4"),
+    "write without comparing": (write_without_comparing, "10|11"),
 }
 """Each with the numbers of the anomalies that may be found by it."""

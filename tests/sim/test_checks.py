@@ -92,6 +92,21 @@ def test_states_that_may_not_follow_each_other(before: PartitionState, after: Pa
         _put(checks, after)
 
 
+def test_a_state_is_written_over_a_newer_one() -> None:
+    checks = _checks()
+    _put(checks, _state((1, 2, 3), 1, 0, 0))
+    key = layout.partition_key(UUID(int=7), 0)
+
+    def write(state: PartitionState) -> None:
+        revision = Revision(checks.image.revision + 1)
+        checks.committed_in_store(revision, (Change(key, layout.encode_partition(state), revision),))
+
+    write(_state((1, 2), 1, 0, 1))
+    write(_state((2,), 2, 1, 2))
+    with pytest.raises(Violation, match="11: .* is at partition epoch 2, and somebody wrote"):
+        write(_state((1, 3), 1, 0, 2))
+
+
 def test_a_clean_election_and_a_change_of_who_is_in_sync_are_fine() -> None:
     checks = _checks()
     _put(checks, _state((1, 2, 3), 1, 0, 0))

@@ -348,10 +348,14 @@ def _put_partition(topics: dict[TopicName, TopicImage], topic_names: Mapping[UUI
     if name is None or change.value is None:
         return
     topic, index = topics[name], int(index_text)
-    state = _state(_read(change.key, _partition, change.value))
+    state = decode_partition(change.key, change.value)
     if index < len(topic.partitions) and state.partition_epoch > topic.partitions[index].partition_epoch:
         partitions = (*topic.partitions[:index], state, *topic.partitions[index + 1 :])
         topics[name] = replace(topic, partitions=partitions)
+
+
+def decode_partition(key: str, value: bytes) -> PartitionState:
+    return _state(_read(key, _partition, value))
 
 
 def _partition_record(state: PartitionState) -> PartitionRecord:

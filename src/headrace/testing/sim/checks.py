@@ -10,8 +10,8 @@ The numbers are those of the anomalies that each check rules out:
 - 3 aborted read, 8 torn transaction: who reads what is committed sees nothing of a transaction that has failed or is
   not over, and in the end all or nothing of each.
 - 10 unclean election: leaders come from the in-sync set of the state before.
-- 11 zombie leader: one leader per epoch, an acknowledgement is of what is committed, and a broker whose lease has ended
-  acknowledges nothing that only it has.
+- 11 zombie leader: one leader per epoch, nobody writes a state over a newer one, an acknowledgement is of what is
+  committed, and a broker whose lease has ended acknowledges nothing that only it has.
 - 14 divergence: replicas are byte for byte the same below the high watermark.
 - 2 unseen: at the end, when everything has been healed, all that was acknowledged is read.
 """
@@ -120,6 +120,8 @@ class Checks(Observer):
         self.acked_sends: list[Send] = []
         self._seen: dict[tuple[int, Place], _Seen] = {}
         self._positions: dict[tuple[str, Place], int] = {}
+        self._partition_epochs: dict[str, int] = {}
+        """By the key of a partition's state in the store."""
         self._transaction_of: dict[bytes, Transaction] = {}
         self._read_committed: set[bytes] = set()
         self.counts = {"commits": 0, "elections": 0, "acks": 0, "reads": 0, "isr changes": 0, "transactions": 0}
@@ -134,6 +136,9 @@ class Checks(Observer):
 
     def committed_in_store(self, revision: Revision, changes: tuple[Change, ...]) -> None:
         """A transaction has been made: the states in it follow from those before by the rules."""
+        for change in changes:
+            if change.key.startswith(layout.PARTITIONS):
+                self._check_written(change)
         before = self.image
         after = layout.image_from(Snapshot({}, revision), "sim", None) if before is _NOBODY else before
         self.image = after = layout.apply_changes(after, changes)
@@ -145,6 +150,17 @@ class Checks(Observer):
                 old = known.partitions[index] if known is not None and index < len(known.partitions) else None
                 if state is not old:
                     self._check_state((name, index), old, state)
+
+    def _check_written(self, change: Change) -> None:
+        """Whoever writes a state has compared what it was decided from: nobody writes over what is newer."""
+        if change.value is None:
+            self._partition_epochs.pop(change.key, None)
+            return
+        state = layout.decode_partition(change.key, change.value)
+        epoch = self._partition_epochs.get(change.key, -1)
+        if state.partition_epoch <= epoch:
+            raise Violation(f"11: {change.key} is at partition epoch {epoch}, and somebody wrote {state} over it")
+        self._partition_epochs[change.key] = state.partition_epoch
 
     def _check_state(self, place: Place, old: PartitionState | None, new: PartitionState) -> None:
         what = f"{place[0]}-{place[1]}: {old} -> {new}"
