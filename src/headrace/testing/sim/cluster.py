@@ -3,10 +3,9 @@
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from headrace.cluster.partition_requests import reassign
 from headrace.cluster.store import Change
@@ -167,8 +166,11 @@ class SimBroker:
         process, node = self.process, self.node
         if process is not None and node is not None and node.is_started:
             partition = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
-            asked = reassign(node.metadata, {partition: replicas})
-            process.enter(lambda: process.create_task(_ignoring_refusal(asked)))
+            process.enter(
+                lambda: process.create_task(
+                    _ignoring_refusal(lambda: reassign(node.metadata, {partition: replicas})),
+                )
+            )
 
     def pause(self) -> None:
         if self.process is not None:
@@ -198,9 +200,9 @@ class SimBroker:
         self.flush_times.slow_s = 0.1
 
 
-async def _ignoring_refusal(asked: Coroutine[Any, Any, object]) -> None:
+async def _ignoring_refusal(ask: Callable[[], Awaitable[object]]) -> None:
     with suppress(HeadraceError):
-        await asked
+        await ask()
 
 
 def _place(partition: Partition) -> Place:
