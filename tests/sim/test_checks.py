@@ -103,7 +103,7 @@ def test_a_state_is_written_over_a_newer_one() -> None:
 
     write(_state((1, 2), 1, 0, 1))
     write(_state((2,), 2, 1, 2))
-    with pytest.raises(Violation, match="11: .* is at partition epoch 2, and somebody wrote"):
+    with pytest.raises(Violation, match=r"11: .* is at partition epoch 2, and somebody wrote"):
         write(_state((1, 3), 1, 0, 2))
 
 
