@@ -4,11 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import ShareConsumer
 
 from headrace import Client
+from headrace.cli.errors import CommandFailed
+from headrace.cli.grouping import delete_groups, describe_group, list_all, reset
+from headrace.cli.resets import Target
 
 from .quick import broker  # noqa: F401
 from .subject import Subject
@@ -78,6 +83,40 @@ def test_a_groups_life(broker: Subject, run: Run, new_topic: Callable[..., str])
 
     run("group", "delete", group, "--yes")
     assert f"there is no group {group}" in run("group", "describe", group, fails=True)
+
+
+def test_a_share_groups_life(broker: Subject, topic: str) -> None:
+    """Without a process for each command: that they end in these calls is shown with other groups."""
+    group, bootstrap = "cli-share", broker.bootstrap
+    end = time.monotonic() + 60
+    with Client(bootstrap) as client:
+        for number in range(4):
+            client.publish(topic, str(number))
+
+    def state() -> str | None:
+        return next((each["state"] for each in list_all(bootstrap) if each["group"] == group), None)
+
+    conf = {"bootstrap.servers": bootstrap, "group.id": group, "client.id": "sharing"}
+    with ShareConsumer(conf) as consumer:
+        consumer.subscribe([topic])
+        while state() != "stable":
+            assert time.monotonic() < end
+            consumer.poll(0.2)
+        description = describe_group(bootstrap, group)
+        assert (description["type"], description["state"]) == ("share", "stable")
+        assert [each["client_id"] for each in description["members"]] == ["sharing"]
+        assert [each["partitions"] for each in description["members"]] == [[[topic, 0]]]
+        with pytest.raises(CommandFailed, match="stop its consumers first"):
+            reset(bootstrap, group, [], Target(to_earliest=True), execute=True)
+    while state() != "empty":
+        assert time.monotonic() < end
+    # A share group begins with what comes after it, unless it is told otherwise.
+    (move,) = reset(bootstrap, group, [], Target(to_offset=1), execute=True)
+    assert (move.before, move.after) == (4, 1)
+    (row,) = describe_group(bootstrap, group)["partitions"]
+    assert (row["committed"], row["end_offset"], row["lag"]) == (1, 4, 3)
+    delete_groups(bootstrap, [group])
+    assert state() is None
 
 
 def test_offsets_can_be_set_before_a_group_exists(run: Run, topic: str) -> None:

@@ -9,6 +9,7 @@ from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
 from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
+from headrace.cli.share_grouping import describe_share, set_started, share_group, share_groups, started
 
 Where = tuple[str, int]
 
@@ -19,17 +20,23 @@ def list_all(bootstrap: str) -> list[dict[str, Any]]:
     found = broker.wait(broker.call(broker.admin.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
     for error in found.errors or ():
         raise broker.failed(error.args[0], "listing the groups failed")
-    groups = sorted(found.valid or (), key=lambda each: str(each.group_id))
-    return [
+    groups = [
         {"group": each.group_id, "state": _word(each.state), "type": _word(getattr(each, "type", None))}
-        for each in groups
+        for each in found.valid or ()
     ]
+    groups += [{"group": name, "state": state.lower(), "type": "share"} for name, state in share_groups(bootstrap)]
+    return sorted(groups, key=lambda each: str(each["group"]))
 
 
 def describe_group(bootstrap: str, group: str) -> dict[str, Any]:
     """Everything about a group, ready for JSON."""
     broker = Broker(bootstrap)
     described = _described(broker, group)
+    if described is None:
+        share = share_group(bootstrap, group)
+        if share is None:
+            raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
+        return describe_share(share, _offsets(broker, sorted(share.positions), OffsetSpec.latest()))
     committed = _committed(broker, group)
     owners = {
         (each.topic, each.partition): member
@@ -124,7 +131,8 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
     """The moves, made if `execute`."""
     broker = Broker(bootstrap)
     broker.cluster()
-    committed = _committed(broker, group)
+    share = share_group(bootstrap, group)
+    committed = _committed(broker, group) if share is None else started(share)
     wanted = _wanted(broker, group, topics, committed)
     firsts = _offsets(broker, wanted, OffsetSpec.earliest())
     ends = _offsets(broker, wanted, OffsetSpec.latest())
@@ -138,7 +146,10 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
         before = committed.get(where)
         moves.append(Move(*where, before, new_offset(target, bounds, before)))
     if execute and moves:
-        _make(broker, group, moves)
+        if share is None:
+            _make(broker, group, moves)
+        else:
+            set_started(bootstrap, share, moves)
     return moves
 
 
@@ -159,7 +170,7 @@ def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where
 
 
 def _make(broker: Broker, group: str, moves: list[Move]) -> None:
-    state = _described(broker, group, may_be_new=True)
+    state = _described(broker, group)
     if state is not None and state.members:
         members = count(len(state.members), "member")
         raise CommandFailed(f"the group {group} has {members}: stop its consumers first, or they would commit over it")
@@ -195,15 +206,12 @@ def delete_groups(bootstrap: str, groups: list[str]) -> None:
         print(f"Deleted the group {group}")
 
 
-def _described(broker: Broker, group: str, *, may_be_new: bool = False) -> Any:
+def _described(broker: Broker, group: str) -> Any:
+    """None if there is no such group, or it is a share group."""
     broker.cluster()
     futures = broker.call(broker.admin.describe_consumer_groups, [group], request_timeout=REQUEST_TIMEOUT_S)
     found = broker.wait(futures[group])
-    if found.state == ConsumerGroupState.DEAD:
-        if may_be_new:
-            return None
-        raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
-    return found
+    return None if found.state == ConsumerGroupState.DEAD else found
 
 
 def _committed(broker: Broker, group: str) -> dict[Where, int]:

@@ -1,4 +1,4 @@
-"""`headrace group`: list, describe and delete consumer groups, and move their offsets."""
+"""`headrace group`: list, describe and delete consumer groups and share groups, and move their offsets."""
 
 from typing import Annotated
 
@@ -7,7 +7,9 @@ import typer
 from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
-group_app = typer.Typer(help="List, describe, rewind and delete consumer groups.", no_args_is_help=True)
+group_app = typer.Typer(
+    help="List, describe, rewind and delete consumer groups and share groups.", no_args_is_help=True
+)
 
 _Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.", show_default=False)]
 
@@ -85,7 +87,8 @@ def reset_offsets(
     """Move the committed offsets of a group. Shows what would change; add `--execute` to change it.
 
     The group must have no members: stop its consumers first. Without `--topic`, all topics that it has committed for
-    are moved. An offset outside of what the partition holds becomes its first or its end.
+    are moved. An offset outside of what the partition holds becomes its first or its end. A share group goes on from
+    the offset, with every message from there on not yet delivered.
 
     Examples:
 

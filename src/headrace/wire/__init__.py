@@ -35,6 +35,7 @@ from headrace.wire.errors import (
 )
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
+from headrace.wire.share_groups import ShareGroupInfo, ShareMember, SharePosition
 from headrace.wire.transactions import TransactionInfo
 from headrace.wire.writing import NOBODY, Producer, Resumed
 
@@ -62,6 +63,9 @@ __all__ = [
     "Refused",
     "Replica",
     "Resumed",
+    "ShareGroupInfo",
+    "ShareMember",
+    "SharePosition",
     "TimedOut",
     "Timeouts",
     "Topic",

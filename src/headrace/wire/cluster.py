@@ -5,13 +5,14 @@ from types import TracebackType
 
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import brokers, reading, topics, transactions, writing
+from headrace.wire import brokers, reading, share_groups, topics, transactions, writing
 from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
 from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
+from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.transactions import TransactionInfo
 from headrace.wire.writing import NOBODY, Producer, Resumed, Transactions
 
@@ -249,3 +250,15 @@ class Cluster:
     def committed_offsets(self, group: str) -> dict[Partition, int]:
         """Everything that a group has committed."""
         return reading.committed_offsets(self._router, group)
+
+    def share_groups(self) -> dict[str, str]:
+        """The share groups (KIP-932), each with its state."""
+        return share_groups.list_share_groups(self._router)
+
+    def describe_share_group(self, group: str) -> ShareGroupInfo | None:
+        """Who is in a share group, and how far it is; None if there is none of this name."""
+        return share_groups.describe_share_group(self._router, group)
+
+    def set_share_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Let a share group, which must have no members, go on from these offsets."""
+        share_groups.set_share_offsets(self._router, group, offsets)

@@ -1,0 +1,147 @@
+"""Share groups (KIP-932) as tools see them: which there are, who is in them, how far they are, and setting that."""
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from headrace.protocol.codec import make
+from headrace.wire.errors import Refused, Unsupported, check
+from headrace.wire.reading import by_topic
+from headrace.wire.routing import GROUP, Partition, Router
+
+_LIST_GROUPS, _DESCRIBE = 16, 77
+_DESCRIBE_OFFSETS, _ALTER_OFFSETS = 90, 91
+_LIST_VERSION = 5
+"""The first that knows of types."""
+
+
+class ShareMember(NamedTuple):
+    member_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+class SharePosition(NamedTuple):
+    start_offset: int
+    """Everything below is done; -1 if the group has not begun there."""
+    lag: int
+    """How many records from there on are not done; -1 if nobody says."""
+
+
+class ShareGroupInfo(NamedTuple):
+    group: str
+    state: str
+    assignor: str
+    members: tuple[ShareMember, ...]
+    positions: dict[Partition, SharePosition]
+
+
+def list_share_groups(router: Router) -> dict[str, str]:
+    """The share groups of all brokers, each with its state."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(schema.ListGroupsRequest, states_filter=(), types_filter=("share",))
+
+    def attempt() -> dict[str, str]:
+        found: dict[str, str] = {}
+        for address in router.brokers().values():
+            with router.using(address) as connection:
+                answer = connection.call(_LIST_GROUPS, _LIST_VERSION, build, lowest=_LIST_VERSION)
+                check("listing the share groups", answer.error_code)
+                found |= {each.group_id: each.group_state for each in answer.groups}
+        return dict(sorted(found.items()))
+
+    try:
+        return router.patiently(attempt)
+    except Unsupported:
+        return {}
+
+
+def describe_share_group(router: Router, group: str) -> ShareGroupInfo | None:
+    """None if there is no share group of this name."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(schema.ShareGroupDescribeRequest, group_ids=(group,), include_authorized_operations=False)
+
+    def build_offsets(schema: ModuleType) -> Any:
+        return make(
+            schema.DescribeShareGroupOffsetsRequest,
+            groups=(make(schema.DescribeShareGroupOffsetsRequestGroup, group_id=group, topics=None),),
+        )
+
+    def attempt() -> ShareGroupInfo:
+        (described,) = router.coordinated(GROUP, group, _DESCRIBE, 1, build, lowest=1).groups
+        _check(router, group, "describing", described.error_code, described.error_message)
+        (offsets,) = router.coordinated(GROUP, group, _DESCRIBE_OFFSETS, 1, build_offsets).groups
+        _check(router, group, "describing the offsets of", offsets.error_code, offsets.error_message)
+        positions: dict[Partition, SharePosition] = {}
+        for topic in offsets.topics:
+            for part in topic.partitions:
+                where = f"describing {topic.topic_name}-{part.partition_index} of"
+                _check(router, group, where, part.error_code, part.error_message)
+                lag = getattr(part, "lag", -1)
+                positions[topic.topic_name, part.partition_index] = SharePosition(part.start_offset, lag)
+        return ShareGroupInfo(
+            group, described.group_state, described.assignor_name, tuple(map(_member, described.members)), positions
+        )
+
+    try:
+        return router.patiently(attempt)
+    except Unsupported:
+        return None
+    except Refused as error:
+        if error.code is ErrorCode.group_id_not_found:
+            return None
+        raise
+
+
+def _member(member: Any) -> ShareMember:
+    partitions = tuple(
+        (topic.topic_name, index) for topic in member.assignment.topic_partitions for index in topic.partitions
+    )
+    return ShareMember(member.member_id, member.client_id, member.client_host, partitions)
+
+
+def set_share_offsets(router: Router, group: str, offsets: Mapping[Partition, int]) -> None:
+    """Let a share group without members go on from these offsets."""
+
+    def build(schema: ModuleType) -> Any:
+        return make(
+            schema.AlterShareGroupOffsetsRequest,
+            group_id=group,
+            topics=tuple(
+                make(
+                    schema.AlterShareGroupOffsetsRequestTopic,
+                    topic_name=topic,
+                    partitions=tuple(
+                        make(
+                            schema.AlterShareGroupOffsetsRequestPartition,
+                            partition_index=index,
+                            start_offset=offsets[topic, index],
+                        )
+                        for index in indexes
+                    ),
+                )
+                for topic, indexes in by_topic(offsets).items()
+            ),
+        )
+
+    def attempt() -> None:
+        answer = router.coordinated(GROUP, group, _ALTER_OFFSETS, 0, build)
+        _check(router, group, "setting the offsets of", answer.error_code, answer.error_message)
+        for topic in answer.responses:
+            for part in topic.partitions:
+                where = f"setting the offset of {topic.topic_name}-{part.partition_index} of"
+                _check(router, group, where, part.error_code, part.error_message)
+
+    if offsets:
+        router.patiently(attempt)
+
+
+def _check(router: Router, group: str, what: str, code: ErrorCode, message: str | None) -> None:
+    if code is not ErrorCode.none:
+        router.forget_coordinator(GROUP, group)
+    check(f"{what} the share group {group}", code, message)
