@@ -16,6 +16,12 @@ EXPECTED = {
     "orders_handler.py": ['posting {"bill":"tea"}', 'posting {"bill":"cake"}', "because of Reject: an order without"],
     "exactly_once.py": ["300 words"],
     "asyncio_client.py": ["{'number': 9}"],
+    "queue_worker.py": [
+        "mail to alice at attempt 1",
+        "mail to bob at attempt 2",
+        "mail to carol",
+        "because of Reject: a mail",
+    ],
 }
 
 

@@ -10,7 +10,8 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pai
 queue_app = typer.Typer(
     help="Work that is handed out, acknowledged and retried: create queues, send, receive, peek, redrive.",
     epilog="A queue is a topic whose messages have a life: each goes to one receiver, is hidden from others while that "
-    "one works, and comes again unless it is acknowledged.",
+    "one works, and comes again unless it is acknowledged. HEADRACE_ACCESS_KEY=ID:SECRET is for brokers with "
+    "sqs.access.keys.",
     no_args_is_help=True,
 )
 

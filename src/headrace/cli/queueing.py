@@ -1,6 +1,7 @@
 """The work of `headrace queue`, through the SDK."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -44,7 +45,9 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
     check_reachable(bootstrap)
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
-    client = Client(bootstrap, client_id="headrace-cli", http=http, settings={"logger": _SILENT})
+    # Not an option of the commands: everybody on the machine can see those.
+    access_key = os.environ.get("HEADRACE_ACCESS_KEY", "")
+    client = Client(bootstrap, client_id="headrace-cli", http=http, access_key=access_key, settings={"logger": _SILENT})
     try:
         with client:
             yield client
