@@ -43,8 +43,8 @@ def _headrace_work(args: argparse.Namespace, queue: Any) -> dict[str, float]:
         nonlocal open_count
         while not counter.is_over() and not failures:
             with books:
-                books.wait_for(lambda: open_count < _WINDOW or bool(failures), 1.0)
                 if open_count >= _WINDOW:
+                    books.wait(1.0)
                     continue
                 open_count += _AT_ONCE
             queue.send_many([value] * _AT_ONCE)
