@@ -50,6 +50,7 @@ bench: install ## Measure against the physical limit and against other brokers (
 interop: install packages ## Run every client library against a real broker process (Java, Maven and npm for some)
 	$(BIN)/python -m pytest tests/interop $(ARGS)
 	$(BIN)/python interop/kafka_python_suite.py
+	$(BIN)/python interop/moto_suite.py
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
 	$(BIN)/python interop/spark_kafka/run.py

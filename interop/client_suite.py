@@ -38,6 +38,7 @@ def run(
     settings: Mapping[str, object],
     environment: Callable[[str], Mapping[str, str]],
     expected_failures: Mapping[str, str],
+    python: str = sys.executable,
 ) -> int:
     """Run pytest in `folder` against a broker with `settings`; `environment` makes of its address what the suite reads.
 
@@ -50,7 +51,7 @@ def run(
     ):
         report = Path(scratch) / "report.xml"
         # -P: the installed library is under test, not the sources beside its suite.
-        command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"]
+        command = [python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header"]
         command += ["-o", "addopts=", f"--timeout={_TEST_TIMEOUT_S}", "--log-level=ERROR", f"--junitxml={report}"]
         # Absolute, since the suite runs in another folder.
         inherited = [

@@ -91,13 +91,14 @@ class Queues(Protocol):
         """Lease messages. Empty if none came in time. `TooManyInFlight` past `queue.max.in.flight`."""
         ...
 
-    async def acknowledge(self, name: str, receipts: Sequence[str]) -> Failures:
-        """They are done: none of them is received again. One that is done already is fine."""
+    async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
+        """They are done: none of them is received again. One that is done already is fine. `NotInFlight` if it was
+        received again since, or is not leased any more: unless `any_receipt` that the message had will do."""
         ...
 
-    async def extend(self, name: str, wanted: Sequence[tuple[str, int]]) -> Failures:
+    async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         """Receipts, each with how long from now on it is to be leased; 0: available at once. `NotInFlight` if it is not
-        leased any more."""
+        leased any more, or, unless `any_receipt` will do, to somebody else."""
         ...
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:

@@ -138,18 +138,22 @@ class LedQueue:
 
     # -- what was received
 
-    async def acknowledge(self, receipts: Sequence[str]) -> Failures:
+    async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         def acknowledge(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
-            engine.acknowledge(receipt.offset, receipt.attempt, now_ms)
+            if any_receipt:
+                engine.discard(receipt.offset, now_ms)
+            else:
+                engine.acknowledge(receipt.offset, receipt.attempt, now_ms)
             self.bodies.drop(receipt.offset)
 
         return await self._settle(receipts, acknowledge)
 
-    async def extend(self, wanted: Sequence[tuple[str, int]]) -> Failures:
-        return await self._settle(
-            [receipt for receipt, _ in wanted],
-            lambda engine, at, receipt, now_ms: engine.extend(receipt.offset, receipt.attempt, wanted[at][1], now_ms),
-        )
+    async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
+        def extend(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
+            look = engine.look(receipt.offset) if any_receipt else None
+            engine.extend(receipt.offset, receipt.attempt if look is None else look.attempt, wanted[at][1], now_ms)
+
+        return await self._settle([receipt for receipt, _ in wanted], extend)
 
     async def give_back(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         return await self._settle(

@@ -53,10 +53,12 @@ class ReceiveCall(QueueCall, frozen=True):
 
 class AcknowledgeCall(QueueCall, frozen=True):
     receipts: list[str]
+    any_receipt: bool = False
 
 
 class ExtendCall(QueueCall, frozen=True):
     wanted: list[tuple[str, int]]
+    any_receipt: bool = False
 
 
 class GiveBackCall(QueueCall, frozen=True):

@@ -232,13 +232,13 @@ class QueueService:
     async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
         return await self._router.ask(routing.ReceiveCall(name, options), list[Received])
 
-    async def acknowledge(self, name: str, receipts: Sequence[str]) -> Failures:
+    async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         _check_count(receipts)
-        return await self._settle(routing.AcknowledgeCall(name, list(receipts)))
+        return await self._settle(routing.AcknowledgeCall(name, list(receipts), any_receipt))
 
-    async def extend(self, name: str, wanted: Sequence[tuple[str, int]]) -> Failures:
+    async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         _check_count(wanted)
-        return await self._settle(routing.ExtendCall(name, list(wanted)))
+        return await self._settle(routing.ExtendCall(name, list(wanted), any_receipt))
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         _check_count(wanted)
@@ -312,10 +312,10 @@ class QueueService:
                 return await led.send_records([Record(0, *record) for record in records])
             case routing.ReceiveCall(_, options):
                 return await led.receive(options)
-            case routing.AcknowledgeCall(_, receipts):
-                return _refused(await led.acknowledge(receipts))
-            case routing.ExtendCall(_, wanted):
-                return _refused(await led.extend(wanted))
+            case routing.AcknowledgeCall(_, receipts, any_receipt):
+                return _refused(await led.acknowledge(receipts, any_receipt=any_receipt))
+            case routing.ExtendCall(_, wanted, any_receipt):
+                return _refused(await led.extend(wanted, any_receipt=any_receipt))
             case routing.GiveBackCall(_, wanted_back):
                 return _refused(await led.give_back(wanted_back))
             case routing.PeekCall(_, wanted_of, after_offset):

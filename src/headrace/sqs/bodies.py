@@ -7,7 +7,6 @@ from typing import Any
 from headrace.sqs import errors
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_PIECE_BYTES = 256 * 1024
 
 
 class Gone(Exception):
@@ -20,6 +19,8 @@ class Bodies:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
+        self._waiting_bytes = 0
+        """Of the used ones, those of requests that wait for more."""
         self._freed = asyncio.Event()
 
     async def read(self, receive: Receive, length: int | None, most_bytes: int) -> bytes:
@@ -46,10 +47,14 @@ class Bodies:
             raise
 
     async def _take(self, size: int, held_bytes: int) -> None:
-        # One who is alone is let through, whatever it holds: nobody else could free anything.
-        while self._used_bytes + size > self._limit_bytes and self._used_bytes > held_bytes:
+        # Where everything is held by those who wait for more, one is let through: nobody else could free anything.
+        while self._used_bytes + size > self._limit_bytes and self._used_bytes > held_bytes + self._waiting_bytes:
+            self._waiting_bytes += held_bytes
             self._freed.clear()
-            await self._freed.wait()
+            try:
+                await self._freed.wait()
+            finally:
+                self._waiting_bytes -= held_bytes
         self._used_bytes += size
 
     def free(self, size: int) -> None:

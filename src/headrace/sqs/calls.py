@@ -4,7 +4,7 @@ An action gets its request as a class of its own, whichever protocol it came by,
 there is nothing to say.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -131,7 +131,7 @@ def page(names: list[str], max_results: int | None, token: str | None) -> tuple[
         if max_results is None:
             raise errors.missing_parameter("MaxResults")
         try:
-            last = urlsafe_b64decode(token.encode("ascii")).decode()
+            last = b64decode(token, altchars="-_", validate=True).decode()
         except (UnicodeError, Base64Error, ValueError):
             raise errors.invalid_parameter("Invalid or expired next token.") from None
         names = [name for name in names if name > last]

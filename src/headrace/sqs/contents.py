@@ -5,7 +5,7 @@ its type, a line feed and its value (see `model.queued`).
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from hashlib import md5
 from struct import Struct
 
@@ -215,16 +215,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def selected(attributes: Attributes, names: Collection[str]) -> dict[str, MessageAttributeValue]:
-    """Those that a receiver asks for: `All`, `.*`, names, and prefixes as `order.*`."""
+    """Those that a receiver asks for: `All`, `.*`, names, and prefixes as in `order.*`."""
     if not names or not attributes:
         return {}
     if "All" in names or ".*" in names:
         return dict(attributes)
-    prefixes = tuple(name[:-1] for name in names if name.endswith(".*"))
-    return {
-        name: value for name, value in attributes.items() if name in names or (prefixes and _has_prefix(name, prefixes))
-    }
-
-
-def _has_prefix(name: str, prefixes: Iterable[str]) -> bool:
-    return any(name.startswith(prefix) or name == prefix[:-1] for prefix in prefixes)
+    prefixes = tuple(name.removesuffix(".*") for name in names if name.endswith(".*"))
+    return {name: value for name, value in attributes.items() if name in names or name.startswith(prefixes)}

@@ -10,6 +10,7 @@ from headrace.model.errors import (
     InvalidReceipt,
     InvalidSettings,
     InvalidTopicName,
+    LeaseTooLong,
     NoBrokerReady,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -231,6 +232,11 @@ def told(error: HeadraceError, queue: str) -> SqsError:
             return receipt_is_invalid()
         case NotInFlight():
             return message_not_in_flight()
+        case LeaseTooLong():
+            return invalid_parameter(
+                "Value for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message is "
+                "beyond the limit [43200 seconds]"
+            )
         case TooManyInFlight():
             return over_limit("Too many messages in flight.")
         case PurgeInProgress():

@@ -1,10 +1,13 @@
 """ChangeMessageVisibility and ChangeMessageVisibilityBatch: how long from now on a message is hidden; 0: it is not."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from headrace.model.errors import HeadraceError, InvalidReceipt
+from headrace.queues.api import Failures, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.actions.delete_message import told_of_entry
 from headrace.sqs.calls import Call, action, required
 from headrace.sqs.errors import SqsError
 
@@ -21,7 +24,7 @@ class ChangeMessageVisibility(msgspec.Struct):
 async def change_message_visibility(call: Call, request: ChangeMessageVisibility) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
-    (failure,) = await call.queues.extend(info.name, ((receipt, _visibility_ms(request.VisibilityTimeout)),))
+    (failure,) = await _extend(call, info, ((receipt, _visibility_ms(request.VisibilityTimeout)),))
     if failure is not None:
         raise failure
 
@@ -61,14 +64,23 @@ async def change_message_visibility_batch(
         except SqsError as error:
             refused.append(failed(entry_id, error))
     pairs = [(receipt, visibility_ms) for _, receipt, visibility_ms in wanted]
-    failures = await call.queues.extend(info.name, pairs) if pairs else []
+    failures = await _extend(call, info, pairs) if pairs else []
     done: list[ChangeMessageVisibilityBatchResultEntry] = []
     for (entry_id, receipt, _), failure in zip(wanted, failures, strict=True):
         if failure is None:
             done.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, told_of_entry(failure, receipt, info.name)))
+            refused.append(failed(entry_id, _told_of(failure, receipt, info.name)))
     return ChangeMessageVisibilityBatchResult(done or None, refused or None)
+
+
+async def _extend(call: Call, info: QueueInfo, wanted: Sequence[tuple[str, int]]) -> Failures:
+    """As with AWS, an older receipt of a message that is in flight will do; not in a fifo queue."""
+    return await call.queues.extend(info.name, wanted, any_receipt=not info.settings.is_fifo)
+
+
+def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
+    return errors.receipt_is_invalid(receipt) if isinstance(failure, InvalidReceipt) else errors.told(failure, queue)
 
 
 def _visibility_ms(visibility_s: int | None) -> int:

@@ -35,8 +35,6 @@ async def create_queue(call: Call, request: CreateQueue) -> CreateQueueResult:
         raise errors.missing_parameter("QueueName")
     given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
     _check_name(name, given)
-    if given.get("FifoQueue") == "false":
-        raise errors.invalid_attribute_value("FifoQueue")
     change = attributes.parse(call.realm, name, given)
     tags = request.tags or {}
     check_tags(tags, name)
@@ -55,6 +53,7 @@ async def create_queue(call: Call, request: CreateQueue) -> CreateQueueResult:
             existing = _find(call, name)
             if existing is None:
                 raise
+    given.pop("FifoQueue", None)
     different = attributes.first_difference(call.realm, existing, given)
     if different is not None:
         raise errors.queue_name_exists(

@@ -1,8 +1,11 @@
 """DeleteMessage and DeleteMessageBatch: the message is done and never received again. One that is gone is fine."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from headrace.model.errors import HeadraceError, InvalidReceipt
+from headrace.model.errors import HeadraceError, InvalidReceipt, NotInFlight
+from headrace.queues.api import Failures, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
 from headrace.sqs.calls import Call, action, required
@@ -18,9 +21,9 @@ class DeleteMessage(msgspec.Struct):
 async def delete_message(call: Call, request: DeleteMessage) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
-    (failure,) = await call.queues.acknowledge(info.name, (receipt,))
+    (failure,) = await _acknowledge(call, info, (receipt,))
     if failure is not None:
-        raise failure
+        raise told_of(failure, None, info.name)
 
 
 class DeleteMessageBatchRequestEntry(msgspec.Struct):
@@ -47,18 +50,27 @@ async def delete_message_batch(call: Call, request: DeleteMessageBatch) -> Delet
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "DeleteMessage")
     receipts = [required(entry.ReceiptHandle, "ReceiptHandle") for _, entry in entries]
-    failures = await call.queues.acknowledge(info.name, receipts)
+    failures = await _acknowledge(call, info, receipts)
     done: list[DeleteMessageBatchResultEntry] = []
     refused: list[BatchResultErrorEntry] = []
     for (entry_id, _), receipt, failure in zip(entries, receipts, failures, strict=True):
         if failure is None:
             done.append(DeleteMessageBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, told_of_entry(failure, receipt, info.name)))
+            refused.append(failed(entry_id, told_of(failure, receipt, info.name)))
     return DeleteMessageBatchResult(done or None, refused or None)
 
 
-def told_of_entry(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
+async def _acknowledge(call: Call, info: QueueInfo, receipts: Sequence[str]) -> Failures:
+    """As with AWS, any receipt that a message had will do, also one of which the time is over; not in a fifo queue, for
+    there somebody else may have gone on with the group."""
+    return await call.queues.acknowledge(info.name, receipts, any_receipt=not info.settings.is_fifo)
+
+
+def told_of(failure: HeadraceError, receipt: str | None, queue: str) -> SqsError:
+    """What is told of a receipt that was refused; of one in a batch with the receipt."""
     if isinstance(failure, InvalidReceipt):
         return errors.receipt_is_invalid(receipt)
+    if isinstance(failure, NotInFlight):
+        return errors.invalid_value(receipt or "", "ReceiptHandle", "The receipt handle has expired.")
     return errors.told(failure, queue)

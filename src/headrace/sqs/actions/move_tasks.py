@@ -4,7 +4,7 @@ The source is the dead-letter queue of some queue. Without a destination each me
 handle of a task is told while it runs.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 
 import msgspec
@@ -61,7 +61,7 @@ class CancelMessageMoveTaskResult(msgspec.Struct):
 async def cancel_message_move_task(call: Call, request: CancelMessageMoveTask) -> CancelMessageMoveTaskResult:
     handle = required(request.TaskHandle, "TaskHandle")
     try:
-        move_id, _, arn = urlsafe_b64decode(handle.encode("ascii")).decode().partition("|")
+        move_id, _, arn = b64decode(handle, altchars="-_", validate=True).decode().partition("|")
     except (UnicodeError, Base64Error, ValueError):
         raise errors.invalid_value(handle, "TaskHandle", "It is not a valid task handle.") from None
     source = _queue(call, arn, "SourceArn")

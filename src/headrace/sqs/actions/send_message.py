@@ -91,7 +91,7 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
     ready: list[tuple[str, SendMessageBatchRequestEntry, Outgoing]] = []
     refused: list[BatchResultErrorEntry] = []
     for entry_id, entry in entries:
-        _check_fifo(info, entry)
+        _check_ids(info, entry)
         try:
             ready.append((entry_id, entry, outgoing(call, info, entry)))
         except SqsError as error:
@@ -124,7 +124,8 @@ def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{info.settings.max_message_bytes} bytes."
         )
-    _check_fifo(info, request)
+    _check_ids(info, request)
+    _check_values(info, request.MessageGroupId, request.MessageDeduplicationId)
     dedupe = request.MessageDeduplicationId
     if dedupe is None and info.settings.is_fifo:
         dedupe = sha256(body).hexdigest()
@@ -138,8 +139,24 @@ def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
     )
 
 
-def _check_fifo(info: QueueInfo, request: Request) -> None:
-    group, dedupe = request.MessageGroupId, request.MessageDeduplicationId
+def _check_ids(info: QueueInfo, request: Request) -> None:
+    """That what a fifo queue needs is there. A batch in which it is missing fails as a whole."""
+    if not info.settings.is_fifo:
+        return
+    if request.MessageGroupId is None:
+        raise errors.missing_parameter("MessageGroupId")
+    if request.MessageDeduplicationId is None and not info.settings.dedupe_by_content:
+        raise errors.invalid_parameter(
+            "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
+            "explicitly"
+        )
+
+
+def _check_values(info: QueueInfo, group: str | None, dedupe: str | None) -> None:
+    if dedupe is not None and not info.settings.is_fifo:
+        raise errors.invalid_value(
+            dedupe, "MessageDeduplicationId", "The request include parameter that is not valid for this queue type."
+        )
     for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedupe)):
         if value is not None and not (0 < len(value) <= _MOST_ID_LENGTH and value.isascii() and _is_plain(value)):
             raise errors.invalid_value(
@@ -147,20 +164,6 @@ def _check_fifo(info: QueueInfo, request: Request) -> None:
                 name,
                 f"{name} can only include alphanumeric and punctuation characters. 1 to {_MOST_ID_LENGTH} in length.",
             )
-    if info.settings.is_fifo:
-        if group is None:
-            raise errors.missing_parameter("MessageGroupId")
-        if dedupe is None and not info.settings.dedupe_by_content:
-            raise errors.invalid_parameter(
-                "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
-                "explicitly"
-            )
-    elif dedupe is not None:
-        raise errors.invalid_value(
-            dedupe,
-            "MessageDeduplicationId",
-            "The request include parameter that is not valid for this queue type.",
-        )
 
 
 def _is_plain(text: str) -> bool:
