@@ -9,7 +9,6 @@ ours:
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+from headrace.testing.etcd import free_port
 
 from . import wire
 
@@ -54,13 +55,6 @@ class Subject(Protocol):
     def close(self) -> None:
         """Stop it, running or not, and let go of everything."""
         ...
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_answering(bootstrap: str, timeout_s: float = 60) -> None:

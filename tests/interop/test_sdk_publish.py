@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace import Client, ClientError, DeliveryFailed, RoundRobin, Sticky, Unreachable, by_key
+from headrace.testing.etcd import free_port
 
-from . import subject, wire
+from . import wire
 from .subject import Subject
 
 
@@ -57,7 +58,7 @@ def test_what_is_not_stored_is_said(broker: Subject, client: Client, new_topic: 
 
 
 def test_nobody_there() -> None:
-    nobody = f"127.0.0.1:{subject.free_port()}"
+    nobody = f"127.0.0.1:{free_port()}"
     with (
         Client(nobody, settings={"message.timeout.ms": 300}) as client,
         pytest.raises(Unreachable, match=f"no broker answers at {nobody}"),

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,16 +33,25 @@ def is_installed() -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that no outgoing connection will be given."""
+    """A port that nobody listens on now, that no outgoing connection will be given, and that no other process of a test
+    is told meanwhile: the name of a socket says that it is taken, for as long as it may take until somebody listens."""
     for _ in range(1_000):
         port = random.choice(_PORTS)
-        with socket.socket() as candidate:
+        with socket.socket() as candidate, socket.socket(socket.AF_UNIX) as claim:
             try:
+                claim.bind(f"\0headrace-port-{port}")
                 candidate.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            if len(_CLAIMS) == _CLAIMED_AT_ONCE:
+                os.close(_CLAIMS.popleft())
+            _CLAIMS.append(claim.detach())
             return port
     raise RuntimeError("there is no free port for etcd")
+
+
+_CLAIMS: deque[int] = deque()
+_CLAIMED_AT_ONCE = 32
 
 
 class EtcdProcess:
