@@ -266,6 +266,7 @@ class Client(ClientBase[Stream[Any]]):
         """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
         whatever fails of it."""
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._threads.let_go)
             if (publisher := self._connection.used_publisher) is not None:
                 stack.push_async_callback(self._do, publisher.close)
             for queue in self._aio_queues.values():

@@ -27,6 +27,7 @@ class DaemonThreads(Executor):
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._is_shut = False
+        self._generation = 0
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         future: Future[T] = Future()
@@ -35,17 +36,17 @@ class DaemonThreads(Executor):
                 raise RuntimeError(f"the threads {self._name} are shut down")
             self._queue.append((future, lambda: function(*args, **kwargs)))
             if len(self._queue) > self._idle and len(self._threads) < self._maximum:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread = threading.Thread(target=self._run, args=(self._generation,), name=self._name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             self._lock.notify()
         return future
 
-    def _run(self) -> None:
+    def _run(self, generation: int) -> None:
         while True:
             with self._lock:
                 self._idle += 1
-                self._lock.wait_for(lambda: self._queue or self._is_shut, _IDLE_S)
+                self._lock.wait_for(lambda: self._queue or self._is_shut or self._generation != generation, _IDLE_S)
                 self._idle -= 1
                 if not self._queue:
                     self._threads.remove(threading.current_thread())
@@ -57,6 +58,12 @@ class DaemonThreads(Executor):
                 except BaseException as error:
                     future.set_exception(error)
             del future, call
+
+    def let_go(self) -> None:
+        """No thread stays for calls that may come. If some come after all, there will be others."""
+        with self._lock:
+            self._generation += 1
+            self._lock.notify_all()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """No more calls. Those that wait are still made, unless they are cancelled."""

@@ -30,6 +30,18 @@ def test_what_a_call_raises_is_raised_and_the_thread_goes_on() -> None:
         threads.submit(pow, 2, 3)
 
 
+def test_threads_that_are_let_go_end_at_once_and_others_come_when_needed() -> None:
+    threads = DaemonThreads(2, "test")
+    first = threads.submit(threading.current_thread).result(60)
+    threads.let_go()
+    first.join(60)
+    assert not first.is_alive()
+    second = threads.submit(threading.current_thread).result(60)
+    assert second is not first
+    threads.let_go()
+    second.join(60)
+
+
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_calls_that_wait_are_made_after_a_shutdown_or_cancelled(is_cancelled: bool) -> None:
     threads = DaemonThreads(1, "test")
