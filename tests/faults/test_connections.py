@@ -92,9 +92,9 @@ def test_a_request_that_drips_in_is_given_up_too(own_broker: Callable[..., Subje
 def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(connections_max_idle_ms="2000")
     wire.create_topic(broker.bootstrap, "quiet")
+    started = time.monotonic()
     with wire.Connection(broker.bootstrap) as idle, wire.Connection(broker.bootstrap) as waiting:
         pending = waiting.send(wire.FETCH, 12, wire.fetch_body("quiet", max_wait=6000, min_bytes=1))
-        started = time.monotonic()
         assert idle.wait_closed(60)
         assert time.monotonic() - started >= 1.8
         assert waiting.receive(pending).error_code == wire.Error.none

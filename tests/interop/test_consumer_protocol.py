@@ -306,7 +306,7 @@ def test_a_group_has_a_session_timeout_of_its_own(own_broker: Callable[..., Subj
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(TIMEOUT_S)
     (found,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "hasty")]).values()
-    assert {name: entry.value for name, entry in found.result(TIMEOUT_S).items()} == own
+    assert own.items() <= {name: entry.value for name, entry in found.result(TIMEOUT_S).items()}.items()
     with wire.Connection(broker.bootstrap) as connection:
         members = {}
         for group in ("hasty", "patient"):

@@ -1,7 +1,7 @@
 """Transactions over a producer that fails in every way: what is tried again, made anew, or given up."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -62,13 +62,15 @@ class Setup:
     def __init__(self) -> None:
         self.script: dict[str, list[Answer]] = {}
         self.made: list[Scripted] = []
+        self.transactors: list[Transactor] = []
 
     def make(self) -> Any:
         self.made.append(Scripted(self.script))
         return self.made[-1]
 
     def transactor(self, *, timeout_s: float = 60, is_shared: bool = True) -> Transactor:
-        return Transactor(self.make, "nowhere:1", timeout_s=timeout_s, is_shared=is_shared)
+        self.transactors.append(Transactor(self.make, "nowhere:1", timeout_s=timeout_s, is_shared=is_shared))
+        return self.transactors[-1]
 
 
 RETRIABLE = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
@@ -79,8 +81,11 @@ POSITIONS = {("t", 0): 5}
 
 
 @pytest.fixture
-def setup() -> Setup:
-    return Setup()
+def setup() -> Iterator[Setup]:
+    setup = Setup()
+    yield setup
+    for one in setup.transactors:
+        one.close()
 
 
 def test_what_passes_is_tried_again(setup: Setup) -> None:

@@ -303,7 +303,7 @@ def test_a_damaged_log_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert bench.disk.files(FOLDER) == before
     caplog.clear()
     assert bench.compact() is None
-    assert caplog.text == ""
+    assert "cannot be compacted" not in caplog.text
 
 
 @pytest.mark.parametrize("what_is_wrong", ["damaged", "gone"])
