@@ -88,6 +88,7 @@ def check_tools(report: Report, java: Java, broker: BrokerProcess, scratch: Path
     _check_console(report, tools)
     _check_offsets(report, tools)
     _check_records(report, tools, scratch)
+    _check_share_groups(report, tools)
     _check_log_dirs(report, tools, broker)
 
 
@@ -230,6 +231,31 @@ def _check_offsets(report: Report, tools: Tools) -> None:
         expect(all(offset == ends[at] - 1 for at, offset in largest.items()), largest)
         expect(tools.offsets("--topic", "times", "--time", str(between_ms + 3_600_000)) == {}, "in an hour")
         expect(tools.offsets("--topic", "times", "--time", "latest-tiered") == {}, "nothing is tiered")
+
+
+def _check_share_groups(report: Report, tools: Tools) -> None:
+    command, group = f"{_TOOLS}.consumer.group.ShareGroupCommand", ("--group", "sharing")
+    sent = {str(number) for number in range(20)}
+
+    def consume() -> set[str]:
+        limits = ("--max-messages", "10", "--timeout-ms", "30000")
+        return set(tools.ok(f"{_TOOLS}.consumer.ConsoleShareConsumer", "--topic", "shared", *group, *limits).lines)
+
+    with report.check("ConsoleShareConsumer: two that come one after the other share what there is"):
+        tools.topics("--create", "--topic", "shared", "--partitions", "3")
+        earliest = ("--add-config", "share.auto.offset.reset=earliest")
+        tools.configs("--alter", "--entity-type", "groups", "--entity-name", "sharing", *earliest)
+        tools.produce("shared", "\n".join(sorted(sent)) + "\n")
+        first, second = consume(), consume()
+        expect(len(first) == len(second) == 10 and first | second == sent, (first, second))
+    with report.check("ShareGroupCommand lists, describes, forgets offsets and deletes"):
+        expect("sharing" in tools.ok(command, "--list").lines, "not listed")
+        starts = re.findall(r"sharing\s+shared\s+\d\s+(\d+)", tools.ok(command, "--describe", *group).out)
+        expect(len(starts) == 3 and sum(map(int, starts)) == 20, starts)
+        expect("Empty" in tools.ok(command, "--describe", *group, "--state").out, "not empty")
+        expect("Successful" in tools.ok(command, "--delete-offsets", *group, "--topic", "shared").out, "not forgotten")
+        expect("successful" in tools.ok(command, "--delete", *group).out, "not deleted")
+        expect("sharing" not in tools.ok(command, "--list").lines, "still listed")
 
 
 def _check_records(report: Report, tools: Tools, scratch: Path) -> None:

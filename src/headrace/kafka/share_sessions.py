@@ -8,6 +8,8 @@ A member has one session with each broker that leads something for it. By the ep
 
 An epoch that is not the next one is refused: an answer was lost. The member then begins a new session; what it has
 stays its own until it acknowledges that or the locks end. A session ends with its connection, too.
+
+All sessions together remember at most `PLACES_MAX` partitions.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +20,7 @@ from headrace.model.errors import HeadraceError
 
 INITIAL, FINAL = 0, -1
 _EPOCH_MAX = 2**31 - 1
+PLACES_MAX = 500_000
 
 
 class ShareSessionNotFound(HeadraceError): ...
@@ -45,12 +48,6 @@ class ShareSession:
         """Ends the wait of the request under way: the client wants something else now."""
         self.on_end: Callable[[], None] | None = None
         """Called when the session is over."""
-
-    def change(self, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]) -> None:
-        for place in added:
-            self.places.setdefault(place)
-        for place in forgotten:
-            self.places.pop(place, None)
 
     def served(self, place: SharePlace) -> None:
         """One that just gave something goes to the back, so that the others get their turn."""
@@ -85,6 +82,17 @@ class ShareSessions:
             raise ShareSessionLimit(f"this broker has group.share.max.share.sessions={self._limit()} already")
         session = self._sessions[group_id, member_id] = ShareSession(group_id, member_id)
         return session
+
+    def change(self, session: ShareSession, added: Iterable[SharePlace], forgotten: Iterable[SharePlace]) -> None:
+        """A request names partitions that are new, and such as are not wanted any more."""
+        others = sum(len(other.places) for other in self._sessions.values() if other is not session)
+        for place in added:
+            session.places.setdefault(place)
+        for place in forgotten:
+            session.places.pop(place, None)
+        if others + len(session.places) > PLACES_MAX:
+            self.drop(session)
+            raise ShareSessionLimit("share sessions have no room for more partitions")
 
     def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """The session of a request that is neither the first nor the last."""

@@ -77,7 +77,7 @@ def _session(ctx: Context, request: Any) -> ShareSession:
         session = sessions.begin(request.group_id, request.member_id)
         ctx.peer.on_closed[session] = partial(_disconnected, ctx, session)
         session.on_end = partial(_forget, ctx, session)
-    session.change(places_of(request.topics), places_of(request.forgotten_topics_data))
+    sessions.change(session, places_of(request.topics), places_of(request.forgotten_topics_data))
     return session
 
 
