@@ -173,7 +173,8 @@ class Index:
         entries = []
         for chunk in chunks:
             self.saved_to = chunk.end
-            if chunk.end > head:
+            # The head is kept when it has passed a chunk, and not before.
+            if (chunk.number + 1) << CHUNK_BITS > head:
                 entries.append(entry(INDEX, chunk.number, chunk.value()))
                 if not self._stored or self._stored[-1] != chunk.number:
                     self._stored.append(chunk.number)

@@ -67,7 +67,8 @@ class NaiveQueue:
     def advance(self, now_ms: int) -> None:
         self.now_ms = now_ms
         for message in self.messages.values():
-            self.age(message)
+            if message.state != DONE:
+                self.age(message)
 
     def age(self, message: Message) -> None:
         now_ms, arrival = self.now_ms, message.arrival

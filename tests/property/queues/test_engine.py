@@ -2,6 +2,9 @@
 from any part of what it wanted to be kept, nothing else than what was answered or could have been.
 """
 
+from collections.abc import Callable
+from random import Random
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -137,7 +140,8 @@ class Engines(RuleBasedStateMachine):
         """Retention may be late: what the engine has let go already is gone."""
         self.engine.due(self.now_ms)
         for message in self.naive.messages.values():
-            if self.naive.is_nearly_too_old(message) and self.engine.look(message.offset) is None:
+            is_in_question = message.state != DONE and self.naive.is_nearly_too_old(message)
+            if is_in_question and self.engine.look(message.offset) is None:
                 message.state = DONE
 
     def one_of(self, which: int, *, is_received: bool) -> Message | None:
@@ -281,7 +285,8 @@ class Engines(RuleBasedStateMachine):
         self.engine.index(again, self.now_ms)
         self.engine.due(self.now_ms)
         for offset, message in self.naive.messages.items():
-            self.adopt(offset, message)
+            if offset not in self.committed or self.committed[offset].state != DONE:
+                self.adopt(offset, message)
         self.take()
         self.store(self.pending)
         self.pending = []
@@ -302,6 +307,52 @@ class Engines(RuleBasedStateMachine):
                 return
         raise AssertionError(f"message {offset} is {seen}, and was never {[version.seen for version in versions]}")
 
+    @rule(seed=st.integers(0, 1 << 32), count=st.integers(1, 40))
+    def much_happens(self, seed: int, count: int) -> None:
+        """As workers do it: mostly receiving and what follows from it, soon after one another."""
+        rng = Random(seed)
+        kinds, weights = zip(*self.usual().items(), strict=True)
+        for kind in rng.choices(kinds, weights, k=count):
+            kind(rng)
+            self.it_is_the_same()
+
+    # As often as all others together.
+    more_happens = and_more = still_more = yet_more = much_more = ever_more = and_so_on = and_on = much_happens
+
+    def usual(self) -> dict[Callable[[Random], None], int]:
+        def time(rng: Random) -> int:
+            return rng.choice([0, 1, 1, 10, 10, 20, 20, MINUTE, 2 * MINUTE, 5 * MINUTE - 1, 5 * MINUTE, 60 * MINUTE])
+
+        def rarely(rng: Random) -> bool:
+            return rng.random() < 0.15
+
+        def send(rng: Random) -> None:
+            due, ttl = (time(rng) if rng.random() < 0.25 else None for _ in range(2))
+            priority, group = rng.choice([4, 4, 4, 0, 9]), rng.choice([None, b"a", b"b"])
+            self.send(rng.randint(1, 4), priority, due, ttl, group, rng.choice([None, None, b"x", b"y"]))
+
+        def restart(rng: Random) -> None:
+            self.restart(
+                rng.randrange(1000), time(rng), rng.randrange(3), rng.choice([None, b"a"]), rng.choice([None, b"x"])
+            )
+
+        return {
+            send: 6,
+            lambda rng: self.send_plain(rng.randint(1, 5)): 1,
+            lambda rng: self.leave_a_gap(rng.choice([1, 3, CHUNK - 7, CHUNK + 1]), rng.random() < 0.5): 1,
+            lambda rng: self.receive(rng.randint(1, 6), time(rng)): 8,
+            lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
+            lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
+            lambda rng: self.give_back(rng.randrange(1000), time(rng), rarely(rng)): 4,
+            lambda rng: self.discard(rng.randrange(1000), rng.random() < 0.5): 1,
+            lambda _: self.bury_the_dead(): 1,
+            lambda rng: self.purge() if rarely(rng) else None: 2,
+            lambda rng: self.time_passes(time(rng)): 8,
+            lambda _: self.take(): 2,
+            lambda _: self.commit(): 2,
+            restart: 2,
+        }
+
     # -- what must hold
 
     @invariant()
@@ -310,12 +361,8 @@ class Engines(RuleBasedStateMachine):
             return
         self.settle_retention()
         assert list(self.engine.live(0)) == self.naive.live()
-        for message in self.naive.messages.values():
-            look = self.engine.look(message.offset)
-            if message.state == DONE:
-                assert look is None
-            else:
-                assert look == message.seen
+        for offset in self.naive.live():
+            assert self.engine.look(offset) == self.naive.messages[offset].seen
         counts = self.engine.counts()
         naive = self.naive
         assert (counts.available, counts.in_flight, counts.delayed) == (
@@ -344,7 +391,7 @@ class Engines(RuleBasedStateMachine):
         for _ in range(200):
             if not self.naive.live():
                 break
-            self.naive.advance(self.now_ms + 60 * MINUTE * STEP_MS)
+            self.naive.advance(self.now_ms + 13 * 60 * MINUTE * STEP_MS)
             self.settle_retention()
             self.bury_the_dead()
             for message in self.naive.receive(1000, STEP_MS):
@@ -358,4 +405,4 @@ class Engines(RuleBasedStateMachine):
 
 
 TestEngines = Engines.TestCase
-TestEngines.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
+TestEngines.settings = settings(max_examples=examples(200), stateful_step_count=15, deadline=None)

@@ -21,6 +21,7 @@ class Driven:
 
     def __post_init__(self) -> None:
         self.log: list[Arrival] = []
+        self.log_start = 0
         self.kept: dict[bytes, bytes] = {}
         self.engine = self._new()
 
@@ -49,19 +50,25 @@ class Driven:
         self.now_ms += ms
         self.engine.due(self.now_ms)
 
-    def keep(self) -> None:
-        for key, value in self.engine.take_changes():
+    def keep(self, most: int | None = None) -> None:
+        """All that is to be kept, or only the first of it; then records that are not needed are gone from the log."""
+        changes = self.engine.take_changes()
+        for key, value in changes[:most]:
             if value is None:
                 self.kept.pop(key, None)
             else:
                 self.kept[key] = value
+        if most is None:
+            self.log_start = self.engine.log_start
 
-    def restart(self) -> None:
+    def restart(self, most: int | None = None) -> None:
         """Another broker goes on from what was kept."""
-        self.keep()
+        self.keep(most)
         self.engine = self._new()
         self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.drop_before(self.log_start)
         self.engine.index(self.log[self.engine.indexed_to :], self.now_ms)
+        self.engine.due(self.now_ms)
 
     def counts(self) -> tuple[int, int, int]:
         counts = self.engine.counts()

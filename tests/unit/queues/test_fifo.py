@@ -97,12 +97,34 @@ def test_a_duplicate_is_done_at_once_and_tells_the_first(is_restarted: bool) -> 
 def test_ids_are_remembered_also_when_their_records_are_gone_from_the_log() -> None:
     queue = Driven(FIFO)
     queue.send(1, dedupe=b"x", id="first")
+    queue.engine.due(queue.now_ms)
     queue.engine.discard(0, queue.now_ms)
+    queue.keep()
+    assert queue.engine.log_start == 0
     queue.wait(61 * SECOND)
     queue.keep()
     assert queue.engine.log_start == 1
     queue.restart()
     assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+
+
+def test_ids_are_remembered_after_a_purge() -> None:
+    queue = Driven(FIFO)
+    queue.send(1, dedupe=b"x", id="first")
+    queue.engine.purge()
+    queue.restart()
+    queue.restart()
+    assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+
+
+def test_an_id_that_is_used_again_later_makes_no_duplicate_of_the_messages_before() -> None:
+    queue = Driven(FIFO)
+    queue.send(1, dedupe=b"x", id="first")
+    queue.wait(WINDOW_MS)
+    queue.send(1, dedupe=b"x", id="second")
+    queue.restart(most=1)
+    assert queue.counts() == (2, 0, 0)
+    assert queue.send(1, dedupe=b"x", id="third") == [(2, 1, "second")]
 
 
 def test_duplicates_are_looked_for_in_the_group_where_the_queue_says_so() -> None:

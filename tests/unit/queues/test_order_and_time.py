@@ -3,6 +3,7 @@ from collections import Counter
 from tests.unit.queues.engines import SECOND, Driven
 
 from headrace.config.queue import QueueSettings
+from headrace.queues.ages import Ages
 from headrace.queues.schedule import STEP_MS, Schedule
 
 DAY = 24 * 60 * 60 * SECOND
@@ -126,6 +127,17 @@ def test_a_record_with_a_time_to_come_does_not_keep_others_from_going() -> None:
     queue.engine.index_plain(0, 0, queue.now_ms + 100 * DAY, queue.now_ms)
     queue.wait(62 * SECOND)
     assert queue.counts() == (0, 0, 0)
+
+
+def test_messages_that_were_sent_nearly_together_go_together_and_none_too_early() -> None:
+    ages = Ages(1000)
+    for offset in range(20):
+        ages.add(offset, 300 * offset)
+    for time in range(0, 7000, 100):
+        last = ages.sent_by(time)
+        assert last is None or 300 * last <= time
+        assert (-1 if last is None else last) >= min(19, (time - 1000) // 300)
+    assert all(300 * offset <= ages.sent_ms(offset) < 300 * offset + 1000 for offset in range(20))
 
 
 def test_a_schedule_gives_each_once_in_time_however_many_come_due_together() -> None:
