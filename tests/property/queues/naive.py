@@ -96,12 +96,15 @@ class NaiveQueue:
         wanted = min(most, self.settings.max_in_flight - self.count(IN_FLIGHT))
         found = self.next_of_groups(wanted) if self.settings.is_fifo else self.next(wanted)
         for message in found:
-            message.state, message.until_ms = IN_FLIGHT, self.now_ms + visibility_ms
-            message.attempt += 1
-            message.received_ms = self.now_ms
-            if message.first_received_ms is None:
-                message.first_received_ms = self.now_ms
+            self.lease(message, visibility_ms)
         return found
+
+    def lease(self, message: Message, visibility_ms: int) -> None:
+        message.state, message.until_ms = IN_FLIGHT, self.now_ms + visibility_ms
+        message.attempt += 1
+        message.received_ms = self.now_ms
+        if message.first_received_ms is None:
+            message.first_received_ms = self.now_ms
 
     def next(self, wanted: int) -> list[Message]:
         available = [message for message in self.messages.values() if message.state == AVAILABLE]

@@ -126,7 +126,7 @@ class Engines(RuleBasedStateMachine):
         try:
             leases = self.engine.receive(most, self.now_ms, visibility_ms)
         except TooManyInFlight:
-            assert self.naive.count(IN_FLIGHT) == self.settings.max_in_flight
+            assert self.naive.count(IN_FLIGHT) >= self.settings.max_in_flight
             assert self.naive.next(1)
             return
         expected = self.naive.receive(most, visibility_ms)
@@ -135,6 +135,17 @@ class Engines(RuleBasedStateMachine):
         ]
         self.naive.advance(self.now_ms)
         self.engine.due(self.now_ms)
+
+    @rule(which=some, visibility=steps)
+    def lease_one(self, which: int, visibility: int) -> None:
+        message = self.one_of(which, is_received=False)
+        if message is not None and not self.settings.is_fifo:
+            visibility_ms = min(visibility * STEP_MS, MAX_VISIBILITY_MS)
+            lease = self.engine.lease(message.offset, self.now_ms, visibility_ms)
+            assert (lease is not None) == (message.state == AVAILABLE)
+            if lease is not None:
+                self.naive.lease(message, visibility_ms)
+                self.naive.advance(self.now_ms)
 
     def settle_retention(self) -> None:
         """Retention may be late: what the engine has let go already is gone."""
@@ -341,6 +352,7 @@ class Engines(RuleBasedStateMachine):
             lambda rng: self.send_plain(rng.randint(1, 5)): 1,
             lambda rng: self.leave_a_gap(rng.choice([1, 3, CHUNK - 7, CHUNK + 1]), rng.random() < 0.5): 1,
             lambda rng: self.receive(rng.randint(1, 6), time(rng)): 8,
+            lambda rng: self.lease_one(rng.randrange(1000), time(rng)): 1,
             lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
             lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
             lambda rng: self.give_back(rng.randrange(1000), time(rng), rarely(rng)): 4,
