@@ -96,8 +96,8 @@ def test_a_duplicate_is_done_at_once_and_tells_the_first(is_restarted: bool) -> 
 
 def test_ids_are_remembered_also_when_their_records_are_gone_from_the_log() -> None:
     queue = Driven(FIFO)
-    queue.send(1, dedupe=b"x", id="first")
     queue.engine.due(queue.now_ms)
+    queue.send(1, dedupe=b"x", id="first")
     queue.engine.discard(0, queue.now_ms)
     queue.keep()
     assert queue.engine.log_start == 0
