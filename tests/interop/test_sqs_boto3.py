@@ -1,0 +1,453 @@
+"""Queues through boto3, as its users type it, and through the older protocol, against a real broker process."""
+
+import hashlib
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+import boto3
+import pytest
+from botocore.auth import SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headrace.testing.process import BrokerProcess
+
+pytestmark = pytest.mark.xdist_group("sqs-boto3")
+
+WAIT_S = 60.0
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+ACCOUNT = "123456789012"
+
+
+def client_of(broker: BrokerProcess, key: str = KEY, secret: str = SECRET) -> Any:
+    return boto3.client(
+        "sqs",
+        endpoint_url=broker.http_url,
+        region_name="eu-central-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=Config(retries={"total_max_attempts": 5, "mode": "standard"}),
+    )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that checks signatures."""
+    settings = {
+        "sqs.access.keys": f"{KEY}:{SECRET}",
+        "sqs.account.id": ACCOUNT,
+        "sqs.region": "eu-central-1",
+        "sqs.recreate.wait.ms": 0,
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("sqs") / "data", settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker as it is without settings: nobody but this machine reaches it, by any credentials or none. The last test
+    of this module stops it."""
+    with BrokerProcess(tmp_path_factory.mktemp("plain") / "data") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def sqs(served: BrokerProcess) -> Iterator[Any]:
+    client = client_of(served)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def new_queue(sqs: Any) -> Callable[..., str]:
+    def make(suffix: str = "", **attributes: str) -> str:
+        if suffix == ".fifo":
+            attributes["FifoQueue"] = "true"
+        made = sqs.create_queue(QueueName=f"q-{uuid.uuid4().hex[:12]}{suffix}", Attributes=attributes)
+        return str(made["QueueUrl"])
+
+    return make
+
+
+def arn_of(sqs: Any, url: str) -> str:
+    return str(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"])
+
+
+def receive(sqs: Any, url: str, count: int, **more: Any) -> list[dict[str, Any]]:
+    """Receive until there are so many."""
+    found: list[dict[str, Any]] = []
+    end = time.monotonic() + WAIT_S
+    while len(found) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count} messages"
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=2, **more)
+        found += answer.get("Messages", [])
+    return found
+
+
+def until(look: Callable[[], Any], expected: Any) -> None:
+    end = time.monotonic() + WAIT_S
+    while (found := look()) != expected:
+        assert time.monotonic() < end, f"{found} is not {expected}"
+        time.sleep(0.05)
+
+
+def count(sqs: Any, url: str, which: str = "") -> int:
+    name = f"ApproximateNumberOfMessages{which}"
+    return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+
+
+def test_the_examples_of_the_boto3_guide(sqs: Any) -> None:
+    """Creating, sending, receiving with attributes, deleting, as in "Working with Amazon SQS"."""
+    response = sqs.create_queue(
+        QueueName="SQS_QUEUE_NAME", Attributes={"DelaySeconds": "0", "MessageRetentionPeriod": "86400"}
+    )
+    assert response["QueueUrl"].endswith(f"/{ACCOUNT}/SQS_QUEUE_NAME")
+    queue_url = sqs.get_queue_url(QueueName="SQS_QUEUE_NAME")["QueueUrl"]
+    assert queue_url in sqs.list_queues(QueueNamePrefix="SQS_")["QueueUrls"]
+    body = "Information about current NY Times fiction bestseller for week of 12/11/2016."
+    sent = sqs.send_message(
+        QueueUrl=queue_url,
+        DelaySeconds=0,
+        MessageAttributes={
+            "Title": {"DataType": "String", "StringValue": "The Whistler"},
+            "Author": {"DataType": "String", "StringValue": "John Grisham"},
+            "WeeksOn": {"DataType": "Number", "StringValue": "6"},
+        },
+        MessageBody=body,
+    )
+    assert sent["MD5OfMessageBody"] == hashlib.md5(body.encode(), usedforsecurity=False).hexdigest()
+    response = sqs.receive_message(
+        QueueUrl=queue_url,
+        AttributeNames=["SentTimestamp"],
+        MaxNumberOfMessages=1,
+        MessageAttributeNames=["All"],
+        VisibilityTimeout=0,
+        WaitTimeSeconds=5,
+    )
+    (message,) = response["Messages"]
+    assert message["MessageAttributes"]["Author"]["StringValue"] == "John Grisham"
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+    sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+    sqs.delete_queue(QueueUrl=queue_url)
+    with pytest.raises(sqs.exceptions.QueueDoesNotExist):
+        sqs.get_queue_url(QueueName="SQS_QUEUE_NAME")
+
+
+def test_the_resource_interface(served: BrokerProcess) -> None:
+    """As in the "A sample tutorial" of boto3."""
+    sqs = boto3.resource(
+        "sqs",
+        endpoint_url=served.http_url,
+        region_name="eu-central-1",
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+    )
+    queue = sqs.create_queue(QueueName="test", Attributes={"DelaySeconds": "0"})
+    assert queue.attributes.get("DelaySeconds") == "0"
+    queue = sqs.get_queue_by_name(QueueName="test")
+    assert [each.url for each in sqs.queues.filter(QueueNamePrefix="test")] == [queue.url]
+    response = queue.send_messages(
+        Entries=[
+            {"Id": "1", "MessageBody": "world"},
+            {
+                "Id": "2",
+                "MessageBody": "boto3",
+                "MessageAttributes": {"Author": {"StringValue": "Daniel", "DataType": "String"}},
+            },
+        ]
+    )
+    assert {entry["Id"] for entry in response["Successful"]} == {"1", "2"}
+    assert "Failed" not in response
+    texts: set[str] = set()
+    end = time.monotonic() + WAIT_S
+    while len(texts) < 2 and time.monotonic() < end:
+        for message in queue.receive_messages(
+            MessageAttributeNames=["Author"], MaxNumberOfMessages=10, WaitTimeSeconds=2
+        ):
+            author = (message.message_attributes or {}).get("Author", {}).get("StringValue")
+            texts.add(f"Hello, {message.body}!" + (f" ({author})" if author else ""))
+            message.delete()
+    assert texts == {"Hello, world!", "Hello, boto3! (Daniel)"}
+    queue.delete()
+    sqs.meta.client.close()
+
+
+def test_every_action_on_queues(sqs: Any, new_queue: Callable[..., str]) -> None:
+    dead, url = new_queue(), new_queue()
+    dead_arn = arn_of(sqs, dead)
+    policy = {"deadLetterTargetArn": dead_arn, "maxReceiveCount": 5}
+    sqs.set_queue_attributes(
+        QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "77", "Policy": "{}"}
+    )
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert json.loads(shown["RedrivePolicy"]) == policy
+    assert shown["VisibilityTimeout"] == "77"
+    assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
+    sqs.tag_queue(QueueUrl=url, Tags={"team": "blue", "stage": "test"})
+    sqs.untag_queue(QueueUrl=url, TagKeys=["stage"])
+    assert sqs.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "blue"}
+    sqs.add_permission(QueueUrl=url, Label="share", AWSAccountIds=["111122223333"], Actions=["SendMessage"])
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]
+    assert json.loads(shown["Policy"])["Statement"][0]["Sid"] == "share"
+    sqs.remove_permission(QueueUrl=url, Label="share")
+    pages = sqs.get_paginator("list_queues").paginate(QueueNamePrefix="q-", PaginationConfig={"PageSize": 1})
+    assert {url, dead} <= {each for page in pages for each in page["QueueUrls"]}
+    with pytest.raises(sqs.exceptions.QueueNameExists):
+        sqs.create_queue(QueueName=url.rpartition("/")[2], Attributes={"VisibilityTimeout": "1"})
+    with pytest.raises(sqs.exceptions.InvalidAttributeName):
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"Nonsense": "1"})
+    missing = {"deadLetterTargetArn": dead_arn + "x", "maxReceiveCount": 5}
+    with pytest.raises(ClientError, match="Dead letter target does not exist"):
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(missing)})
+    sqs.send_message(QueueUrl=url, MessageBody="soon gone")
+    sqs.purge_queue(QueueUrl=url)
+    until(lambda: count(sqs, url), 0)
+    with pytest.raises(sqs.exceptions.PurgeQueueInProgress):
+        sqs.purge_queue(QueueUrl=url)
+    sqs.delete_queue(QueueUrl=url)
+    with pytest.raises(sqs.exceptions.QueueDoesNotExist):
+        sqs.send_message(QueueUrl=url, MessageBody="too late")
+
+
+def test_every_action_on_messages(sqs: Any, new_queue: Callable[..., str]) -> None:
+    url = new_queue(VisibilityTimeout="600")
+    sent = sqs.send_message_batch(
+        QueueUrl=url,
+        Entries=[{"Id": str(n), "MessageBody": f"message {n}"} for n in range(9)]
+        + [{"Id": "late", "MessageBody": "late", "DelaySeconds": 600}],
+    )
+    assert len(sent["Successful"]) == 10
+    got = receive(sqs, url, 9, AttributeNames=["All"])
+    assert {message["Body"] for message in got} == {f"message {n}" for n in range(9)}
+    assert {message["Attributes"]["ApproximateReceiveCount"] for message in got} == {"1"}
+    assert {message["Attributes"]["SenderId"] for message in got} == {KEY}
+    until(lambda: (count(sqs, url), count(sqs, url, "NotVisible"), count(sqs, url, "Delayed")), (0, 9, 1))
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=got[0]["ReceiptHandle"], VisibilityTimeout=0)
+    (again,) = receive(sqs, url, 1, AttributeNames=["ApproximateReceiveCount"])
+    assert (again["Body"], again["Attributes"]["ApproximateReceiveCount"]) == (got[0]["Body"], "2")
+    changed = sqs.change_message_visibility_batch(
+        QueueUrl=url,
+        Entries=[
+            {"Id": "a", "ReceiptHandle": again["ReceiptHandle"], "VisibilityTimeout": 300},
+            {"Id": "b", "ReceiptHandle": got[1]["ReceiptHandle"], "VisibilityTimeout": 0},
+            {"Id": "c", "ReceiptHandle": "rubbish", "VisibilityTimeout": 0},
+        ],
+    )
+    assert {entry["Id"] for entry in changed["Successful"]} == {"a", "b"}
+    assert [entry["Code"] for entry in changed["Failed"]] == ["ReceiptHandleIsInvalid"]
+    (again,) = receive(sqs, url, 1)
+    assert again["Body"] == got[1]["Body"]
+    deleted = sqs.delete_message_batch(
+        QueueUrl=url,
+        Entries=[{"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]} for n, message in enumerate(got)],
+    )
+    assert len(deleted["Successful"]) == 9
+    until(lambda: (count(sqs, url), count(sqs, url, "NotVisible"), count(sqs, url, "Delayed")), (0, 0, 1))
+    with pytest.raises(sqs.exceptions.ReceiptHandleIsInvalid):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle="rubbish")
+
+
+def test_a_long_poll_wakes_at_once(sqs: Any, served: BrokerProcess, new_queue: Callable[..., str]) -> None:
+    url = new_queue(ReceiveMessageWaitTimeSeconds="20")
+    got: list[Any] = []
+    other = client_of(served)
+
+    def poll() -> None:
+        got.append((other.receive_message(QueueUrl=url)["Messages"][0]["Body"], time.monotonic()))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        time.sleep(0.3)  # so that it is likely to wait already; it is right either way
+        sent_s = time.monotonic()
+        sqs.send_message(QueueUrl=url, MessageBody="wake up")
+        thread.join(WAIT_S)
+        ((body, got_s),) = got
+        assert body == "wake up"
+        assert got_s - sent_s < 15
+    finally:
+        thread.join(WAIT_S)
+        other.close()
+
+
+def test_fifo(sqs: Any, new_queue: Callable[..., str]) -> None:
+    url = new_queue(".fifo", ContentBasedDeduplication="true")
+    first = sqs.send_message(QueueUrl=url, MessageBody="one", MessageGroupId="a")
+    twice = sqs.send_message(QueueUrl=url, MessageBody="one", MessageGroupId="a")
+    assert (twice["MessageId"], twice["SequenceNumber"]) == (first["MessageId"], first["SequenceNumber"])
+    second = sqs.send_message(QueueUrl=url, MessageBody="one", MessageGroupId="a", MessageDeduplicationId="other")
+    assert second["SequenceNumber"] > first["SequenceNumber"]
+    sqs.send_message(QueueUrl=url, MessageBody="elsewhere", MessageGroupId="b")
+    (one,) = sqs.receive_message(QueueUrl=url, AttributeNames=["All"], WaitTimeSeconds=20)["Messages"]
+    assert one["MessageId"] == first["MessageId"]
+    assert one["Attributes"]["MessageGroupId"] == "a"
+    assert one["Attributes"]["MessageDeduplicationId"] == hashlib.sha256(b"one").hexdigest()
+    # While one of its messages is in flight, a group has nothing for anybody else.
+    (other,) = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=20)["Messages"]
+    assert other["Body"] == "elsewhere"
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
+    (next_one,) = sqs.receive_message(
+        QueueUrl=url, AttributeNames=["All"], WaitTimeSeconds=20, ReceiveRequestAttemptId="try"
+    )["Messages"]
+    assert next_one["MessageId"] == second["MessageId"]
+    (same,) = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20, ReceiveRequestAttemptId="try")["Messages"]
+    assert same["MessageId"] == second["MessageId"]
+
+
+def test_dead_letters_and_back(sqs: Any, new_queue: Callable[..., str]) -> None:
+    dead = new_queue()
+    policy = json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2})
+    url = new_queue(VisibilityTimeout="0", RedrivePolicy=policy)
+    sent = sqs.send_message(
+        QueueUrl=url, MessageBody="poison", MessageAttributes={"n": {"DataType": "Number", "StringValue": "1"}}
+    )
+    for attempt in ("1", "2"):
+        (got,) = receive(sqs, url, 1, AttributeNames=["ApproximateReceiveCount"])
+        assert got["Attributes"]["ApproximateReceiveCount"] == attempt
+    (letter,) = receive(sqs, dead, 1, AttributeNames=["All"], MessageAttributeNames=["All"], VisibilityTimeout=0)
+    assert (letter["MessageId"], letter["Body"]) == (sent["MessageId"], "poison")
+    assert letter["Attributes"]["DeadLetterQueueSourceArn"] == arn_of(sqs, url)
+    assert letter["MessageAttributes"]["n"]["StringValue"] == "1"
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "600"})
+    started = sqs.start_message_move_task(SourceArn=arn_of(sqs, dead), MaxNumberOfMessagesPerSecond=100)
+    assert started["TaskHandle"]
+    (back,) = receive(sqs, url, 1)
+    assert back["Body"] == "poison"
+
+    def latest() -> Any:
+        (task,) = sqs.list_message_move_tasks(SourceArn=arn_of(sqs, dead))["Results"]
+        return task["Status"], task["ApproximateNumberOfMessagesMoved"]
+
+    until(latest, ("COMPLETED", 1))
+    with pytest.raises(sqs.exceptions.ResourceNotFoundException):
+        sqs.cancel_message_move_task(TaskHandle=started["TaskHandle"])
+
+
+def test_a_move_is_cancelled(sqs: Any, new_queue: Callable[..., str]) -> None:
+    dead, target = new_queue(), new_queue()
+    arn = arn_of(sqs, dead)
+    new_queue(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    for start in range(0, 50, 10):
+        entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(start, start + 10)]
+        sqs.send_message_batch(QueueUrl=dead, Entries=entries)
+    handle = sqs.start_message_move_task(
+        SourceArn=arn, DestinationArn=arn_of(sqs, target), MaxNumberOfMessagesPerSecond=1
+    )["TaskHandle"]
+    with pytest.raises(sqs.exceptions.UnsupportedOperation):
+        sqs.start_message_move_task(SourceArn=arn)
+    assert sqs.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"] < 50
+    until(lambda: sqs.list_message_move_tasks(SourceArn=arn)["Results"][0]["Status"], "CANCELLED")
+
+
+def test_who_does_not_sign_well_gets_nothing(served: BrokerProcess) -> None:
+    for key, secret, code in ((KEY, "wrong", "SignatureDoesNotMatch"), ("nobody", "x", "InvalidClientTokenId")):
+        client = client_of(served, key, secret)
+        with pytest.raises(ClientError) as caught:
+            client.list_queues()
+        assert caught.value.response["Error"]["Code"] == code
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+        client.close()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{served.http_url}/?Action=ListQueues", timeout=WAIT_S)
+    with refused.value as answer:
+        assert answer.code == 403
+        assert b"MissingAuthenticationToken" in answer.read()
+
+
+def test_a_signed_url(served: BrokerProcess, sqs: Any, new_queue: Callable[..., str]) -> None:
+    url = new_queue()
+    sqs.send_message(QueueUrl=url, MessageBody="by a link")
+    request = AWSRequest("GET", f"{url}?{urlencode({'Action': 'ReceiveMessage', 'WaitTimeSeconds': 20})}")
+    SigV4QueryAuth(Credentials(KEY, SECRET), "sqs", "eu-central-1", expires=300).add_auth(request)
+    with urllib.request.urlopen(request.url, timeout=WAIT_S) as answer:
+        assert b"<Body>by a link</Body>" in answer.read()
+
+
+def test_the_older_protocol(plain: BrokerProcess) -> None:
+    """By raw requests, without credentials."""
+
+    def call(action: str, url: str = plain.http_url, **fields: object) -> ElementTree.Element:
+        form = urlencode({"Action": action, "Version": "2012-11-05", **fields}).encode()
+        try:
+            with urllib.request.urlopen(url, form, timeout=WAIT_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read()
+        return ElementTree.fromstring(text.replace(b' xmlns="http://queue.amazonaws.com/doc/2012-11-05/"', b""))
+
+    made = call(
+        "CreateQueue", QueueName="MyQueue", **{"Attribute.1.Name": "VisibilityTimeout", "Attribute.1.Value": "40"}
+    )
+    url = made.findtext("CreateQueueResult/QueueUrl") or ""
+    assert url == f"{plain.http_url}/000000000000/MyQueue"
+    sent = call("SendMessage", url, MessageBody="This is a test message <&>")
+    entries = {}
+    for n in (1, 2):
+        entries[f"SendMessageBatchRequestEntry.{n}.Id"] = f"test_msg_00{n}"
+        entries[f"SendMessageBatchRequestEntry.{n}.MessageBody"] = f"test message body {n}"
+    batch = call("SendMessageBatch", url, **entries)
+    assert len(batch.findall("SendMessageBatchResult/SendMessageBatchResultEntry")) == 2
+    found: dict[str | None, ElementTree.Element] = {}
+    end = time.monotonic() + WAIT_S
+    while len(found) < 3 and time.monotonic() < end:
+        got = call("ReceiveMessage", url, MaxNumberOfMessages=10, WaitTimeSeconds=2, **{"AttributeName.1": "All"})
+        found |= {each.findtext("Body"): each for each in got.findall("ReceiveMessageResult/Message")}
+    message = found["This is a test message <&>"]
+    assert message.findtext("MessageId") == sent.findtext("SendMessageResult/MessageId")
+    assert message.findtext("MD5OfBody") == sent.findtext("SendMessageResult/MD5OfMessageBody")
+    handle = message.findtext("ReceiptHandle")
+    assert call("ChangeMessageVisibility", url, ReceiptHandle=handle, VisibilityTimeout=60).tag == (
+        "ChangeMessageVisibilityResponse"
+    )
+    assert call("DeleteMessage", url, ReceiptHandle=handle).tag == "DeleteMessageResponse"
+    shown = call("GetQueueAttributes", url, **{"AttributeName.1": "VisibilityTimeout"})
+    assert shown.findtext("GetQueueAttributesResult/Attribute/Value") == "40"
+    assert call("ListQueues").findtext("ListQueuesResult/QueueUrl") == url
+    missing = call("GetQueueUrl", QueueName="none")
+    assert missing.findtext("Error/Code") == "AWS.SimpleQueueService.NonExistentQueue"
+    assert call("DeleteQueue", url).tag == "DeleteQueueResponse"
+    again = call("CreateQueue", QueueName="MyQueue")
+    assert again.findtext("Error/Code") == "AWS.SimpleQueueService.QueueDeletedRecently"
+
+
+def test_messages_outlive_the_broker(plain: BrokerProcess) -> None:
+    sqs = client_of(plain)
+    url = sqs.create_queue(QueueName="kept", Attributes={"VisibilityTimeout": "600"})["QueueUrl"]
+    for n in range(5):
+        sqs.send_message(QueueUrl=url, MessageBody=str(n))
+    first = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"])
+    leased = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+    plain.restart(kill=True)
+    left = receive(sqs, url, 5 - len(first) - len(leased))
+    bodies = [message["Body"] for message in (*first, *leased, *left)]
+    assert sorted(bodies) == [str(n) for n in range(5)]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=leased[0]["ReceiptHandle"])
+
+    # Who waits is answered when the broker stops, and not after the 20 seconds.
+    def wait() -> None:
+        with suppress(BotoCoreError):
+            assert "Messages" not in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)  # so that it is likely to wait already
+    started_s = time.monotonic()
+    assert plain.terminate() == 0
+    assert time.monotonic() - started_s < 18
+    waiting.join(WAIT_S)
+    assert not waiting.is_alive()
+    sqs.close()
