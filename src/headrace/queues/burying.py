@@ -6,13 +6,13 @@ again, and the queue that gets it knows it by where it came from.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from headrace.model.errors import HeadraceError
 from headrace.queues.engine import Dead, Engine
 from headrace.queues.led import LedQueue
-from headrace.queues.messages import moved_record
+from headrace.queues.messages import Message, moved_record
 from headrace.records.reader import Record
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ SendRecords = Callable[[str, Sequence[Record]], Awaitable[None]]
 """Sends to a queue, wherever it is led."""
 
 _AT_A_TIME = 100
+_AT_A_TIME_BYTES = 512 * 1024
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 
@@ -72,6 +73,7 @@ class Burial:
     async def _bury(self, dead: Sequence[Dead], destination: str) -> None:
         queue, host = self._queue, self._queue.host
         messages = await queue.bodies.read([each.offset for each in dead], host.settings)
+        dead = _together(dead, messages)
         records = [
             moved_record(
                 messages[each.offset],
@@ -97,3 +99,14 @@ class Burial:
         await host.decide(buried)
         for each in dead:
             queue.bodies.drop(each.offset)
+
+
+def _together(dead: Sequence[Dead], messages: Mapping[int, Message]) -> Sequence[Dead]:
+    """As many of them as go with one send, at least one."""
+    size_bytes = 0
+    for at, each in enumerate(dead):
+        message = messages.get(each.offset)
+        size_bytes += 0 if message is None else message.size_bytes
+        if at and size_bytes > _AT_A_TIME_BYTES:
+            return dead[:at]
+    return dead

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 OWN_KEYS = b"!"
 """Entries of the host itself begin with it; all others are the engine's."""
+_LOADED_AT_ONCE = 500
 _OPEN_PATIENCE_S = 10.0
 _RETRY_S = 0.5
 _SAVE_SOON_S = 1.0
@@ -251,7 +252,11 @@ class Host:
         entries = await self._writer.open()
         self.own_entries = {key: value for key, value in entries if key.startswith(OWN_KEYS) and value is not None}
         engine = Engine(self.settings, self.around.jitter)
-        engine.load(entry for entry in entries if not entry.key.startswith(OWN_KEYS))
+        kept = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
+        if len(kept) <= _LOADED_AT_ONCE:
+            engine.load(kept)
+        else:
+            await asyncio.get_running_loop().run_in_executor(self.around.workers, engine.load, kept)
         engine.drop_before(self.partition.log.start_offset)
         await self.log.catch_up(engine)
         self._engine = engine

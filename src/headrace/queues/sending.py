@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.config.queue import QueueSettings
-from headrace.model.errors import HeadraceError, NotEnoughReplicas, NotLeader, QueueUnavailable
+from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
 from headrace.queues.arrivals import Arrival, Duplicate
 from headrace.queues.bodies import Kept
@@ -63,10 +63,13 @@ class Sender:
         self._is_due = False
 
     async def send(self, records: Sequence[Record]) -> list[Sent]:
-        """All of them or none, in this order. `NotLeader` means that nothing was written."""
+        """All of them or none, in this order, of at most a batch's size. `NotLeader` means that nothing was written."""
         if not records:
             return []
         size_bytes = sum(map(_size_bytes, records))
+        most_bytes = self._host.partition.settings.max_message_bytes
+        if size_bytes > most_bytes:
+            raise InvalidMessage(f"messages of {size_bytes} bytes are too large to be sent at once: send several times")
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._budget.take(size_bytes)

@@ -25,6 +25,7 @@ from headrace.records.reader import Headers, Record, Span, wrap_int64
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _CRC_AT = 17
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def build_batch(
@@ -141,7 +142,9 @@ def _varint(value: int) -> bytes:
     """Zigzag-coded, as short as it can be."""
     value = (value << 1) ^ (value >> 63)
     if value < 0x80:
-        return value.to_bytes(1, "big")
+        return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
