@@ -53,7 +53,7 @@ class OneBroker:
     def kill_one(self, chance: random.Random) -> None:
         self._broker.kill()
         time.sleep(chance.random() * 0.5)
-        self._broker.start()
+        self._broker.start(PATIENCE_S)
 
 
 class ThreeBrokers:

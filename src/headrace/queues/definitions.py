@@ -16,6 +16,7 @@ from headrace.queues.api import Edit, QueueInfo
 
 _TYPE = "queue.type"
 _ATTRIBUTES = "queue.attributes"
+_DEAD_LETTER = "queue.dead.letter"
 _ATTRIBUTES_MAX_BYTES = 256 * 1024
 _TOPIC_SETTINGS = {
     # Messages go when they are done, or by queue.retention.ms, and not by the age of a segment.
@@ -63,6 +64,7 @@ class Definitions:
 
     async def create(self, name: str, edit: Edit) -> QueueInfo:
         wanted = _edited({_TYPE: "standard"}, edit)
+        _check_dead_letter(name, wanted)
         try:
             of_queue = queue_settings(wanted)
         except SettingsError as error:
@@ -99,6 +101,7 @@ class Definitions:
             after = _edited(before, edit)
             if after.get(_TYPE) != before.get(_TYPE):
                 raise InvalidSettings("the type of a queue cannot be changed: create another queue")
+            _check_dead_letter(name, after)
             return after
 
         try:
@@ -109,6 +112,11 @@ class Definitions:
 
 def is_queue(topic: TopicImage) -> bool:
     return topic.settings.get(_TYPE, "none") != "none"
+
+
+def _check_dead_letter(name: str, settings: Mapping[str, str]) -> None:
+    if settings.get(_DEAD_LETTER) == name:
+        raise InvalidSettings(f"{name} cannot be its own dead-letter queue: its messages would go round for ever")
 
 
 def _edited(before: Mapping[str, str], edit: Edit) -> dict[str, str]:

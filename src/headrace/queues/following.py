@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _SLICE_BYTES = 256 * 1024
 _STEPS_PER_TURN = 2_000
 _RETRY_S = 0.5
+_PATIENCE_S = 1.0
 
 
 class OwnBatch:
@@ -67,8 +68,10 @@ class LogFollower:
         workers: Executor,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         indexed: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`indexed` is called when the engine was told of more."""
+        """`indexed` is called when the engine was told of more, `failed` when that met an error that nobody thought
+        of."""
         self._partition = partition
         self._settings = settings
         self._now_ms = now_ms
@@ -76,8 +79,11 @@ class LogFollower:
         self._workers = workers
         self._in_background = in_background
         self._indexed = indexed
+        self._failed = failed
         self._engine: Engine | None = None
         self._own: deque[OwnBatch] = deque()
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        """Up to which offset the engine is to know."""
         self._is_due = False
         self._is_reading = False
         self._is_closed = False
@@ -105,8 +111,26 @@ class LogFollower:
         for batch in self._own:
             batch.answer()
         self._own.clear()
+        for done in self._waiting:
+            if not done.done():
+                done.set_result(None)
 
     # -- what comes
+
+    async def caught_up(self) -> None:
+        """Until the engine knows of everything that is committed now, for a little while."""
+        engine, end = self._engine, self._partition.last_stable_offset
+        if engine is None or engine.indexed_to >= end:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[done] = end
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await done
+        except TimeoutError:
+            return
+        finally:
+            del self._waiting[done]
 
     def data_arrived(self) -> None:
         """More of the log is committed."""
@@ -121,6 +145,12 @@ class LogFollower:
 
     def _index(self) -> None:
         self._is_due = False
+        try:
+            self._index_now()
+        except Exception as error:
+            self._failed(error)
+
+    def _index_now(self) -> None:
         engine = self._engine
         if engine is None:
             return
@@ -139,7 +169,13 @@ class LogFollower:
             self._index_own(engine, batch)
         self._answer_committed()
         if engine.indexed_to > before:
-            self._indexed()
+            self._tell(engine)
+
+    def _tell(self, engine: Engine) -> None:
+        self._indexed()
+        for done, end in self._waiting.items():
+            if engine.indexed_to >= end and not done.done():
+                done.set_result(None)
 
     def _answer_committed(self) -> None:
         """Those who have sent what is committed, but behind a transaction that is not over, or much that others have
@@ -197,7 +233,7 @@ class LogFollower:
             for message in piece.messages:
                 self._kept.offer(partition.topic_id, message)
             if self._engine is engine:
-                self._indexed()
+                self._tell(engine)
 
     async def _index_piece(self, engine: Engine, piece: Piece) -> None:
         now_ms = self._now_ms()

@@ -93,6 +93,7 @@ class Host:
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened: asyncio.Future[None] | None = None
         self._why_closed: HeadraceError | None = None
+        self._rests_until_ms = 0.0
         self._start_taken = 0
         self._start_kept = 0
         self._saving: asyncio.TimerHandle | None = None
@@ -104,6 +105,7 @@ class Host:
             workers=around.workers,
             in_background=self._in_background,
             indexed=self._indexed,
+            failed=self._failed,
         )
         self._writer = StateWriter(
             self.name,
@@ -310,15 +312,22 @@ class Host:
         if due_ms is None:
             self.around.timers.cancel(self)
             return
-        deadline_ms = self.around.time.monotonic_ms(due_ms)
+        deadline_ms = max(self.around.time.monotonic_ms(due_ms), self._rests_until_ms)
         if self.around.timers.deadline_of(self) != deadline_ms:
             self.around.timers.set(self, deadline_ms, self._due)
 
     def _due(self) -> None:
-        if self.state is State.OPEN and self._engine is not None:
+        if self.state is not State.OPEN or self._engine is None:
+            return
+        # What is due and stays so must not keep the loop from everything else.
+        self._rests_until_ms = self.around.clock.monotonic_ms() + 1
+        try:
             self._engine.due(self.now_ms())
             self._writer.touch()
             self._changed()
+        except Exception as error:
+            # Others have their time from the same loop.
+            self._failed(error)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -328,7 +337,12 @@ class Host:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s is given up, and loaded anew by the next leader or start", self.name, exc_info=error)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """An error that nobody thought of: what is in memory may be wrong, what is kept is not."""
+        if self.state is not State.CLOSED:
+            log.error("%s is loaded anew after an unexpected error", self.name, exc_info=error)
             self.close(QueueUnavailable(f"{self} met an unexpected error: the broker's log says which"))
 
 

@@ -49,7 +49,7 @@ class LedQueue:
     async def send(self, messages: Sequence[Outgoing]) -> list[Sent]:
         settings, now_ms = self.host.settings, self.host.now_ms()
         for message in messages:
-            check_message(message, settings)
+            check_message(message, settings, now_ms)
         if settings.is_fifo:
             await self.host.opened()
         return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
@@ -70,6 +70,8 @@ class LedQueue:
         count = max(1, min(options.max_messages, MOST_MESSAGES))
         leases = self._same_attempt(options.attempt_id)
         if not leases:
+            if not self.host.engine.has_available:
+                await self.host.log.caught_up()
             leases = await self._receivers.lease(count, min(visibility_ms, MAX_VISIBILITY_MS), wait_ms)
         if not leases:
             return []
@@ -186,11 +188,13 @@ class LedQueue:
 
     async def counts(self) -> Counts:
         await self.host.opened()
+        await self.host.log.caught_up()
         self.host.engine.due(self.host.now_ms())
         return self.host.engine.counts()
 
     async def peek(self, wanted: Filter, after_offset: int) -> list[Peeked]:
         await self.host.opened()
+        await self.host.log.caught_up()
         most = _PEEK_DEFAULT if wanted.limit is None else max(0, min(wanted.limit, _PEEK_MOST))
         found: list[Peeked] = []
         size_bytes = 0
@@ -230,6 +234,7 @@ class LedQueue:
         now_ms = self.host.now_ms()
         if self._purged_ms is not None and now_ms - self._purged_ms < _PURGE_EVERY_MS:
             raise PurgeInProgress(f"{self.name} was purged less than a minute ago: wait")
+        await self.host.log.caught_up()
         self._purged_ms = now_ms
         await self.host.decide(lambda engine, _: engine.purge())
 

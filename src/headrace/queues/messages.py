@@ -52,7 +52,7 @@ class Message(NamedTuple):
 # -- sending
 
 
-def check_message(message: Outgoing, settings: QueueSettings) -> None:
+def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> None:
     """`InvalidMessage` says why a queue does not take it."""
     size_bytes = len(message.body) + sum(len(name.encode()) + len(value or b"") for name, value in message.headers)
     if size_bytes > settings.max_message_bytes:
@@ -71,6 +71,10 @@ def check_message(message: Outgoing, settings: QueueSettings) -> None:
     for time_ms in (message.delay_ms, message.due_at_ms, message.ttl_ms):
         if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
             raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+    if message.due_at_ms is not None and message.due_at_ms - now_ms >= settings.retention_ms:
+        raise InvalidMessage("the message would be too old before it is to be received: raise queue.retention.ms")
+    if message.delay_ms is not None and message.delay_ms >= settings.retention_ms:
+        raise InvalidMessage("the message would be too old before it is to be received: raise queue.retention.ms")
 
 
 def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:

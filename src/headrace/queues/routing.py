@@ -27,7 +27,8 @@ from headrace.runtime.clock import Clock
 T = TypeVar("T")
 
 _PATIENCE_MS = 10_000
-_PAUSE_S = 0.05
+_PAUSE_FIRST_S = 0.01
+_PAUSE_MAX_S = 0.25
 _TIMEOUT_S = 30.0
 _WAITING_LANES = 64
 _ASK_EVERY_S = 0.25
@@ -136,8 +137,8 @@ class Router:
     async def ask(self, call: AnyQueueCall, result: type[T]) -> T:
         """The answer of the queue's leader. `UnknownQueue`, `QueueUnavailable` after a while, or what it says."""
         deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
+        pause_s = _PAUSE_FIRST_S
         while True:
-            image = self._metadata.image
             topic = self._definitions.topic(call.queue)
             try:
                 return await self._ask_leader(topic, call, result)
@@ -149,9 +150,8 @@ class Router:
                 problem = error
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise _unavailable(problem) from None
-            await asyncio.sleep(_PAUSE_S)
-            if self._metadata.image is image and not isinstance(problem, QueueUnavailable):
-                await self._metadata.wait_for_image_after(image)
+            await asyncio.sleep(pause_s)
+            pause_s = min(_PAUSE_MAX_S, pause_s * 2)
 
     async def _ask_leader(self, topic: TopicImage, call: AnyQueueCall, result: type[T]) -> T:
         leader = topic.partitions[0].leader
