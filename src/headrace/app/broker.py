@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import Random
 
-from starlette.routing import Mount
+from starlette.routing import Router
 
 from headrace.app.http import HttpServer
 from headrace.app.node import Node, Surroundings
@@ -111,7 +111,8 @@ class BrokerApp:
         if address is None:
             return
         door = self._door(services)
-        server = HttpServer(self.settings, [Mount("/", door)])
+        # Everything is a queue's, until there are other doors with routes of their own.
+        server = HttpServer(self.settings, Router(default=door, redirect_slashes=False))
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(door.stop)

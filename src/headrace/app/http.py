@@ -9,12 +9,12 @@ their own: uvicorn stops reading from a connection whose body nobody takes.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
-from starlette.routing import BaseRoute, Router
+from starlette.routing import Router
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -32,11 +32,11 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class HttpServer:
-    def __init__(self, settings: BrokerSettings, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, settings: BrokerSettings, router: Router) -> None:
         self._settings = settings
         self._state = ServerState()
         self._config = Config(
-            Router(list(routes)),
+            router,
             http=_Connection,
             ws="none",
             lifespan="off",

@@ -191,7 +191,7 @@ def failed(problem: wire.Problem) -> QueueFailed:
 
 def _signed(headers: dict[str, str], body: bytes, access_key: str) -> dict[str, str]:
     # Only here, for it is not needed on loopback.
-    from headrace.wire.sigv4 import sign
+    from headrace.model.sigv4 import sign
 
     key_id, _, secret = access_key.partition(":")
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

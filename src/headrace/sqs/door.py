@@ -11,16 +11,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from headrace.model.errors import HeadraceError
+from headrace.model.sigv4 import query_pairs
 from headrace.sqs import actions, auth, errors, extended, wire_json, wire_query
 from headrace.sqs.bodies import Bodies, Gone, Receive
 from headrace.sqs.calls import Call, Realm, Registered
 from headrace.sqs.errors import SqsError
-from headrace.wire.sigv4 import query_pairs
+from headrace.sqs.ids import new_id
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class _Request:
     """One request on its way to its answer."""
 
     def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
-        self.id = str(uuid4())
+        self.id = new_id()
         self._door = door
         self._scope = scope
         self._receive = receive

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from headrace.app.http import HttpServer
 from headrace.config.broker import broker_settings
@@ -34,7 +34,7 @@ def run(body: Callable[[], Awaitable[Any]]) -> None:
 @asynccontextmanager
 async def serving(endpoint: Any = hello, **settings: str) -> AsyncIterator[tuple[HttpServer, int]]:
     texts = {name.replace("_", "."): value for name, value in settings.items()}
-    server = HttpServer(broker_settings(texts), [Route("/", endpoint, methods=["GET", "POST"])])
+    server = HttpServer(broker_settings(texts), Router([Route("/", endpoint, methods=["GET", "POST"])]))
     bound = await server.start(ANY_PORT, may_move=False)
     try:
         yield server, bound.port
@@ -185,7 +185,7 @@ def test_stopping_does_not_wait_longer_than_told() -> None:
 def test_a_port_that_is_taken() -> None:
     async def body() -> None:
         async with serving() as (_, port):
-            other = HttpServer(broker_settings({}), [])
+            other = HttpServer(broker_settings({}), Router())
             with pytest.raises(StartupError, match="another program uses this port"):
                 await other.start(Endpoint("127.0.0.1", port), may_move=False)
             moved = await other.start(Endpoint("127.0.0.1", port), may_move=True)

@@ -11,9 +11,9 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from headrace.model import sigv4
 from headrace.sqs import auth
 from headrace.sqs.errors import SqsError
-from headrace.wire import sigv4
 
 from .fake import Client, run
 

@@ -3,11 +3,13 @@
 import hashlib
 import struct
 from typing import Any
+from uuid import RFC_4122, UUID
 
 import pytest
 
 from headrace.sqs import contents
 from headrace.sqs.contents import MessageAttributeValue
+from headrace.sqs.ids import new_id
 
 from .fake import NOW_MS, Client, run
 
@@ -432,3 +434,9 @@ def test_a_receive_is_passed_on_as_it_is() -> None:
         assert (options.max_messages, options.visibility_ms, options.wait_ms) == (1, None, None)
 
     run(test)
+
+
+def test_ids_are_uuids() -> None:
+    found = {UUID(new_id()) for _ in range(1000)}
+    assert len(found) == 1000
+    assert {(each.version, each.variant) for each in found} == {(4, RFC_4122)}

@@ -8,7 +8,6 @@
 """
 
 from hashlib import sha256
-from uuid import uuid4
 
 import msgspec
 
@@ -18,6 +17,7 @@ from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
 from headrace.sqs.calls import Call, action
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
+from headrace.sqs.ids import new_id
 
 _MOST_DELAY_S = 900
 _MOST_ID_LENGTH = 128
@@ -131,7 +131,7 @@ def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
         dedupe = sha256(body).hexdigest()
     return Outgoing(
         body,
-        str(uuid4()),
+        new_id(),
         delay_ms=_delay_ms(info, request.DelaySeconds),
         group=request.MessageGroupId,
         dedupe=dedupe,
