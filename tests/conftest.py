@@ -1,6 +1,7 @@
 """Fixtures for all tests. Those of `headrace.testing.plugin` are there also where the package is not installed."""
 
 import faulthandler
+import os
 import sys
 
 import pytest
@@ -19,6 +20,8 @@ settings.load_profile("usual")
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin)
+    # Brokers are started hundreds of times: compiling all of their code each time would take minutes.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -139,7 +139,8 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
     preload = Preload()
     try:
         ready(app)
-        preload.start()
+        if settings.preload_enable:
+            preload.start()
         await stopping.wait()
         preload.stop()
         log.info("stopping")

@@ -68,6 +68,7 @@ class BrokerSettings:
     max_connections: int = 10_000
     max_connections_per_ip: int = 2**31 - 1
     max_inflight_requests_per_connection: int = 64
+    preload_enable: bool = True
     queued_max_request_bytes: int = 256 * _MIB
     request_read_timeout_ms: int = 30_000
     socket_request_max_bytes: int = 100 * _MIB
@@ -241,6 +242,10 @@ _OWN_ROWS = (
          dynamic=True),
     _row("max.inflight.requests.per.connection", Kind.INT,
          "Stop reading a connection while this many of its requests wait for an answer.", 1),
+    _row("preload.enable", Kind.BOOLEAN,
+         "Whether to get every version of every request ready in the background after the start, for about a second of "
+         "a processor. Otherwise each kind of request keeps all others waiting for some milliseconds when it first "
+         "comes."),
     _row("queued.max.request.bytes", Kind.LONG,
          "Memory for requests of all connections together; past it, reading pauses. "
          "At least socket.request.max.bytes.", 1),

@@ -21,7 +21,8 @@ class Preload:
     def stop(self) -> None:
         """Returns when nothing is being loaded any more, which is soon."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         by_age = sorted(

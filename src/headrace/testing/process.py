@@ -44,7 +44,8 @@ class BrokerProcess:
         self.host = host
         self.port = port
         self.prefix = list(prefix)
-        self.settings = dict(settings or {})
+        # Brokers of tests do not live long enough for it.
+        self.settings = {"preload.enable": False, **(settings or {})}
         self.args = list(args)
         self.env = dict(env or {})
         self.http_url = ""
