@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,16 @@ def copied(cluster: ClusterProcesses) -> Counter[bytes]:
     return seen
 
 
+MOVING = {
+    wire.Error.not_coordinator,
+    wire.Error.coordinator_not_available,
+    wire.Error.coordinator_load_in_progress,
+    wire.Error.not_leader_or_follower,
+    wire.Error.concurrent_transactions,
+}
+"""What every client answers by asking again: who is responsible has just changed, or is not ready yet."""
+
+
 class Spoken:
     """A transactional producer that says exactly what a test wants it to, to whichever broker is responsible."""
 
@@ -116,17 +126,25 @@ class Spoken:
         self._cluster = cluster
         self._topic = topic
         self._name = name
-        self._coordinator = coordinator_of(cluster, TRANSACTION, name)
-        with Cluster(cluster.bootstrap) as tools:
-            self.leaders = [part.leader for part in tools.metadata([topic])[topic].partitions]
-        answer = self._call(
-            self._coordinator,
-            wire.INIT_PRODUCER_ID,
-            5,
-            {"transactional_id": name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1},
+        self.leaders: list[int] = []
+        body = {"transactional_id": name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        answer = self._settled(
+            lambda: self._call(self._coordinator, wire.INIT_PRODUCER_ID, 5, body), lambda answer: answer.error_code
         )
         assert answer.error_code == wire.Error.none
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def _settled(self, ask: Callable[[], Any], code: Callable[[Any], wire.Error]) -> Any:
+        """The answer of who is responsible."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self._coordinator = coordinator_of(self._cluster, TRANSACTION, self._name)
+            with Cluster(self._cluster.bootstrap) as tools:
+                self.leaders = [part.leader for part in tools.metadata([self._topic])[self._topic].partitions]
+            answer = ask()
+            if code(answer) not in MOVING or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.1)
 
     @property
     def elsewhere(self) -> list[int]:
@@ -142,8 +160,10 @@ class Spoken:
             attributes=TRANSACTIONAL,
         )
         body = {**wire.produce_body(self._topic, batch, partition=index), "transactional_id": self._name}
-        answer = self._call(self.leaders[index], wire.PRODUCE, version, body)
-        return answer.responses[0].partition_responses[0].error_code
+        return self._settled(
+            lambda: self._call(self.leaders[index], wire.PRODUCE, version, body).responses[0].partition_responses[0],
+            lambda answer: answer.error_code,
+        ).error_code
 
     def commit_offset(self, group: str, offset: int) -> Any:
         place = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}
@@ -153,11 +173,20 @@ class Spoken:
             "generation_id": -1,
             "topics": [{"name": self._topic, "partitions": [{**place, "committed_metadata": ""}]}],
         }
-        answer = self._call(coordinator_of(self._cluster, GROUP, group), wire.TXN_OFFSET_COMMIT, 5, body)
-        return answer.topics[0].partitions[0].error_code
+        return self._settled(
+            lambda: (
+                self._call(coordinator_of(self._cluster, GROUP, group), wire.TXN_OFFSET_COMMIT, 5, body)
+                .topics[0]
+                .partitions[0]
+            ),
+            lambda answer: answer.error_code,
+        ).error_code
 
     def end(self, *, committed: bool) -> Any:
-        answer = self._call(self._coordinator, wire.END_TXN, 5, {**self._who, "committed": committed})
+        answer = self._settled(
+            lambda: self._call(self._coordinator, wire.END_TXN, 5, {**self._who, "committed": committed}),
+            lambda answer: answer.error_code,
+        )
         if answer.error_code == wire.Error.none:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
         return answer.error_code

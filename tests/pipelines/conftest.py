@@ -1,8 +1,10 @@
 """One Spark session and one broker for all tests of pipelines, in one process of the run."""
 
+import gc
 import itertools
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +83,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
             gateway.proc.kill()
             gateway.proc.wait(10)
         SparkContext._gateway = SparkContext._jvm = None
+    # The test that happens to be the last one need not have to do with what PySpark leaves to the collector.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

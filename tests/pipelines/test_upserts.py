@@ -20,10 +20,10 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-def postgres_url(tmp_path: Path) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     if postgres.binaries() is None:
         pytest.skip("there is no PostgreSQL in /usr/lib/postgresql; on Debian: apt-get install postgresql")
-    with postgres.server(tmp_path) as url:
+    with postgres.server() as url:
         yield url
 
 

@@ -3,14 +3,16 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+
+from headrace.testing.etcd import free_port
 
 USER = "headrace"
 
@@ -27,22 +29,20 @@ def unprivileged() -> list[str]:
 
 
 @contextmanager
-def server(directory: Path) -> Iterator[str]:
+def server() -> Iterator[str]:
     """A running server; its URL."""
     where = binaries()
     assert where is not None
+    # Not below pytest's own folders: each run of pytest closes them to other users, also under those that go on.
+    directory = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
     data = directory / "pg"
     data.mkdir()
     if os.getuid() == 0:
+        directory.chmod(0o755)
         os.chown(data, 65534, 65534)
-        for parent in (directory, *directory.parents):
-            if parent.owner() == "root" and parent.is_relative_to("/tmp"):
-                parent.chmod(parent.stat().st_mode | 0o011)
     initdb = [*unprivileged(), where / "initdb", "-D", data, "-U", USER, "-A", "trust", "-N", "--no-instructions"]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, timeout=240, cwd="/")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
     process = subprocess.Popen(
         [*unprivileged(), where / "postgres", "-D", data, "-p", str(port), *settings],
@@ -57,7 +57,7 @@ def server(directory: Path) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGQUIT)
         process.wait(60)
-        shutil.rmtree(data, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
