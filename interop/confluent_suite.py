@@ -1,6 +1,6 @@
 """confluent-kafka-python's own integration tests against a real `headrace serve` process.
 
-    python interop/confluent_suite.py --checkout <path> [pytest arguments]
+    python interop/confluent_suite.py --checkout <path> [--brokers 3] [pytest arguments]
 
 The path is that of a checkout of confluent-kafka-python; its source archive has no tests. Those of the schema registry,
 of share groups and of SASL are left out. `TEST_CONSUMER_GROUP_PROTOCOL=consumer` runs them with the protocol of
@@ -9,7 +9,7 @@ KIP-848.
 
 import sys
 
-from client_suite import Unavailable, checkout, run
+from client_suite import Options, Unavailable, run
 
 _FOLDERS = ("admin", "consumer", "producer", "serialization")
 _SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -23,15 +23,17 @@ EXPECTED_FAILURES = {
 
 
 def main() -> int:
+    options = Options.read(sys.argv[1:])
     try:
-        folder, arguments = checkout(sys.argv[1:], "tests/integration", "confluent-kafka-python")
+        folder = options.folder("tests/integration", "confluent-kafka-python")
     except Unavailable as reason:
         print(f"confluent-kafka-python's own tests are not run: {reason}.")
         return 0
-    print("confluent-kafka-python: its integration tests against headrace serve", flush=True)
+    print(f"confluent-kafka-python: its integration tests against {options.subject}", flush=True)
     return run(
         folder,
-        [*(f"tests/integration/{name}" for name in _FOLDERS), "-p", "confluent_plugin", *arguments],
+        [*(f"tests/integration/{name}" for name in _FOLDERS), "-p", "confluent_plugin", *options.arguments],
+        brokers=options.brokers,
         settings=_SETTINGS,
         environment=lambda bootstrap: {"BROKERS": bootstrap},
         expected_failures=EXPECTED_FAILURES,
