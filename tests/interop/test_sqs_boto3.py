@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -279,6 +280,20 @@ def test_a_long_poll_wakes_at_once(sqs: Any, served: BrokerProcess, new_queue: C
     finally:
         thread.join(WAIT_S)
         other.close()
+
+
+def test_a_client_that_goes_away_takes_no_message_with_it(plain: BrokerProcess) -> None:
+    sqs = client_of(plain)
+    url = sqs.create_queue(QueueName="left", Attributes={"VisibilityTimeout": "600"})["QueueUrl"]
+    host, _, port = plain.http_url.removeprefix("http://").partition(":")
+    form = urlencode({"Action": "ReceiveMessage", "WaitTimeSeconds": 20, "QueueUrl": url}).encode()
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n" % (host.encode(), len(form)) + form)
+        time.sleep(0.5)  # so that it is likely to wait already
+    time.sleep(0.5)  # so that the broker is likely to have heard that it is gone
+    sqs.send_message(QueueUrl=url, MessageBody="for somebody else")
+    assert sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"][0]["Body"] == "for somebody else"
+    sqs.close()
 
 
 def test_fifo(sqs: Any, new_queue: Callable[..., str]) -> None:
