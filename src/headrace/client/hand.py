@@ -1,5 +1,5 @@
-"""What a worker of a queue has in hand: messages that wait for a thread, those being handled, and when each lease ends.
-Pure.
+"""What a worker of a queue has in hand: messages that wait for a thread, those being handled, and when each lease is
+to be extended. Pure.
 
 In a fifo queue the messages of one group are handled one after the other; when one fails, those behind it that are
 here are to be given back, for they must not be handled before it.
@@ -21,13 +21,12 @@ Message = TypeVar("Message")
 class Held(Generic[Message]):
     """A message in hand. `message` is anything; `group` is its group in a fifo queue, otherwise None."""
 
-    __slots__ = ("ends_at_s", "group", "is_lost", "message", "renew_at_s")
+    __slots__ = ("group", "is_lost", "message", "renew_at_s")
 
-    def __init__(self, message: Message, group: str | None, renew_at_s: float, ends_at_s: float) -> None:
+    def __init__(self, message: Message, group: str | None, renew_at_s: float) -> None:
         self.message = message
         self.group = group
         self.renew_at_s = renew_at_s
-        self.ends_at_s = ends_at_s
         self.is_lost = False
 
 
@@ -52,7 +51,7 @@ class Hand(Generic[Message]):
     def put(self, messages: Iterable[tuple[Message, str | None]], now_s: float) -> None:
         """Messages that were received just now, each with its group if the queue is fifo."""
         for message, group in messages:
-            held = Held(message, group, now_s + self._lease_s / 2, now_s + self._lease_s)
+            held = Held(message, group, now_s + self._lease_s / 2)
             self._all.add(held)
             if group is None:
                 self._waiting.append(held)
@@ -105,11 +104,7 @@ class Hand(Generic[Message]):
         due = [each for each in self._all if each.renew_at_s <= now_s and not each.is_lost]
         for each in due:
             each.renew_at_s = now_s + self._lease_s / 2
-            each.ends_at_s = now_s + self._lease_s
         return due
-
-    def next_renewal_s(self) -> float | None:
-        return min((each.renew_at_s for each in self._all if not each.is_lost), default=None)
 
     def lost(self, held: Held[Message]) -> None:
         """The lease is over: if it was not begun, it is not to be."""

@@ -77,10 +77,13 @@ class WorkerLoop:
         self._concurrency = concurrency
         self._lease_s = max(lease_s, _LEAST_LEASE_S)
         self._is_fifo = is_fifo
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._work_to_do = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        """Told when a message is finished, one way or the other."""
         self._hand: Hand[QueueMessage] = Hand(concurrency, self._lease_s, time.monotonic())
         self._stopping = threading.Event()
-        self._is_ended = False
+        self._ended = threading.Event()
         self._failure: BaseException | None = None
 
     def stop(self) -> None:
@@ -101,9 +104,9 @@ class WorkerLoop:
         self._give_back()
         with self._lock:
             while self._hand.running:
-                self._lock.wait(_WAIT_S)
-            self._is_ended = True
-            self._lock.notify_all()
+                self._room.wait(_WAIT_S)
+            self._ended.set()
+            self._work_to_do.notify_all()
         for each in threads:
             each.join()
         try:
@@ -124,7 +127,7 @@ class WorkerLoop:
     def _fail(self, error: BaseException) -> None:
         with self._lock:
             self._failure = self._failure or error
-            self._lock.notify_all()
+            self._room.notify_all()
 
     # Receiving
 
@@ -132,7 +135,7 @@ class WorkerLoop:
         with self._lock:
             room = self._hand.room(time.monotonic())
             if not room:
-                self._lock.wait(_WAIT_S)
+                self._room.wait(_WAIT_S)
                 return
         try:
             found = self._source.receive_until(self._is_over, min(room, _AT_MOST), _WAIT_S, self._lease_s)
@@ -143,7 +146,7 @@ class WorkerLoop:
         if found:
             with self._lock:
                 self._hand.put([(each, each.group if self._is_fifo else None) for each in found], time.monotonic())
-                self._lock.notify_all()
+                self._work_to_do.notify(len(found))
 
     def _give_back(self) -> None:
         with self._lock:
@@ -157,16 +160,10 @@ class WorkerLoop:
     # Leases
 
     def _keep_leases(self) -> None:
-        while True:
+        # What is received meanwhile is not due before half of its lease is over.
+        while not self._ended.wait(min(_WAIT_S, self._lease_s / 10)):
             with self._lock:
-                if self._is_ended:
-                    return
-                now_s = time.monotonic()
-                due = self._hand.to_renew(now_s)
-                if not due:
-                    renewal_s = self._hand.next_renewal_s()
-                    self._lock.wait(_WAIT_S if renewal_s is None else min(_WAIT_S, max(0.01, renewal_s - now_s)))
-                    continue
+                due = self._hand.to_renew(time.monotonic())
             self._renew(due)
 
     def _renew(self, due: list[Held[QueueMessage]]) -> None:
@@ -185,9 +182,9 @@ class WorkerLoop:
             with self._lock:
                 held = None if self._is_over() else self._hand.start()
                 if held is None:
-                    if self._is_ended:
+                    if self._ended.is_set():
                         return
-                    self._lock.wait(_WAIT_S)
+                    self._work_to_do.wait(_WAIT_S)
                     continue
             try:
                 self._handle(held)
@@ -202,7 +199,7 @@ class WorkerLoop:
         except BaseException as error:
             with self._lock:
                 behind = self._hand.failed(held)
-                self._lock.notify_all()
+                self._room.notify_all()
             self._give_up_on(message, error)
             # Only now: they must not be handled before the one that failed is to be.
             self._release(behind)
@@ -213,7 +210,7 @@ class WorkerLoop:
             message.ack()
         with self._lock:
             self._hand.done(held)
-            self._lock.notify_all()
+            self._room.notify_all()
 
     def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
         if message.is_settled:
