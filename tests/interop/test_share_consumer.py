@@ -198,11 +198,11 @@ def test_a_lock_that_ends_gives_the_record_to_another_member(
     (got,) = poll(quick, 1)
     assert got.value() == b"slow"
     assert got.delivery_count() == 2
-    quick.acknowledge(got)
-    commit(quick)
     slow.acknowledge(held)
     errors = [error for error in slow.commit_sync(PATIENCE_S).values() if error is not None]
     assert [error.args[0].code() for error in errors] == [KafkaError.INVALID_RECORD_STATE]
+    quick.acknowledge(got)
+    commit(quick)
 
 
 def test_what_a_member_has_is_for_others_when_it_leaves(

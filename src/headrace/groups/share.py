@@ -103,7 +103,7 @@ class ShareGroup:
         raise GroupNotFound(f"the group {self.group_id} is a share group: it has no committed offsets")
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        raise GroupNotFound(f"the group {self.group_id} is a share group: describe its share group offsets")
+        """As in Kafka: it is answered, and there are none."""
 
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.topics for member in self.members.values())

@@ -14,6 +14,8 @@ from headrace.queues.share_partition import Position
 from headrace.queues.shares import Place
 from headrace.runtime.deferred import Deferred
 
+_NOWHERE = Position(-1, -1, -1)
+
 
 def topic_named(ctx: Context, name: str) -> TopicImage:
     topic = ctx.services.metadata.image.topics.get(TopicName(name))
@@ -30,11 +32,11 @@ def without_members(ctx: Context, group_id: str) -> ShareGroup:
     return group
 
 
-async def position(ctx: Context, group: ShareGroup, topic: TopicImage, partition: int) -> Position | HeadraceError:
-    if not 0 <= partition < len(topic.partitions):
-        return UnknownPartition(f"the topic {topic.name} has no partition {partition}")
-    if topic.topic_id not in group.about.begun:
-        return Position(-1, -1, -1)
+async def position(
+    ctx: Context, group: ShareGroup, topic: TopicImage | None, partition: int
+) -> Position | HeadraceError:
+    if topic is None or not 0 <= partition < len(topic.partitions) or topic.topic_id not in group.about.begun:
+        return _NOWHERE
     try:
         return await ctx.services.shares.describe(Place(topic.topic_id, partition, group.group_id))
     except HeadraceError as error:

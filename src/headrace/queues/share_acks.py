@@ -5,7 +5,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from headrace.model.errors import InvalidRecordState
+from headrace.model.errors import InvalidRecordState, ProtocolError
 from headrace.queues.spans import Span, SpanEngine
 
 
@@ -38,12 +38,13 @@ class AckBatch(NamedTuple):
             yield offsets[0], offsets[-1], kind
 
 
-def acknowledge(
-    engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int, log_start: int
-) -> bool:
-    """All or nothing: `InvalidRecordState` unless the member has all of it, but for what is gone from the log. Whether
-    there is anything to be kept."""
-    wanted = [run for batch in batches for run in batch.runs(log_start)]
+def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
+    """All or nothing: `InvalidRecordState` unless the member has all of it, `ProtocolError` if some was never given
+    out. What lies below the head is done already, and passed over, whoever had it. Whether there is anything to be
+    kept."""
+    wanted = [run for batch in batches for run in batch.runs(engine.head)]
+    if any(last >= engine.indexed_to for _, last, _ in wanted):
+        raise ProtocolError(f"records from {engine.indexed_to} on were not given out yet")
     owned = engine.acquired_by(member, now_ms)
     for first, last, _ in wanted:
         if not _covers(owned, first, last):

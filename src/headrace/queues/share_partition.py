@@ -209,12 +209,13 @@ class SharePartition:
             self._engine.index_plain(header.base_offset, header.last_offset, None, now_ms)
 
     async def acknowledge(self, batches: Iterable[AckBatch], member: str) -> None:
-        """`InvalidRecordState`, and nothing has changed, unless all of it belongs to the member."""
+        """`InvalidRecordState` or `ProtocolError`, and nothing has changed, unless all of it belongs to the member, but
+        for what is below the group's start."""
         self._check()
         engine = self._engine
         in_flight = engine.in_flight
-        log_start = self.partition.log.start_offset
-        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits()[2], log_start)
+        engine.drop_before(self.partition.log.start_offset)
+        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits()[2])
         self._arm()
         if has_changed:
             await self._committed()

@@ -15,7 +15,7 @@ from tests.property.profile import examples
 from headrace.config.broker import BrokerSettings
 from headrace.config.group import group_settings
 from headrace.coordinator.machine import Entry
-from headrace.model.errors import InvalidRecordState, QueueUnavailable, StaleQueueLeader
+from headrace.model.errors import InvalidRecordState, ProtocolError, QueueUnavailable, StaleQueueLeader
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.queues.share_acks import AckBatch, Acknowledge
 from headrace.queues.share_partition import SharePartition, Wanted
@@ -165,12 +165,14 @@ class World:
     async def acknowledge(self, member: str, first: int, last: int, kind: Acknowledge) -> None:
         model, now_ms = self.model, self.now_ms
         model.expire(now_ms)
-        wanted = range(max(first, self.partition.log.start_offset), last + 1)
+        start = self.share.position().start_offset
+        assert all(offset >= start for offset in (*model.waiting, *model.owners)), "it is not done with all below"
+        wanted = range(max(first, start), last + 1)
         mine = all(model.owners.get(offset, ("", 0))[0] == member for offset in wanted)
         fails = self.store.fails
         try:
             await self.share.acknowledge([AckBatch(first, last, [kind])], member)
-        except InvalidRecordState:
+        except (InvalidRecordState, ProtocolError):
             assert not mine
             return
         except QueueUnavailable:

@@ -1,7 +1,7 @@
 """DeleteShareGroupOffsets (92), version 0: make a share group forget how far it is in topics.
 
 The group must have no members (NON_EMPTY_GROUP). When it comes to a topic again, it begins as `share.auto.offset.reset`
-says. A topic with which it has not begun is fine.
+says. A topic with which it has not begun is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_offsets import forget, settled, topic_named, without_members
-from headrace.model.errors import HeadraceError
+from headrace.model.errors import HeadraceError, UnknownTopic
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
@@ -33,9 +33,10 @@ async def _topic(ctx: Context, group: ShareGroup, name: str) -> Any:
     problem: HeadraceError | None = None
     try:
         topic = topic_named(ctx, name)
-        if topic.topic_id in group.about.begun:
-            await forget(ctx, group, [topic.topic_id])
-            await settled(ctx.services.groups.forget_share(group.group_id, [topic.topic_id]))
+        if topic.topic_id not in group.about.begun:
+            raise UnknownTopic(f"the share group {group.group_id} has no offsets in {name}")
+        await forget(ctx, group, [topic.topic_id])
+        await settled(ctx.services.groups.forget_share(group.group_id, [topic.topic_id]))
     except HeadraceError as error:
         problem = error
     return make(

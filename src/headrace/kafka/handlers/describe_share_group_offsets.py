@@ -1,8 +1,8 @@
 """DescribeShareGroupOffsets (90), versions 0-1: from where on share groups are not done with their partitions.
 
 - Asked of whoever coordinates the group, which asks those who lead the partitions.
-- A partition that the group has not begun with has the start offset -1. v1 has the lag: how many offsets from there on
-  the group is not done with.
+- A partition that the group has not begun with, or that does not exist, has the start offset -1. v1 has the lag: how
+  many offsets from there on the group is not done with.
 """
 
 import asyncio
@@ -13,10 +13,9 @@ from kio.schema.errors import ErrorCode
 from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.share_offsets import position, topic_named
+from headrace.kafka.share_offsets import position
 from headrace.model.errors import HeadraceError
-from headrace.model.ids import TopicId
-from headrace.model.image import TopicImage
+from headrace.model.ids import TopicId, TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.queues.share_partition import Position
@@ -59,13 +58,8 @@ def _begun(ctx: Context, group: ShareGroup) -> list[tuple[str, Any]]:
 
 
 async def _topic(ctx: Context, group: ShareGroup, name: str, partitions: Any) -> Any:
-    topic: TopicImage | None = None
-    found: list[Position | HeadraceError]
-    try:
-        topic = topic_named(ctx, name)
-        found = list(await asyncio.gather(*(position(ctx, group, topic, index) for index in partitions)))
-    except HeadraceError as error:
-        found = [error for _ in partitions]
+    topic = ctx.services.metadata.image.topics.get(TopicName(name))
+    found = await asyncio.gather(*(position(ctx, group, topic, index) for index in partitions))
     return make(
         ctx.schema.DescribeShareGroupOffsetsResponseTopic,
         topic_name=name,
