@@ -29,7 +29,15 @@ A = TypeVar("A")
 QUEUE_STATE_TOPIC = TopicName("__queue_state")
 _PARTITIONS = 16
 _REPLICAS = 3
-_SEGMENT_BYTES = 32 * 1024 * 1024
+_TOPIC_SETTINGS = {
+    "cleanup.policy": "compact",
+    # Every message that is received leaves a few records behind, of which nothing counts when it is done: they go soon,
+    # so that whoever leads next has little to read. A replica that was away for longer than tombstones stay may have
+    # entries that are no more; those are of messages below the queue's head, which is never removed.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.3",
+    "delete.retention.ms": str(5 * 60 * 1000),
+}
 _LANE = "queue-state"
 _TIMEOUT_S = 10.0
 
@@ -99,7 +107,7 @@ class ReplicatedState:
         self.coordinator: Coordinator[QueueStateMachine] = Coordinator(
             QUEUE_STATE_TOPIC,
             partition_count=_PARTITIONS,
-            topic_settings={"cleanup.policy": "compact", "segment.bytes": str(_SEGMENT_BYTES)},
+            topic_settings=_TOPIC_SETTINGS,
             replication_factor=_REPLICAS,
             make_machine=lambda _: QueueStateMachine(),
             metadata=metadata,
