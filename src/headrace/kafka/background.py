@@ -33,7 +33,8 @@ def answer_later(
             later.resolve(task.result())
             return
         # Whatever it was, the client gets an answer: nothing behind this one could be answered otherwise.
-        log.error("a request failed", exc_info=error)
+        if not task.cancelled():
+            log.error("a request failed", exc_info=error)
         later.resolve(failed(error))
 
     task.add_done_callback(done)

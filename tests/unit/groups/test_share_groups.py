@@ -140,6 +140,13 @@ def test_who_is_behind_or_unknown_is_refused() -> None:
         world.join("d")
 
 
+def test_a_topic_that_is_deleted_has_no_state_in_the_group_any_more() -> None:
+    world = World()
+    world.join("a")
+    world.write(world.machine.forget_topics({"t": T}).entries)
+    assert world.restarted().share("g").about.begun == ()
+
+
 def test_a_share_group_is_no_other_group() -> None:
     world = World()
     world.join("a")
