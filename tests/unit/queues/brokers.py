@@ -15,7 +15,7 @@ from headrace.queues.api import Edit, ReceiveOptions
 from headrace.queues.service import QueueService
 
 T = TypeVar("T")
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class _App(BrokerApp):
@@ -86,7 +86,7 @@ class QueueBroker:
         messages = [Outgoing(body.encode(), f"id-{body}", **others) for body in bodies]
         self.run(self.queues.send(queue, messages))
 
-    def receive(self, queue: str, most: int = 10, *, wait_ms: int = 0, visibility_ms: int = 60_000) -> list[Received]:
+    def receive(self, queue: str, most: int = 10, *, wait_ms: int = 0, visibility_ms: int = 600_000) -> list[Received]:
         return self.run(self.queues.receive(queue, ReceiveOptions(most, wait_ms, visibility_ms)))
 
     def bodies(self, queue: str, most: int = 10, **others: int) -> list[str]:
