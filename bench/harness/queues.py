@@ -13,7 +13,9 @@ from harness.lab import (
     Lab,
     Variant,
 )
-from harness.workload import Metric, Result, Workload, batch_messages
+from harness.workload import Metric, Result, Workload
+
+_FILLED_BY = 100
 
 _numbers = count(1)
 
@@ -117,9 +119,10 @@ class QueueBacklog(Workload):
         for size in self._backlogs:
             name = f"{prefix}-{size}"
             lab.run("queue_load.py", "create", port=system.http_port, topic=name)
-            batch = min(size, batch_messages(100))
-            wanted = {"message_bytes": 100, "batch_messages": batch, "max_bytes": size * 100 - 50 * batch}
-            lab.run("load.py", "produce", port=system.port, topic=name, warmup=0, seconds=3600, depth=2, **wanted)
+            # In batches of the same size, for whole ones are read when their first message is received.
+            wanted = {"message_bytes": 100, "batch_messages": _FILLED_BY, "max_bytes": (size - _FILLED_BY // 2) * 100}
+            depth = min(64, max(1, size // _FILLED_BY // 2))
+            lab.run("load.py", "produce", port=system.port, topic=name, warmup=0, seconds=3600, depth=depth, **wanted)
         yield prefix
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
