@@ -100,8 +100,11 @@ class Queue:
     def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
         """Change settings; those that are not given stay. Those in `unset`, by their own names such as
         `queue.dead.letter`, go back to their defaults."""
-        settings: dict[str, str | None] = {known(name): None for name in unset}
-        self._door.call(wire.AlterQueue(self.name, {**settings, **settings_of(options)}), wire.Nothing)
+        settings = settings_of(options)
+        if dead_letter := settings.get("dead.letter"):
+            self._create_dead_letter(dead_letter, str(self.describe().settings["type"]))
+        reset: dict[str, str | None] = {known(name): None for name in unset}
+        self._door.call(wire.AlterQueue(self.name, {**reset, **settings}), wire.Nothing)
         self._known = None
 
     def delete(self) -> None:
@@ -262,10 +265,11 @@ class Queue:
 
     def bury(self, message: QueueMessage, reason: str) -> bool:
         """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""
-        dead_letter = str(self._settings().get("dead_letter", ""))
-        if not dead_letter or self._known is None:
+        found = self._description()
+        dead_letter = str(found.settings.get("dead_letter", ""))
+        if not dead_letter:
             return False
-        copy = buried(message, self._known[0].topic_id, dead_letter, reason, round(time.time() * 1000))
+        copy = buried(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
         try:
             self._publisher.send_record(copy, lambda _: None, is_awaited=True).result()
         except ClientError as error:
@@ -287,23 +291,27 @@ class Queue:
 
     def _settings(self) -> dict[str, Any]:
         """Its settings, as they were within the last half minute. Raises `NoSuchQueue`."""
-        if self._known is None:
+        return self._description().settings
+
+    def _description(self) -> wire.Description:
+        known = self._known
+        if known is None:
             try:
-                self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
+                return self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
             except NoSuchQueue as error:
                 text = f"{error}; make it with queue.create() or `headrace queue create {self.name}`"
                 raise NoSuchQueue(text, code=error.code) from None
-        elif time.monotonic() - self._known[1] > _KNOWN_FOR_S:
-            try:
-                self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description, patience_s=0))
-            except NoSuchQueue:
-                self._known = None
-                raise
-            except (Unreachable, QueueFailed):
-                # What is sent waits for the broker by itself.
-                self._know(self._known[0])
-        assert self._known is not None
-        return self._known[0].settings
+        found, asked_at_s = known
+        if time.monotonic() - asked_at_s <= _KNOWN_FOR_S:
+            return found
+        try:
+            return self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description, patience_s=0))
+        except NoSuchQueue:
+            self._known = None
+            raise
+        except (Unreachable, QueueFailed):
+            # What is sent waits for the broker by itself.
+            return self._know(found)
 
     def _know(self, found: wire.Description) -> wire.Description:
         self._known = (found, time.monotonic())
