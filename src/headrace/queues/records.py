@@ -98,6 +98,15 @@ def tombstone(kind: bytes, number: int) -> Entry:
     return Entry(_KEY.pack(kind, number), None)
 
 
+def is_index(record: Entry) -> bool:
+    return record.key[:1] == INDEX and record.value is not None
+
+
+def number_of(record: Entry) -> int:
+    """Without looking at its value."""
+    return int.from_bytes(record.key[1:], "big")
+
+
 def decode(record: Entry) -> tuple[bytes, int, Value | None]:
     """Kind, number and value of an entry; `CorruptBatch` if this broker cannot know."""
     try:

@@ -28,6 +28,8 @@ from headrace.queues.records import (
     IdsValue,
     IndexValue,
     decode,
+    is_index,
+    number_of,
 )
 from headrace.queues.schedule import Schedule
 from headrace.queues.shelf import Shelf
@@ -294,9 +296,13 @@ class Stock:
         """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
         done: dict[int, DoneValue] = {}
         held: dict[int, Held] = {}
-        chunks: dict[int, IndexValue] = {}
+        chunks: dict[int, Entry] = {}
         ids: dict[int, IdsValue] = {}
         for record in entries:
+            if is_index(record):
+                # Decoded one after another: together they may be larger than the queue's state.
+                chunks[number_of(record)] = record
+                continue
             _, number, value = decode(record)
             match value:
                 case HeadValue():
@@ -305,8 +311,6 @@ class Stock:
                     done[number] = value
                 case Held():
                     held[number] = value
-                case IndexValue():
-                    chunks[number] = value
                 case IdsValue():
                     ids[number] = value
         self.indexed_to = self._done.head
@@ -323,14 +327,15 @@ class Stock:
         self._load_chunks(chunks)
         self._ids.load(ids.items(), self.indexed_to)
 
-    def _load_chunks(self, chunks: dict[int, IndexValue]) -> None:
+    def _load_chunks(self, chunks: dict[int, Entry]) -> None:
         held_in: dict[int, list[int]] = {}
         for offset in self._unindexed:
             held_in.setdefault(offset >> CHUNK_BITS, []).append(offset)
         number = self.indexed_to >> CHUNK_BITS
         last = None
         while number in chunks:
-            value = chunks[number]
+            _, _, value = decode(chunks[number])
+            assert isinstance(value, IndexValue)
             if value.end > self.indexed_to:
                 # Of those behind it, the records are read again.
                 held = [offset for offset in held_in.get(number, ()) if offset < value.end]
@@ -363,15 +368,18 @@ class Stock:
             fresh.update([base + number for number in numbers_of(live)])
         for offset in held:
             fresh.discard(offset)
-        for start, end, due_ms in value.delayed:
+        if value.delayed:
             waiting = BitMap64()
-            waiting.add_range(base + start, base + end + 1)
-            self._delayed |= waiting & fresh
-            self._delays.add_range(base + start, base + end, due_ms)
+            for start, end, due_ms in value.delayed:
+                waiting.add_range(base + start, base + end + 1)
+                self._delays.add_range(base + start, base + end, due_ms)
+            waiting &= fresh
+            self._delayed |= waiting
+            fresh -= waiting
         if self._groups is None:
             for offset in held:
                 self._place_held(offset, self._unindexed.pop(offset), b"")
-            self._shelf.put_all(fresh - self._delayed if value.delayed else fresh)
+            self._shelf.put_all(fresh)
             return
         members_by_number = members_of(value)
         for number in numbers_of(live):
