@@ -117,6 +117,7 @@ def test_what_is_wrong_is_said_in_one_sentence(run: Run) -> None:
     assert b"is not a duration" in run("create", "x", "--delay", "soon", fails=True).stderr
     assert b"queues have no setting" in run("create", "x", "--set", "cleanup.policy=compact", fails=True).stderr
     run("create", "x.fifo", "--fifo")
+    assert b"headrace queue alter x.fifo" in run("create", "x.fifo", "--fifo", "--delay", "1s", fails=True).stderr
     refused = run("send", "x.fifo", "nobody's", fails=True)
     assert b"fifo queue" in refused.stderr
     assert b"\n" not in refused.stderr

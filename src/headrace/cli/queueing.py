@@ -25,7 +25,7 @@ from headrace.cli.queue_view import (
 )
 from headrace.cli.reach import check_reachable
 from headrace.cli.times import parse_duration
-from headrace.client import Client, ClientError, NewMessage, Queue, Redrive
+from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, Redrive
 from headrace.client.queue_message import SendOptions
 from headrace.client.queue_settings import QueueOptions, known
 
@@ -92,7 +92,12 @@ def _known(setting: str) -> str:
 
 def create_queue(bootstrap: str, http: str, name: str, options: Options) -> None:
     with _queue(bootstrap, http, name) as queue:
-        queue.create(**_typed(options))
+        try:
+            queue.create(**_typed(options))
+        except QueueFailed as error:
+            if error.code != "QueueExists":
+                raise
+            raise CommandFailed(f"{error}; `headrace queue alter {name}` changes it") from None
     print(f"Created the queue {name}")
 
 
