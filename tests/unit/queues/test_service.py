@@ -213,6 +213,8 @@ def test_receives_wait_in_turn_and_wake_at_once(broker: QueueBroker) -> None:
 
     async def run() -> None:
         got: list[str] = []
+        # From here on the queue is loaded, and whoever asks first is the first to wait.
+        await broker.queues.counts(name)
 
         async def receive(who: str) -> None:
             (message,) = await broker.queues.receive(name, ReceiveOptions(1, 20_000))
