@@ -55,7 +55,7 @@ class Burial:
         while host.has_engine and host.engine.has_dead and host.settings.dead_letter:
             try:
                 await self._bury(host.engine.dead(_AT_A_TIME), host.settings.dead_letter)
-            except HeadraceError as error:
+            except Exception as error:
                 if not self._is_failing:
                     self._is_failing = True
                     log.warning(
@@ -63,6 +63,7 @@ class Burial:
                         self._queue.name,
                         host.settings.dead_letter,
                         error,
+                        exc_info=None if isinstance(error, HeadraceError) else error,
                     )
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)

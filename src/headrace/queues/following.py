@@ -91,12 +91,9 @@ class LogFollower:
     # -- life
 
     async def catch_up(self, engine: Engine) -> None:
-        """Tell a new engine of everything that is there."""
+        """Tell a new engine of everything that is committed."""
         self._engine = None
-        partition = self._partition
-        # What was received before may be of what a new leader does not know yet to be committed.
-        await partition.until_committed(partition.log.end_offset)
-        await self._read_to(engine, partition.last_stable_offset)
+        await self._read_to(engine, self._partition.last_stable_offset)
 
     def begin(self, engine: Engine) -> None:
         """Go on with what comes."""

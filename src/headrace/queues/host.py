@@ -231,8 +231,7 @@ class Host:
     async def _load(self) -> None:
         while True:
             try:
-                async with self.around.loading:
-                    await self._load_now()
+                await self._load_now()
                 break
             except StaleQueueLeader as error:
                 self._lost(error)
@@ -253,14 +252,20 @@ class Host:
     async def _load_now(self) -> None:
         entries = await self._writer.open()
         self.own_entries = {key: value for key, value in entries if key.startswith(OWN_KEYS) and value is not None}
-        engine = Engine(self.settings, self.around.jitter)
         kept = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
-        if len(kept) <= _LOADED_AT_ONCE:
-            engine.load(kept)
-        else:
-            await asyncio.get_running_loop().run_in_executor(self.around.workers, engine.load, kept)
-        engine.drop_before(self.partition.log.start_offset)
-        await self.log.catch_up(engine)
+        # What was received before may be of what a new leader does not know yet to be committed.
+        await self.partition.until_committed(self.partition.log.end_offset)
+        async with self.around.loading:
+            settings = self.settings
+            engine = Engine(settings, self.around.jitter)
+            if len(kept) <= _LOADED_AT_ONCE:
+                engine.load(kept)
+            else:
+                await asyncio.get_running_loop().run_in_executor(self.around.workers, engine.load, kept)
+            engine.drop_before(self.partition.log.start_offset)
+            await self.log.catch_up(engine)
+        if self.settings != settings:
+            engine.configure(self.settings, self.now_ms())
         self._engine = engine
 
     def _indexed(self) -> None:
