@@ -25,8 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process, every stack printed, if something that a test left behind keeps it from ending."""
-    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    """End the process, every stack printed, if something that a test left behind keeps it from ending.
+
+    A process of xdist that has no more tests waits here for the others, which may have long ones.
+    """
+    patience_s = 900 if hasattr(config, "workerinput") else 60
+    faulthandler.dump_traceback_later(patience_s, exit=True, file=sys.__stderr__)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,8 @@
-"""Share groups (KIP-932) with librdkafka's share consumer: members compete, and nothing accepted comes back."""
+"""Share groups (KIP-932) with librdkafka's share consumer: members compete, and nothing accepted comes back.
+
+Slow, and so in `make interop` and not in `make test`: that client is a preview and has ended its process with a fault of
+its own. `test_wire_share_groups.py` says the same things to the broker without it.
+"""
 
 import time
 import uuid
@@ -13,6 +17,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from . import subject, wire
 from .fixtures import running
 from .subject import Subject
+
+pytestmark = pytest.mark.slow
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 PATIENCE_S = 60.0
