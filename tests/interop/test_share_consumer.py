@@ -1,7 +1,7 @@
 """Share groups (KIP-932) with librdkafka's share consumer: members compete, and nothing accepted comes back.
 
-Slow, and so in `make interop` and not in `make test`: that client is a preview and has ended its process with a fault of
-its own. `test_wire_share_groups.py` says the same things to the broker without it.
+Slow, and so in `make interop` and not in `make test`: that client is a preview and has ended its process with a fault
+of its own. `test_wire_share_groups.py` says the same things to the broker without it.
 """
 
 import time
