@@ -53,6 +53,8 @@ class StateWriter:
         self._lost = lost
         self._term = -1
         self._waiting: list[asyncio.Future[None]] = []
+        self._writing: list[asyncio.Future[None]] = []
+        """Those who wait for the write under way."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since_ms: float | None = None
         self._is_told = False
@@ -103,11 +105,7 @@ class StateWriter:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)
         self.touch()
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await done
-        except TimeoutError:
-            raise QueueUnavailable("the state of the queue could not be written in time: try again") from None
+        await done
 
     def check(self) -> None:
         """Refuse to begin what could not be kept: `QueueUnavailable`."""
@@ -120,18 +118,22 @@ class StateWriter:
     async def _run(self) -> None:
         while True:
             waiting, self._waiting = self._waiting, []
+            self._writing = waiting
+            # One timer for all who wait, and not one for each.
+            timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._late)
             try:
                 entries = self._take()
                 for part in _parts(entries):
                     await self._commit(part)
             except StaleQueueLeader as error:
-                self._waiting = waiting + self._waiting
                 self._lost(error)
                 return
             except asyncio.CancelledError:
-                self._waiting = waiting + self._waiting
                 self._tell(self._closed or QueueUnavailable("the queue is being closed"))
                 raise
+            finally:
+                timer.cancel()
+            self._writing = []
             if entries:
                 self._written()
             for done in waiting:
@@ -139,6 +141,12 @@ class StateWriter:
                     done.set_result(None)
             if not self._waiting and not entries:
                 return
+
+    def _late(self) -> None:
+        """The write goes on; those who wait for it hear that it may or may not be made, and so do those who come."""
+        self._tell(QueueUnavailable("the state of the queue could not be written in time: try again"))
+        if self._failing_since_ms is None:
+            self._failing_since_ms = self._clock.monotonic_ms() - _PATIENCE_S * 1000
 
     async def _commit(self, entries: Sequence[Entry]) -> None:
         backoff_s = _BACKOFF_FIRST_S
@@ -176,10 +184,11 @@ class StateWriter:
                 log.warning("the state of %s is written and read again", self._name)
 
     def _tell(self, why: HeadraceError) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._writing = [*self._writing, *self._waiting], [], []
         for done in waiting:
             if not done.done():
-                done.set_exception(why)
+                # One of its own for each: an error remembers where it was raised.
+                done.set_exception(type(why)(str(why)))
 
 
 def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

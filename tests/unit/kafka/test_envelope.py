@@ -77,5 +77,5 @@ def test_it_is_told_to_brokers_only(harness: Harness, software: str, is_told: bo
         3,
         lambda schema: schema.ApiVersionsRequest(client_software_name=software, client_software_version="1"),
     )
-    answer = APIS[API_VERSIONS].handler(_context(header, harness, "unknown"), request)
+    answer: Any = APIS[API_VERSIONS].handler(_context(header, harness, "unknown"), request)
     assert (ENVELOPE in {api.api_key for api in answer.api_keys}) is is_told

@@ -129,11 +129,24 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         setup.store.go_on.clear()
         with pytest.raises(QueueUnavailable, match="in time"):
             await setup.decide("a")
-        monkeypatch.setattr(writing, "_WAITING_MAX", 0)
-        with pytest.raises(QueueUnavailable, match="too much"):
+        # Nor is anything begun that could not be kept.
+        with pytest.raises(QueueUnavailable, match="cannot be written now"):
             await setup.decide("b")
+        setup.store.go_on.set()
         setup.writer.close(QueueUnavailable("closed"))
         await setup.writer.stopped()
+
+    asyncio.run(run())
+
+
+def test_those_who_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_WAITING_MAX", 0)
+
+    async def run() -> None:
+        setup = Setup()
+        await setup.writer.open()
+        with pytest.raises(QueueUnavailable, match="too much"):
+            await setup.decide("b")
 
     asyncio.run(run())
 
