@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 
 from headrace.testing import plugin
 
+from .leftovers import Leftovers
+
 # A slow machine is no failure. `make test` tries the same examples every time, so that what it says depends on the code
 # alone; `make faults` takes the long profile, whose examples are new in each run.
 _ON_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(plugin)
     # Brokers are started hundreds of times: compiling all of their code each time would take minutes.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    config.pluginmanager.register(Leftovers(), "leftovers")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

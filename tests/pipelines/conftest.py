@@ -56,6 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         pytest.skip("Spark needs Java 17: install openjdk-17-jre-headless")
     pytest.importorskip("pyspark")
     from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
     from pyspark.sql import SparkSession
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -68,6 +69,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # The first query with a function for batches would start it; it lasts as long as the session.
+    ensure_callback_server_started(SparkContext._gateway)
     yield session
     for query in session.streams.active:
         query.stop()
