@@ -22,6 +22,8 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from headrace.testing.process import pause
+
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to outgoing connections: a port is still free when etcd starts again on it."""
 _ATTEMPTS = 10
@@ -180,7 +182,7 @@ class EtcdProcess:
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open, and nothing is answered."""
-        self._running().send_signal(signal.SIGSTOP)
+        pause(self._running())
 
     def resume(self) -> None:
         """Undo `pause`."""

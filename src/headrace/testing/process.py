@@ -20,6 +20,12 @@ _READY = re.compile(r"ready on (\S+):(\d+)")
 _HTTP = re.compile(r"queues on (http://\S+:\d+)")
 
 
+def pause(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
+    """SIGSTOP; returns when every thread stands still, for until then some may go on to answer."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 class BrokerProcess:
     """`headrace serve` on free ports of 127.0.0.1. The ports and the data directory stay the same over restarts.
 
@@ -145,7 +151,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """SIGSTOP: it hangs, and its connections stay open."""
-        self._running().send_signal(signal.SIGSTOP)
+        pause(self._running())
         self._is_paused = True
 
     def resume(self) -> None:
