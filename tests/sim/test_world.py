@@ -221,6 +221,7 @@ def test_the_trace_has_what_was_logged_with_the_process_and_the_time() -> None:
         world.run(process, main())
     finally:
         logger.removeHandler(world.trace)
+        logger.propagate = True
     text = world.trace.text()
     assert "2.000000" in text
     assert "a  warning: the disk is slow" in text
