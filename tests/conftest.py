@@ -19,12 +19,19 @@ settings.register_profile("long", _ON_ANY_MACHINE, max_examples=1_000)
 settings.load_profile("usual")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--leftovers", action="store_true", help="look after each test whether it left something behind, and fail it"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.is_registered(plugin):
         config.pluginmanager.register(plugin)
     # Brokers are started hundreds of times: compiling all of their code each time would take minutes.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    config.pluginmanager.register(Leftovers(), "leftovers")
+    if config.getoption("--leftovers"):
+        config.pluginmanager.register(Leftovers(), "leftovers")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""A test leaves nothing behind: what it started has ended and what it changed is as it was, or the test has failed.
+"""With `--leftovers` a test leaves nothing behind: what it started has ended, what it changed is as it was, or it fails.
 
 Otherwise it is a stranger that fails, at some time on some machine: by a line in the log, a warning of the garbage
 collector or a port that is taken. Things of fixtures that outlive a test (of a module, of the session) may stay, and
@@ -153,7 +153,7 @@ class Running:
 
 
 class Leftovers:
-    """The plugin; `tests/conftest.py` registers it."""
+    """The plugin; `tests/conftest.py` registers it for `--leftovers`."""
 
     def __init__(self) -> None:
         os.environ[_MARK] = uuid.uuid4().hex

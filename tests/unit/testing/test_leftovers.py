@@ -82,6 +82,7 @@ def test_nothing_3(tmp_path):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux")
 def test_what_is_left_behind_fails_the_test_that_left_it(tmp_path: Path) -> None:
     (tmp_path / "test_careless.py").write_text(TESTS)
