@@ -15,6 +15,7 @@ from harness.lab import (
 )
 from harness.workload import Metric, Result, Workload
 
+_CONNECTIONS = 64
 _FILLED_BY = 100
 
 _numbers = count(1)
@@ -25,7 +26,7 @@ def _name() -> str:
 
 
 class SqsCycle(Workload):
-    """Sixteen connections, each of which sends, receives and deletes, one request at a time."""
+    """Sixty-four connections, each of which sends, receives and deletes, one request at a time."""
 
     metric = Metric("messages_s", "messages/s")
     shown = (
@@ -45,13 +46,14 @@ class SqsCycle(Workload):
     def prepared(self, lab: Lab, variant: Variant) -> Iterator[str]:
         """Everything once before it counts: a JIT compiler needs that."""
         name = _name()
-        options = {"topic": name, "batch": self._batch, "warmup": 0, "seconds": 3.0}
+        options = {"topic": name, "batch": self._batch, "warmup": 0, "seconds": 3.0, "connections": _CONNECTIONS}
         lab.measure(variant, "queue_load.py", "cycle", over_http=True, **options)
         yield name
 
     def run(self, lab: Lab, variant: Variant, topic: str) -> Result:
         sizes = lab.sizes
-        options = {"topic": topic, "batch": self._batch, "seconds": sizes.seconds, "warmup": sizes.warmup_s}
+        options = {"topic": topic, "batch": self._batch, "connections": _CONNECTIONS}
+        options |= {"seconds": sizes.seconds, "warmup": sizes.warmup_s}
         return lab.measure(variant, "queue_load.py", "cycle", over_http=True, **options)
 
 
