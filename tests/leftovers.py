@@ -1,4 +1,5 @@
-"""With `--leftovers` a test leaves nothing behind: what it started has ended, what it changed is as it was, or it fails.
+"""With `--leftovers` a test leaves nothing behind: what it started has ended and what it changed is as it was, or it
+fails.
 
 Otherwise it is a stranger that fails, at some time on some machine: by a line in the log, a warning of the garbage
 collector or a port that is taken. Things of fixtures that outlive a test (of a module, of the session) may stay, and
