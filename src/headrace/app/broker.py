@@ -100,10 +100,14 @@ class BrokerApp:
         await node.start(self._listen)
 
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
+        """HTTP first: whoever reaches the Kafka side may ask there where HTTP is. It is closed first, too."""
+        http = AsyncExitStack()
+        undo.push_async_callback(http.aclose)
+        await self._listen_http(services, http)
         server = KafkaServer(services)
         bound = self._endpoint = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
-        await self._listen_http(services, undo)
+        undo.push_async_callback(http.aclose)
         return bound
 
     async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:

@@ -29,8 +29,11 @@ def find(config: dict[str, Any], queue: str) -> list[str]:
     leader = topic.partitions[0].leader if topic is not None and 0 in topic.partitions else -1
     brokers = sorted(cluster.brokers.values(), key=lambda each: (each.id != leader, each.id))
     asked = [(each.host, _asked(admin, each.id)) for each in brokers]
-    found = [url for host, future in asked for url in _listeners(future, host)]
+    answers = [_listeners(future, host) for host, future in asked]
+    found = [url for urls_of_broker in answers for url in urls_of_broker or ()]
     if not found:
+        if None in answers:
+            raise Unreachable(f"no broker at {bootstrap} says where it serves queues: it may be starting or stopping")
         raise ClientError(f"no broker at {bootstrap} serves queues: start one with http.listen, or give Client http=")
     return found
 
@@ -40,11 +43,12 @@ def _asked(admin: AdminClient, broker_id: int) -> Any:
     return admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
 
 
-def _listeners(future: Any, host: str) -> list[str]:
+def _listeners(future: Any, host: str) -> list[str] | None:
+    """What a broker says; None if it does not answer."""
     try:
         entry = future.result(_TIMEOUT_S + 1).get(LISTENERS)
     except (KafkaException, TimeoutError):
-        return []
+        return None
     return urls(entry.value or "", host) if entry is not None else []
 
 

@@ -156,7 +156,10 @@ class Door:
                 connection.close()
             urls = list(self._urls)
         if not urls:
-            urls = list(self._find())
+            try:
+                urls = list(self._find())
+            except Unreachable as error:
+                raise _NoAnswer(str(error), was_sent=False) from None
             with self._lock:
                 self._urls = deque(urls)
         return urls[0], connected_to(urls[0])

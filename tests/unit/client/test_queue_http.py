@@ -109,6 +109,23 @@ def test_a_broker_that_hangs_up_is_left_for_another(server: _Server) -> None:
     assert len(server.calls) == 2
 
 
+def test_brokers_that_cannot_be_found_yet_are_looked_for_again(server: _Server) -> None:
+    asked: list[None] = []
+
+    def find() -> list[str]:
+        asked.append(None)
+        if len(asked) < 3:
+            raise Unreachable("starting")
+        return [server.url]
+
+    with closing(Door(find)) as door:
+        door.call(wire.Purge("q"), wire.Nothing)
+    assert len(asked) == 3
+    asked.clear()
+    with closing(Door(find)) as door, pytest.raises(Unreachable, match="starting"):
+        door.call(wire.Purge("q"), wire.Nothing, patience_s=0.0)
+
+
 def test_nobody_there_is_said_in_the_end() -> None:
     dead = _Server()
     dead.server_close()
