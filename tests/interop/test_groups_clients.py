@@ -24,7 +24,9 @@ from .test_groups import QUICK, TIMEOUT_S, consumer, group, produce, until
 
 
 def python_consumer(bootstrap: str, name: str, *topics: str, **settings: Any) -> KafkaConsumer:
-    return KafkaConsumer(
+    """A member that knows its topics before it joins: kafka-python may hand out nothing of one that it has not heard of
+    yet, and find that in order until its metadata is old."""
+    one = KafkaConsumer(
         *topics,
         bootstrap_servers=bootstrap,
         group_id=name,
@@ -32,8 +34,11 @@ def python_consumer(bootstrap: str, name: str, *topics: str, **settings: Any) ->
         enable_auto_commit=False,
         session_timeout_ms=20_000,
         heartbeat_interval_ms=300,
+        metadata_max_age_ms=1000,
         **settings,
     )
+    until(lambda: all(one.partitions_for_topic(topic) for topic in topics))
+    return one
 
 
 def python_read(one: KafkaConsumer, count: int) -> list[int]:
