@@ -10,6 +10,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree
@@ -289,11 +290,22 @@ def test_a_client_that_goes_away_takes_no_message_with_it(plain: BrokerProcess) 
     form = urlencode({"Action": "ReceiveMessage", "WaitTimeSeconds": 20, "QueueUrl": url}).encode()
     with socket.create_connection((host, int(port)), timeout=WAIT_S) as raw:
         raw.sendall(b"POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n" % (host.encode(), len(form)) + form)
-        time.sleep(0.5)  # so that it is likely to wait already
-    time.sleep(0.5)  # so that the broker is likely to have heard that it is gone
+        own_port = raw.getsockname()[1]
+        assert _has_connection(int(port), own_port)
+        time.sleep(0.5)  # so that it is likely to wait already; it is right either way
+    give_up_at_s = time.monotonic() + WAIT_S
+    while _has_connection(int(port), own_port):
+        assert time.monotonic() < give_up_at_s
+        time.sleep(0.01)
     sqs.send_message(QueueUrl=url, MessageBody="for somebody else")
     assert sqs.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"][0]["Body"] == "for somebody else"
     sqs.close()
+
+
+def _has_connection(port: int, peer_port: int) -> bool:
+    """Whether whoever listens on a port of 127.0.0.1 still has a connection from another one."""
+    ends = tuple(f"0100007F:{one:04X}" for one in (port, peer_port))
+    return any(tuple(line.split()[1:3]) == ends for line in Path("/proc/net/tcp").read_text().splitlines())
 
 
 def test_fifo(sqs: Any, new_queue: Callable[..., str]) -> None:
