@@ -20,9 +20,9 @@ from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic_members import ClassicMembers
 from headrace.groups.consumer_records import SubscriptionValue
-from headrace.groups.consumer_roster import JOIN, Deadlines
+from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.consumer_state import Draft
-from headrace.groups.group import Answer, Effects, Now, Write
+from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, Now, Write
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember, Phase
 from headrace.model.errors import (
@@ -35,8 +35,6 @@ from headrace.model.errors import (
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
-LEAVE = -1
-"""The epoch by which a member says that it leaves; others with a meaning of their own are `JOIN` and `LEFT_FOR_NOW`."""
 _SUBSCRIPTION_MAX_CHARACTERS = 1024 * 1024
 """They are one record."""
 
@@ -65,15 +63,6 @@ class Heartbeat(NamedTuple):
             and (self.topics is not None or self.pattern is not None)
             and self.owned is not None
         )
-
-
-class Beat(NamedTuple):
-    """What the member is told."""
-
-    member_id: str
-    epoch: int
-    assignment: Assignment | None = None
-    """What it may read from now on; None if that did not change."""
 
 
 class ConsumerGroup(ClassicMembers):

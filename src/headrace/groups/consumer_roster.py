@@ -15,7 +15,7 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey, SubscriptionValue
 from headrace.groups.consumer_state import ConsumerState, Draft
 from headrace.groups.conversion import to_classic
-from headrace.groups.group import Convert, Effects, GroupLimits, Now, Write
+from headrace.groups.group import JOIN, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.reconciliation import ConsumerMember, Phase, reconcile
 from headrace.groups.records import GroupKey, OffsetValue, entry
@@ -29,9 +29,6 @@ from headrace.model.errors import (
     UnknownMember,
 )
 from headrace.model.image import ClusterImage
-
-JOIN = 0
-"""The epoch of a member that comes."""
 
 
 @dataclass(slots=True)

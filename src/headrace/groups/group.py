@@ -13,9 +13,13 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
+from headrace.groups.assignors import Assignment
 from headrace.groups.records import OffsetValue
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
+
+JOIN, LEAVE = 0, -1
+"""Member epochs with a meaning of their own, in heartbeats of consumer and share groups."""
 
 
 class Now(NamedTuple):
@@ -23,6 +27,15 @@ class Now(NamedTuple):
     """Monotonic: for deadlines."""
     wall_ms: int
     """By the wall clock: for what is stored."""
+
+
+class Beat(NamedTuple):
+    """What a member of a consumer or share group is told when it has sent a heartbeat."""
+
+    member_id: str
+    epoch: int
+    assignment: Assignment | None = None
+    """What it may read, or take records of, from now on; None if that did not change."""
 
 
 class Answer(NamedTuple):

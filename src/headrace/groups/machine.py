@@ -11,14 +11,13 @@ from uuid import UUID
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat, check_request
-from headrace.groups.consumer_roster import JOIN
+from headrace.groups.consumer import ConsumerGroup, Heartbeat, check_request
 from headrace.groups.conversion import to_consumer
-from headrace.groups.group import Convert, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now, Write
 from headrace.groups.offsets import OffsetStore, Place
 from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
 from headrace.groups.roster import rebalancing
-from headrace.groups.share import ShareBeat, ShareGroup, ShareHeartbeat
+from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.share import check_request as check_share_request
 from headrace.groups.share_records import ShareGroupValue
 from headrace.groups.subscription import CONSUMER
@@ -176,7 +175,7 @@ class GroupMachine:
         return group
 
     def share_heartbeat(
-        self, group_id: str, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[ShareBeat]], now: Now
+        self, group_id: str, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now
     ) -> Effects:
         """A member of a share group lives, comes or goes. One that joins makes the group if there is none."""
         check_share_request(beat)

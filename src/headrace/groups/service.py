@@ -19,9 +19,10 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import Beat, ConsumerGroup, Heartbeat
+from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import (
     Answer,
+    Beat,
     ConsumerLimits,
     Convert,
     Effects,
@@ -35,7 +36,7 @@ from headrace.groups.group import (
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
-from headrace.groups.share import ShareBeat, ShareGroup, ShareHeartbeat
+from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.model.errors import (
     CoordinatorNotAvailable,
     HeadraceError,
@@ -203,9 +204,9 @@ class GroupService:
             lambda machine: machine.consumer_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
         )
 
-    def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> Deferred[Result[ShareBeat]]:
+    def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> Deferred[Result[Beat]]:
         """A member of a share group lives, comes or goes."""
-        answer: Deferred[Result[ShareBeat]] = Deferred()
+        answer: Deferred[Result[Beat]] = Deferred()
         return self._beat(
             group_id,
             answer,

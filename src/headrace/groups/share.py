@@ -19,7 +19,7 @@ from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
 from headrace.groups.consumer_records import ConsumerKey, MemberKey, TargetKey, restored, stored
-from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
+from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, GroupLimits, Now, Write
 from headrace.groups.records import GroupKey, Key, OffsetValue, Value, entry
 from headrace.groups.share_records import ShareGroupValue, ShareMemberValue, ShareTargetValue, ShareValue
 from headrace.model.errors import FencedMemberEpoch, GroupFull, GroupNotFound, ProtocolError, UnknownMember
@@ -27,8 +27,6 @@ from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.runtime.deferred import Deferred
 
-JOIN, LEAVE = 0, -1
-"""Epochs with a meaning of their own, in heartbeats."""
 ASSIGNOR = "simple"
 
 
@@ -41,15 +39,6 @@ class ShareHeartbeat(NamedTuple):
     topics: tuple[str, ...] | None = None
     client_id: str = ""
     client_host: str = ""
-
-
-class ShareBeat(NamedTuple):
-    """What the member is told."""
-
-    member_id: str
-    epoch: int
-    assignment: Assignment | None = None
-    """What it may take records of from now on; None if that did not change."""
 
 
 class ShareGroup:
@@ -123,13 +112,11 @@ class ShareGroup:
 
     # -- members
 
-    def heartbeat(
-        self, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[ShareBeat]], now: Now
-    ) -> Effects:
+    def heartbeat(self, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
         """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
         if beat.epoch == LEAVE:
             self._member(beat.member_id)
-            left = Answer(waiter, Result(ShareBeat(beat.member_id, LEAVE)))
+            left = Answer(waiter, Result(Beat(beat.member_id, LEAVE)))
             return [Write(self._without([beat.member_id], image), [left])]
         draft = _Draft(self)
         before = self._entered(beat)
@@ -152,7 +139,7 @@ class ShareGroup:
             draft.put(beat.member_id, after)
         self._heard_of(beat.member_id, now)
         is_told = beat.epoch == JOIN or beat.topics is not None or after.assigned != before.assigned
-        told = ShareBeat(beat.member_id, after.epoch, restored(after.assigned) if is_told else None)
+        told = Beat(beat.member_id, after.epoch, restored(after.assigned) if is_told else None)
         return [Write(draft.entries(), [Answer(waiter, Result(told))])]
 
     def _entered(self, beat: ShareHeartbeat) -> ShareMemberValue:

@@ -18,9 +18,8 @@ from tests.property.profile import examples
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Place
-from headrace.groups.consumer import LEAVE, Beat, ConsumerGroup, Heartbeat
-from headrace.groups.consumer_roster import JOIN
-from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Now, Write
+from headrace.groups.consumer import ConsumerGroup, Heartbeat
+from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import GroupMachine
 from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember
 from headrace.model.errors import FencedMemberEpoch, GroupNotFound, UnknownMember, UnreleasedInstance

@@ -20,9 +20,8 @@ from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Place
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import LEAVE, Beat, ConsumerGroup, Heartbeat
-from headrace.groups.consumer_roster import JOIN
-from headrace.groups.group import Answer, ConsumerLimits, Convert, Effects, GroupLimits, Now
+from headrace.groups.consumer import ConsumerGroup, Heartbeat
+from headrace.groups.group import JOIN, LEAVE, Answer, Beat, ConsumerLimits, Convert, Effects, GroupLimits, Now
 from headrace.groups.machine import Commit, Committer, GroupMachine
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.reconciliation import LEFT_FOR_NOW

@@ -7,9 +7,8 @@ import pytest
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer import LEAVE, ConsumerGroup, Heartbeat
-from headrace.groups.consumer_roster import JOIN
-from headrace.groups.group import Convert, Effects, GroupLimits, Now, Write
+from headrace.groups.consumer import ConsumerGroup, Heartbeat
+from headrace.groups.group import JOIN, LEAVE, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import Commit, Committer, GroupMachine
 from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId

@@ -10,9 +10,9 @@ from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Place, Subscriber, assign_shared
 from headrace.groups.consumer import Heartbeat
-from headrace.groups.group import Convert, Effects, GroupLimits, Now, ShareLimits, Write
+from headrace.groups.group import JOIN, LEAVE, Beat, Convert, Effects, GroupLimits, Now, ShareLimits, Write
 from headrace.groups.machine import Commit, Committer, GroupMachine
-from headrace.groups.share import JOIN, LEAVE, ShareBeat, ShareHeartbeat
+from headrace.groups.share import ShareHeartbeat
 from headrace.model.errors import (
     FencedMemberEpoch,
     GroupFull,
@@ -59,15 +59,15 @@ class World:
             elif isinstance(effect, Convert):
                 self.machine.adopt(effect.group)
 
-    def beat(self, member_id: str, epoch: int, topics: tuple[str, ...] | None = None, now: Now = NOW) -> ShareBeat:
-        told: list[ShareBeat] = []
-        waiter: Deferred[Result[ShareBeat]] = Deferred()
+    def beat(self, member_id: str, epoch: int, topics: tuple[str, ...] | None = None, now: Now = NOW) -> Beat:
+        told: list[Beat] = []
+        waiter: Deferred[Result[Beat]] = Deferred()
         waiter.then(lambda result: told.append(result.get()))
         heartbeat = ShareHeartbeat(member_id, epoch, topics=topics)
         self.apply(self.machine.share_heartbeat("g", heartbeat, self.image, waiter, now))
         return told[0]
 
-    def join(self, member_id: str) -> ShareBeat:
+    def join(self, member_id: str) -> Beat:
         return self.beat(member_id, JOIN, ("t",))
 
     def restarted(self) -> GroupMachine:
@@ -84,11 +84,11 @@ def places(*partitions: int) -> Assignment:
 
 def test_members_share_the_partition_that_there_is() -> None:
     world = World()
-    assert world.join("a") == ShareBeat("a", 1, places(0))
-    assert world.join("b") == ShareBeat("b", 2, places(0))
+    assert world.join("a") == Beat("a", 1, places(0))
+    assert world.join("b") == Beat("b", 2, places(0))
     # What did not change is not told again.
-    assert world.beat("a", 1) == ShareBeat("a", 2, None)
-    assert world.beat("a", 1, ("t",)) == ShareBeat("a", 2, places(0))
+    assert world.beat("a", 1) == Beat("a", 2, None)
+    assert world.beat("a", 1, ("t",)) == Beat("a", 2, places(0))
     group = world.restarted().share("g")
     assert group.state_name == "Stable"
     assert {name: member.epoch for name, member in group.members.items()} == {"a": 2, "b": 2}

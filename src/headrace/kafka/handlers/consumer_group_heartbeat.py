@@ -8,21 +8,19 @@
   consumers, the member is refused with GROUP_ID_NOT_FOUND.
 """
 
-from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
-from headrace.groups.consumer import Beat, Heartbeat
-from headrace.groups.consumer_records import restored, stored
-from headrace.groups.consumer_roster import JOIN
+from headrace.groups.consumer import Heartbeat
+from headrace.groups.consumer_records import restored
+from headrace.groups.group import JOIN, Beat
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
 from headrace.kafka.later import answer_with
-from headrace.protocol.codec import make
-from headrace.protocol.units import NO_THROTTLE, to_ms
+from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
 
 KEY = 68
@@ -30,8 +28,11 @@ KEY = 68
 
 @handles(KEY, 0, 1)
 def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    response = ctx.schema.ConsumerGroupHeartbeatResponse
     if "consumer" not in ctx.services.settings.group_coordinator_rebalance_protocols:
-        return _answer(ctx, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no consumer")
+        return heartbeat_refused(
+            response, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no consumer"
+        )
     member_id = request.member_id
     if not member_id and ctx.version == 0 and request.member_epoch == JOIN:
         member_id = ctx.services.groups.new_member_id("consumer")
@@ -50,10 +51,8 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[An
     )
 
     def told(result: Result[Beat]) -> Answer:
-        if result.error is not None:
-            return _answer(ctx, error_code(result.error), error_message(result.error))
         settings = ctx.services.metadata.group_settings(request.group_id)
-        return _answer(ctx, ErrorCode.none, None, result.get(), settings.consumer_heartbeat_interval_ms)
+        return heartbeat_answer(ctx, response, result, settings.consumer_heartbeat_interval_ms)
 
     return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), told)
 
@@ -62,28 +61,3 @@ def _owned(topics: Any) -> Assignment | None:
     if topics is None:
         return None
     return restored((topic.topic_id, topic.partitions) for topic in topics if topic.topic_id is not None)
-
-
-def _answer(
-    ctx: Context, error: ErrorCode, message: str | None, beat: Beat | None = None, heartbeat_interval_ms: int = 0
-) -> Answer:
-    schema = ctx.schema
-    assignment = None
-    if beat is not None and beat.assignment is not None:
-        assignment = make(
-            schema.Assignment,
-            topic_partitions=tuple(
-                make(schema.TopicPartitions, topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in stored(beat.assignment)
-            ),
-        )
-    return make(
-        schema.ConsumerGroupHeartbeatResponse,
-        throttle_time=NO_THROTTLE,
-        error_code=error,
-        error_message=message,
-        member_id=None if beat is None else beat.member_id,
-        member_epoch=0 if beat is None else beat.epoch,
-        heartbeat_interval=timedelta(milliseconds=heartbeat_interval_ms),
-        assignment=assignment,
-    )

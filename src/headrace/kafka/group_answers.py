@@ -1,0 +1,84 @@
+"""What clients are told of consumer groups (KIP-848) and of share groups (KIP-932) in the same words.
+
+`response` is the class of the answer, which differs between the two and between versions.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.consumer_records import StoredPlaces, stored
+from headrace.groups.group import Beat
+from headrace.kafka import authorized
+from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.errors import error_code, error_message
+from headrace.model.errors import HeadraceError
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+_NOT_DESCRIBED = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
+
+
+def heartbeat_answer(ctx: Context, response: Any, result: Result[Beat], interval_ms: int) -> Answer:
+    """What a member is told that sent a heartbeat."""
+    if result.error is not None:
+        return heartbeat_refused(response, error_code(result.error), error_message(result.error))
+    beat, assignment = result.get(), None
+    if beat.assignment is not None:
+        topics = tuple(
+            make(ctx.schema.TopicPartitions, topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in stored(beat.assignment)
+        )
+        assignment = make(ctx.schema.Assignment, topic_partitions=topics)
+    return make(
+        response,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        error_message=None,
+        member_id=beat.member_id,
+        member_epoch=beat.epoch,
+        heartbeat_interval=timedelta(milliseconds=interval_ms),
+        assignment=assignment,
+    )
+
+
+def heartbeat_refused(response: Any, error: ErrorCode, message: str | None) -> Answer:
+    return make(
+        response,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        error_message=message,
+        member_id=None,
+        member_epoch=0,
+        heartbeat_interval=timedelta(0),
+        assignment=None,
+    )
+
+
+def describe_groups(ctx: Context, response: Any, request: Any, describe: Callable[[str], dict[str, Any]]) -> Answer:
+    """Each group that was asked for: the fields that `describe` gives, or the error that it raises."""
+    operations = authorized.on_group(request.include_authorized_operations)
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            fields = {"error_code": ErrorCode.none, "error_message": None, **describe(group_id)}
+        except HeadraceError as error:
+            fields = {"error_code": error_code(error), "error_message": error_message(error), **_NOT_DESCRIBED}
+        groups.append(make(ctx.schema.DescribedGroup, group_id=group_id, authorized_operations=operations, **fields))
+    return make(response, throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+
+def described_assignment(ctx: Context, places: StoredPlaces) -> Any:
+    """The partitions of a member, of topics that are still there."""
+    schema, names = ctx.schema, ctx.services.metadata.image.topic_names
+    return make(
+        schema.Assignment,
+        topic_partitions=tuple(
+            make(schema.TopicPartitions, topic_id=topic_id, topic_name=names[topic_id], partitions=partitions)
+            for topic_id, partitions in places
+            if topic_id in names
+        ),
+    )
