@@ -15,7 +15,7 @@ partitions each time.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -90,11 +90,6 @@ class Session:
             self.wanted[key] = wanted
         for key in forgotten:
             self.wanted.pop(key, None)
-            self._told.pop(key, None)
-
-    def tell_again(self, keys: Iterable[PartitionKey]) -> None:
-        """The next answer names these, whether anything has changed or not."""
-        for key in keys:
             self._told.pop(key, None)
 
     def is_news(self, key: PartitionKey, part: FetchedPartition) -> bool:
@@ -185,9 +180,6 @@ class FetchSessions:
         self._sessions.move_to_end(session_id)
         forgotten = _forgotten(request, by_id)
         session.change(wanted, forgotten)
-        if is_replica:
-            # A replica that followed nobody for a while has passed over what it was told meanwhile.
-            session.tell_again(key for key, _ in wanted)
         everything = wanted if is_replica else tuple(session.wanted.items())
         return Plan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
 

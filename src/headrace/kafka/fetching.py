@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.checking import Limits, first_damaged
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
-from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
+from headrace.kafka.fetch_sessions import PartitionKey, Plan, Session, Wanted
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
 from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange, StorageFailed
@@ -279,13 +279,17 @@ class Fetch:
             parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
         told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
         if session is not None:
-            news = [(key, part) for key, part in told if session.is_news(key, part)]
+            news = [(key, part) for key, part in told if self._is_news(session, key, part)]
             for key, part in news:
                 if part.records and key in session.wanted:
                     session.served(key)
             if self._plan.is_incremental:
                 told = news
         return answer_with(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
+
+    def _is_news(self, session: Session, key: PartitionKey, part: FetchedPartition) -> bool:
+        """Whether an incremental answer must name this partition."""
+        return session.is_news(key, part)
 
     def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
         if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:

@@ -6,10 +6,11 @@ from typing import Any
 
 from headrace.kafka.attention import Attention
 from headrace.kafka.dispatch import Answer, Context
-from headrace.kafka.fetch_sessions import PartitionKey, Plan, Wanted
+from headrace.kafka.fetch_sessions import PartitionKey, Plan, Session, Wanted
 from headrace.kafka.fetching import Fetch, Found
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
+from headrace.protocol.fast import FetchedPartition
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.storage.log import Slice
@@ -20,12 +21,13 @@ _LOOK_AT_ALL_EVERY_MS = 30_000.0
 class ReplicaFetch(Fetch):
     """The fetch of a follower. In a session, only partitions are looked at where something may have happened."""
 
-    __slots__ = ("_attention", "_replica_epoch", "_replica_id")
+    __slots__ = ("_attention", "_named", "_replica_epoch", "_replica_id")
 
     def __init__(self, ctx: Context, request: Any, plan: Plan, replica_id: BrokerId, replica_epoch: int) -> None:
         super().__init__(ctx, request, plan)
         self._replica_id = replica_id
         self._replica_epoch = replica_epoch
+        self._named = frozenset(key for key, _ in plan.wanted)
         self._attention: Attention | None = None
         session = plan.session
         if session is not None:
@@ -92,6 +94,14 @@ class ReplicaFetch(Fetch):
         if attention is None or session is None:
             return self._plan.wanted
         return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
+
+    def _is_news(self, session: Session, key: PartitionKey, part: FetchedPartition) -> bool:
+        """What this request names is always answered: what earlier answers said of it may have been passed over.
+
+        A replica does so while it follows nobody, and where a later request says something else, which may arrive
+        here before the answer to the earlier one is made.
+        """
+        return session.is_news(key, part) or key in self._named
 
     def _is_enough(self, found: Sequence[Found]) -> bool:
         is_pressing = self._attention is not None and self._attention.is_pressing

@@ -267,7 +267,7 @@ class TransactionService:
 
     def _settle(self, shard: TransactionShard, transactional_id: str, transaction: Transaction) -> None:
         settlement = self._settling[transactional_id] = _Settlement(shard, transaction)
-        for place in transaction.partitions:
+        for place in sorted(transaction.partitions):
             self._write_marker(transactional_id, settlement, place)
         if not transaction.partitions:
             self._complete(transactional_id, settlement)
