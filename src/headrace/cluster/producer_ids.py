@@ -7,7 +7,7 @@ used when the broker stops are lost, which costs nothing: there are 2^63 of them
 import asyncio
 
 from headrace.cluster import layout
-from headrace.cluster.store import ABSENT, Compare, MetadataStore, Put
+from headrace.cluster.store import ABSENT, Compare, MetadataStore, Put, StoreUnavailable
 from headrace.model.ids import ProducerId
 
 BLOCK_SIZE = 1_000
@@ -19,16 +19,28 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._taking = asyncio.Lock()
+        self._failures = 0
 
     async def next(self) -> ProducerId:
-        """An id that nobody had before."""
+        """An id that nobody had before; `StoreUnavailable` if a block is needed and cannot be taken."""
         if self._next == self._end:
+            failures = self._failures
             async with self._taking:
                 if self._next == self._end:
-                    self._next = await self._take_block()
-                    self._end = self._next + BLOCK_SIZE
+                    if self._failures != failures:
+                        # Else everybody who asks would wait for a timeout, one after the other.
+                        raise StoreUnavailable("the metadata store does not answer: try again later")
+                    await self._fill()
                 return self._pop()
         return self._pop()
+
+    async def _fill(self) -> None:
+        try:
+            self._next = await self._take_block()
+        except StoreUnavailable:
+            self._failures += 1
+            raise
+        self._end = self._next + BLOCK_SIZE
 
     def _pop(self) -> ProducerId:
         given = ProducerId(self._next)

@@ -23,6 +23,20 @@ def brokers(ctx: Context, image: ClusterImage, *, are_all: bool = False) -> Iter
         yield broker, ctx.peer.local_endpoint if broker.broker_id == own_id else broker.endpoint
 
 
+def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[BrokerInfo, Endpoint]]:
+    """Those a client may turn to: the ones that are alive, and this one, which answers; all if none is alive.
+
+    A client forgets whom it is not told of. If it were told of nobody while all leases are being taken anew, it would
+    have nobody left to ask: librdkafka then stands still for ever (its issue 5301).
+    """
+    own_id = ctx.services.metadata.broker_id
+    own = image.brokers.get(own_id) or BrokerInfo(own_id, ctx.peer.local_endpoint)
+    known = image.alive_brokers() or image.brokers.values()
+    by_id = {broker.broker_id: broker for broker in (*known, own)}
+    for broker_id in sorted(by_id):
+        yield by_id[broker_id], ctx.peer.local_endpoint if broker_id == own_id else by_id[broker_id].endpoint
+
+
 def partition_fields(image: ClusterImage, index: int, state: PartitionState) -> dict[str, Any]:
     """What is told of one partition, by field name."""
     has_leader = image.is_alive(state.leader)

@@ -10,7 +10,7 @@ from headrace.cluster import layout, sqlite
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds
 from headrace.cluster.sqlite import SqliteStore
-from headrace.cluster.store import Put
+from headrace.cluster.store import Put, Snapshot, StoreUnavailable
 from headrace.config.broker import broker_settings
 from headrace.model import errors
 from headrace.model.ids import TopicName
@@ -345,3 +345,33 @@ def test_producer_ids_never_repeat(tmp_path: Path) -> None:
     asyncio.run(main())
     assert len(given) == 6 * (BLOCK_SIZE + 10) == len(set(given))
     assert min(given) == 0
+
+
+def test_producer_ids_fail_together_when_the_store_is_away(tmp_path: Path) -> None:
+    """Not one after the other, each after a timeout of its own: producers wait for their ids on both sides."""
+
+    class AwayStore(SqliteStore):
+        is_away = True
+        attempts = 0
+
+        async def snapshot(self, prefix: str = "") -> Snapshot:
+            if self.is_away:
+                self.attempts += 1
+                await asyncio.sleep(0)
+                raise StoreUnavailable("away")
+            return await super().snapshot(prefix)
+
+    async def main() -> None:
+        store = await AwayStore.open(tmp_path / "metadata.db", SystemClock())
+        assert isinstance(store, AwayStore)
+        ids = ProducerIds(store)
+        outcomes = await asyncio.gather(*(ids.next() for _ in range(20)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 20
+        assert store.attempts == 1
+        with pytest.raises(StoreUnavailable):
+            await ids.next()
+        store.is_away = False
+        assert [await ids.next(), await ids.next()] == [0, 1]
+        await store.close()
+
+    asyncio.run(main())

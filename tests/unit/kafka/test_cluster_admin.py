@@ -231,3 +231,48 @@ def test_brokers_that_are_down_are_told_as_fenced_and_one_that_is_down_can_be_dr
         await until(lambda: BrokerId(2) not in one.metadata.image.brokers)
 
     run(tmp_path, scenario)
+
+
+def test_clients_are_always_told_of_somebody_to_turn_to(tmp_path: Path) -> None:
+    """librdkafka forgets every broker that it is not told of. Told of none while leases are taken anew, it would never
+    ask again (its issue 5301)."""
+
+    async def scenario(members: Members) -> None:
+        async def told(member: Member) -> dict[int, tuple[str, int]]:
+            answer = await ask(
+                member,
+                METADATA,
+                12,
+                lambda schema: make(
+                    schema.MetadataRequest,
+                    topics=None,
+                    allow_auto_topic_creation=False,
+                    include_topic_authorized_operations=False,
+                ),
+            )
+            assert [topic.name for topic in answer.topics] == ["a"]
+            has_leader = any(broker.is_alive for broker in member.metadata.image.brokers.values())
+            assert all((part.leader_id >= 0) == has_leader for topic in answer.topics for part in topic.partitions)
+            return {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+
+        one, two, three = await members.start_all(1, 2, 3)
+        seen, of_two, of_three = ("seen", 1), ("127.0.0.1", 9002), ("127.0.0.1", 9003)
+        await one.metadata.create_topic("a", assignment={0: [1, 2, 3]})
+        await one.catch_up("a")
+        assert await told(one) == {1: seen, 2: of_two, 3: of_three}
+        await three.crash()
+        await until(lambda: not one.metadata.image.is_alive(BrokerId(3)))
+        assert await told(one) == {1: seen, 2: of_two}
+
+        # It has lost its lease, and answers nevertheless.
+        await one.controlling.stop()
+        await one.membership.close()
+        await until(lambda: not one.metadata.image.is_alive(BrokerId(1)) and one.state("a").leader == 2)
+        assert await told(one) == {1: seen, 2: of_two}
+
+        # All have: whoever comes back first is among those who are told.
+        await two.crash()
+        await until(lambda: not one.metadata.image.alive_brokers())
+        assert await told(one) == {1: seen, 2: of_two, 3: of_three}
+
+    run(tmp_path, scenario)

@@ -5,12 +5,13 @@
   so) and `auto.create.topics.enable` is on. It is usable when the answer leaves. Internal topics are not created so.
 - Topic ids: told from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
   UNKNOWN_TOPIC_ID and creates nothing.
+- Brokers: those that are alive, and the one that answers; never none.
 - The controller is the broker that answers: any broker takes what others send to the controller. A client that was told
   the name of a broker which is dead by now would wait for it. DescribeCluster tells who it really is.
 - Authorized operations: of topics from v8 on, of the cluster in v8-10; only when asked for.
 
 Differences from Kafka: a topic that is being auto-created is in this very answer, where Kafka says LEADER_NOT_AVAILABLE
-and lets the client ask again.
+and lets the client ask again. While no broker is alive all of them are told, where Kafka may tell of none.
 """
 
 from collections.abc import Iterable
@@ -129,7 +130,7 @@ def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) 
             port=endpoint.port,
             rack=broker.rack,
         )
-        for broker, endpoint in views.brokers(ctx, image)
+        for broker, endpoint in views.reachable_brokers(ctx, image)
     )
     return make(
         schema.MetadataResponse,
