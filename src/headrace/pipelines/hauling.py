@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from headrace.model.errors import RecordError
 from headrace.pipelines.archive import SCHEMA, file_name, folder_of
+from headrace.pipelines.blocks import read_blocks
 from headrace.pipelines.parquet_file import ParquetWriter
 from headrace.pipelines.table_store import TableError, TableFile, TableStore
-from headrace.records.columns import decode, next_offset
 from headrace.runtime.disk import Disk
-from headrace.wire import READ_COMMITTED, Cluster, OffsetOutOfRange
+from headrace.wire import Cluster, OffsetOutOfRange
 
 MAX_DAYS = 16
 _PENDING_BYTES = 64 * 1024 * 1024
@@ -86,26 +86,18 @@ def _fill(
 ) -> tuple[int, bool]:
     """Write records to files by day; the offset behind the last, and whether some of the range are gone."""
     offset, lost = start, False
-    pieces = cluster.follow(topic, partition, start, end, isolation=READ_COMMITTED)
+    pieces = read_blocks(cluster, topic, partition, start, end)
     try:
-        for piece in pieces:
-            for batch in decode(
-                piece.records,
-                topic=topic,
-                partition=partition,
-                first_offset=offset,
-                end_offset=end,
-                aborted=piece.aborted,
-                headers=True,
-            ):
-                for day, rows in by_day(batch):
+        for blocks, following in pieces:
+            for block in blocks:
+                for day, rows in by_day(block):
                     if day not in writers:
                         name = file_name(partition, start, uuid.uuid4().hex[:8])
                         path = store.path_for_new(name, folder_of(partition, day))
                         writers[day] = ParquetWriter(disk, path, SCHEMA)
                     writers[day].write(rows)
                 _spill(writers)
-            offset = min(end, next_offset(piece.records, offset))
+            offset = following
             if len(writers) > MAX_DAYS or sum(writer.size_bytes for writer in writers.values()) >= target_bytes:
                 break
         else:

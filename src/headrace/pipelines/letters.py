@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, REASON, Message
 from headrace.client.retry import OWN_HEADERS
+from headrace.pipelines.blocks import read_blocks
 from headrace.pipelines.errors import NotReady, PipelineFailed
 from headrace.records.builder import build_batch
-from headrace.records.columns import decode
 from headrace.records.reader import Record
 from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, Producer, WireError
 
@@ -229,18 +229,9 @@ def _bounds(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
 def _messages(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
     if start >= end:
         return
-    for piece in cluster.follow(topic, partition, start, end, isolation=READ_COMMITTED):
-        for block in decode(
-            piece.records,
-            topic=topic,
-            partition=partition,
-            first_offset=start,
-            end_offset=end,
-            aborted=piece.aborted,
-            headers=True,
-        ):
+    for blocks, _ in read_blocks(cluster, topic, partition, start, end):
+        for block in blocks:
             for row in block.to_pylist():
-                start = row["offset"] + 1
                 yield Message(
                     topic=topic,
                     partition=partition,

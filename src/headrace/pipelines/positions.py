@@ -16,10 +16,6 @@ class SourceError(HeadraceError):
     """Topics cannot be read as asked."""
 
 
-def isolation_of(options: SourceOptions) -> int:
-    return READ_COMMITTED if options.read_committed else READ_UNCOMMITTED
-
-
 class Positions:
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
@@ -65,7 +61,8 @@ class Positions:
     def _at(self, times_ms: Offsets) -> dict[Partition, int]:
         if not times_ms:
             return {}
-        found = self._cluster.list_offsets(times_ms, isolation=isolation_of(self._options))
+        isolation = READ_COMMITTED if self._options.read_committed else READ_UNCOMMITTED
+        found = self._cluster.list_offsets(times_ms, isolation=isolation)
         return {partition: at.offset for partition, at in found.items()}
 
     def starting(self, partitions: set[Partition]) -> dict[Partition, int]:

@@ -22,11 +22,11 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.model.errors import RecordError
 from headrace.pipelines.admission import Admission
+from headrace.pipelines.blocks import read_blocks
 from headrace.pipelines.explaining import plainly
 from headrace.pipelines.offsets import BEGAN, Loss, Offsets, Partition, Range, began, from_json, ranges, split, to_json
 from headrace.pipelines.options import SourceOptions, parse_source_options
-from headrace.pipelines.positions import Positions, SourceError, isolation_of
-from headrace.records.columns import decode, next_offset
+from headrace.pipelines.positions import Positions, SourceError
 from headrace.runtime.clock import SystemClock
 from headrace.wire import EARLIEST, Cluster, OffsetOutOfRange, Timeouts, WireError
 
@@ -80,27 +80,23 @@ def _reached(options: SourceOptions) -> Cluster:
 def read_range(options: SourceOptions, columns: Sequence[str], whole: Range) -> Iterator[pa.RecordBatch]:
     """The records of a range that a reader may see, in Arrow batches of these columns."""
     cluster = shared_cluster(options)
-    isolation = isolation_of(options)
-    where, at = whole[:2], whole.start
+    at = whole.start
     while at < whole.end:
         try:
-            # Arrow batches are copies, so the bytes of a piece are free for the next one.
-            pieces = cluster.follow(
-                *where, at, whole.end, max_bytes=options.fetch_bytes, isolation=isolation, reuse=True
+            pieces = read_blocks(
+                cluster,
+                whole.topic,
+                whole.partition,
+                at,
+                whole.end,
+                committed=options.read_committed,
+                headers="headers" in columns,
+                max_bytes=options.fetch_bytes,
             )
-            for piece in pieces:
-                batches = decode(
-                    piece.records,
-                    topic=whole.topic,
-                    partition=whole.partition,
-                    first_offset=at,
-                    end_offset=whole.end,
-                    aborted=piece.aborted if options.read_committed else None,
-                    headers="headers" in columns,
-                )
-                for batch in batches:
-                    yield batch.select(columns)
-                at = next_offset(piece.records, at)
+            for blocks, following in pieces:
+                for block in blocks:
+                    yield block.select(columns)
+                at = following
             return
         except OffsetOutOfRange:
             at = _after_loss(cluster, options, whole._replace(start=at))

@@ -1,0 +1,44 @@
+"""The records of a range of offsets, decoded in bulk."""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+import pyarrow as pa
+
+from headrace.records.columns import decode, next_offset
+from headrace.wire import READ_COMMITTED, READ_UNCOMMITTED, Cluster
+from headrace.wire.cluster import FETCH_BYTES
+
+
+def read_blocks(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    *,
+    committed: bool = True,
+    headers: bool = True,
+    max_bytes: int = FETCH_BYTES,
+) -> Generator[tuple[Iterator[pa.RecordBatch], int], None, None]:
+    """For each piece of a fetch its records as Arrow batches, and the offset that follows it, at most `end`.
+
+    The batches of a piece are taken before the next piece is asked for. With `committed`, records of transactions that
+    were aborted are left out. Raises what `Cluster.follow` raises, and `RecordError`.
+    """
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    # Arrow batches are copies, so the bytes of a piece are free for the next one.
+    following = cluster.follow(topic, partition, start, end, max_bytes=max_bytes, isolation=isolation, reuse=True)
+    with closing(following) as pieces:
+        for piece in pieces:
+            blocks = decode(
+                piece.records,
+                topic=topic,
+                partition=partition,
+                first_offset=start,
+                end_offset=end,
+                aborted=piece.aborted if committed else None,
+                headers=headers,
+            )
+            start = min(end, next_offset(piece.records, start))
+            yield blocks, start
