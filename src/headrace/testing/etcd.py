@@ -9,7 +9,6 @@ It needs Debian's packages etcd-server and, for `ctl`, etcd-client; `is_installe
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -18,11 +17,11 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import Self
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from headrace.testing.process import pause
+from headrace.testing.child import ChildProcess
 
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to outgoing connections: a port is still free when etcd starts again on it."""
@@ -56,7 +55,7 @@ _CLAIMS: deque[int] = deque()
 _CLAIMED_AT_ONCE = 32
 
 
-class EtcdProcess:
+class EtcdProcess(ChildProcess):
     """An etcd of one member. The ports and the data stay the same over restarts.
 
     `data_dir` is a temporary directory unless one is given. `args` are passed on to etcd as they are; with TLS,
@@ -74,6 +73,7 @@ class EtcdProcess:
         name: str = "test",
         prefix: Sequence[str] = (),
     ) -> None:
+        super().__init__("etcd")
         self._temporary = tempfile.TemporaryDirectory(prefix="headrace-etcd-") if data_dir is None else None
         self.data_dir = Path(self._temporary.name) if self._temporary is not None else data_dir or Path()
         self.host = host
@@ -84,8 +84,6 @@ class EtcdProcess:
         self.port = 0
         self._peer_port = 0
         self._together: Sequence[EtcdProcess] = (self,)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
 
     @property
     def endpoint(self) -> str:
@@ -97,24 +95,8 @@ class EtcdProcess:
         """NAME=URL, as etcd lists the members of a cluster."""
         return f"{self.name}=http://127.0.0.1:{self._peer_port}"
 
-    @property
-    def pid(self) -> int:
-        return self._running().pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def output(self) -> str:
-        """What etcd has logged, over all starts."""
-        size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
-
-    def start(self, timeout_s: float = 60.0) -> "EtcdProcess":
+    def start(self, timeout_s: float = 60.0) -> Self:
         """Returns when etcd answers."""
-        if self.is_running:
-            raise RuntimeError("etcd is already running")
         is_first = not self.port
         for attempt in range(_ATTEMPTS):
             if is_first:
@@ -123,17 +105,17 @@ class EtcdProcess:
             if self._wait_until_ready(time.monotonic() + timeout_s):
                 return self
             self.kill()
-            if not is_first or attempt == _ATTEMPTS - 1 or "address already in use" not in self.output:
+            if not is_first or attempt == _ATTEMPTS - 1 or "address already in use" not in self.stderr:
                 break
-        raise RuntimeError(f"etcd did not get ready; it printed:\n{self.output}")
+        raise RuntimeError(f"etcd did not get ready; it printed:\n{self.stderr}")
 
     def launch(self) -> None:
         """Start the process without waiting for it to answer, which one of several does not before the others run."""
-        self._process = subprocess.Popen(self._command(), stdout=self._output, stderr=self._output)
+        self._spawn(self._command(), stdout=subprocess.DEVNULL)
 
     def wait_until_ready(self, timeout_s: float = 60.0) -> None:
         if not self._wait_until_ready(time.monotonic() + timeout_s):
-            raise RuntimeError(f"etcd did not get ready; it printed:\n{self.output}")
+            raise RuntimeError(f"etcd did not get ready; it printed:\n{self.stderr}")
 
     def _command(self) -> list[str]:
         client, peer = f"{self.scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
@@ -167,26 +149,10 @@ class EtcdProcess:
                 time.sleep(0.02)
         return False
 
-    def kill(self) -> None:
-        """kill -9; returns when the process is gone. One that is not running is fine."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM; returns when the process is gone."""
-        self._end(signal.SIGTERM)
-
-    def restart(self) -> "EtcdProcess":
+    def restart(self) -> Self:
         """kill -9 and start again, on the same port with the same data."""
         self.kill()
         return self.start()
-
-    def pause(self) -> None:
-        """SIGSTOP: connections stay open, and nothing is answered."""
-        pause(self._running())
-
-    def resume(self) -> None:
-        """Undo `pause`."""
-        self._running().send_signal(signal.SIGCONT)
 
     def ctl(self, *args: str, timeout_s: float = 60.0) -> str:
         """What etcdctl prints with these arguments."""
@@ -207,31 +173,9 @@ class EtcdProcess:
 
     def close(self) -> None:
         """End it and let go of everything."""
-        self.kill()
-        self._output.close()
+        super().close()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise RuntimeError("etcd is not running; call start() first")
-        return self._process
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
-        self._process.send_signal(number)
-        if number is not signal.SIGKILL:
-            self._process.send_signal(signal.SIGCONT)
-        self._process.wait(30)
-
-    def __enter__(self) -> "EtcdProcess":
-        return self if self.is_running else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class EtcdCluster:
@@ -245,7 +189,7 @@ class EtcdCluster:
         """As the setting etcd.endpoints takes them."""
         return ",".join(member.endpoint for member in self.members)
 
-    def __enter__(self) -> "EtcdCluster":
+    def __enter__(self) -> Self:
         for member in self.members:
             member.port, member._peer_port = free_port(), free_port()
             member._together = self.members

@@ -9,24 +9,19 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import Self
+
+from headrace.testing.child import ChildProcess
 
 _READY = re.compile(r"ready on (\S+):(\d+)")
 _HTTP = re.compile(r"queues on (http://\S+:\d+)")
 
 
-def pause(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
-    """SIGSTOP; returns when every thread stands still, for until then some may go on to answer."""
-    process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-
-class BrokerProcess:
+class BrokerProcess(ChildProcess):
     """`headrace serve` on free ports of 127.0.0.1. The ports and the data directory stay the same over restarts.
 
     `start` returns when the broker has printed its ready line; a broker that ends instead is a `RuntimeError` with
@@ -46,6 +41,7 @@ class BrokerProcess:
         prefix: Sequence[str] = (),
         log_file: Path | None = None,
     ) -> None:
+        super().__init__("the broker", log_file)
         self.data_dir = data_dir
         self.host = host
         self.port = port
@@ -60,35 +56,10 @@ class BrokerProcess:
         self.ready_after_s = 0.0
         """How long the last start took, from the start of the process to its ready line."""
         self._started_s = 0.0
-        self._is_paused = False
-        self._process: subprocess.Popen[str] | None = None
-        self._is_ending = False
-        self._stderr: IO[bytes] = (
-            tempfile.TemporaryFile() if log_file is None else log_file.open("a+b")  # noqa: SIM115 - closed in close()
-        )
 
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        return self._running().pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def has_died(self) -> bool:
-        """Whether it ended by itself: nobody here stopped or killed it."""
-        return self._process is not None and not self._is_ending and self._process.poll() is not None
-
-    @property
-    def stderr(self) -> str:
-        """Everything written to stderr so far, over all starts."""
-        size = os.fstat(self._stderr.fileno()).st_size
-        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     @property
     def command(self) -> list[str]:
@@ -101,25 +72,17 @@ class BrokerProcess:
             command += ["--set", f"{name}={text}"]
         return command + self.args
 
-    def start(self, timeout_s: float = 60.0) -> "BrokerProcess":
+    def start(self, timeout_s: float = 60.0) -> Self:
         self.launch()
         return self.await_ready(timeout_s)
 
     def launch(self) -> None:
         """Start the process and do not wait for it: `await_ready` does."""
-        if self.is_running:
-            raise RuntimeError("the broker is already running")
         self._started_s = time.monotonic()
-        self._is_ending = False
-        self._process = subprocess.Popen(
-            self.command,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.env},
-        )
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", **self.env}
+        self._spawn(self.command, stdout=subprocess.PIPE, env=env)
 
-    def await_ready(self, timeout_s: float = 60.0) -> "BrokerProcess":
+    def await_ready(self, timeout_s: float = 60.0) -> Self:
         """Wait for the ready line of a process that was launched."""
         line = self._read_line(self._running(), time.monotonic() + timeout_s)
         match = _READY.search(line)
@@ -134,33 +97,18 @@ class BrokerProcess:
         return self
 
     @staticmethod
-    def _read_line(process: subprocess.Popen[str], deadline: float) -> str:
+    def _read_line(process: subprocess.Popen[bytes], deadline: float) -> str:
         assert process.stdout is not None
         readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-        return process.stdout.readline() if readable else ""
-
-    def kill(self) -> None:
-        """kill -9; returns when the process is gone. One that is not running is fine."""
-        self._signal(signal.SIGKILL, timeout_s=60.0)
+        return process.stdout.readline().decode() if readable else ""
 
     def terminate(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; returns the exit code."""
         process = self._running()
-        self._signal(signal.SIGTERM, timeout_s)
+        self._end(signal.SIGTERM, timeout_s)
         return process.returncode
 
-    def pause(self) -> None:
-        """SIGSTOP: it hangs, and its connections stay open."""
-        pause(self._running())
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """SIGCONT; one that is not paused is fine."""
-        if self._is_paused:
-            self._is_paused = False
-            self._running().send_signal(signal.SIGCONT)
-
-    def restart(self, *, kill: bool = False) -> "BrokerProcess":
+    def restart(self, *, kill: bool = False) -> Self:
         """Stop, with SIGTERM or with kill -9, and start again on the same port and data directory."""
         if kill:
             self.kill()
@@ -172,31 +120,6 @@ class BrokerProcess:
         """Stop with SIGTERM, with kill -9 if that takes too long, and let go of everything."""
         if self.is_running:
             self.resume()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.terminate(timeout_s=30.0)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self._stderr.close()
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None:
-            raise RuntimeError("the broker is not running; call start() first")
-        return self._process
-
-    def _signal(self, number: signal.Signals, timeout_s: float) -> None:
-        if self._process is None:
-            return
-        self._is_ending = True
-        self._process.send_signal(number)
-        self._process.wait(timeout_s)
-        self._is_paused = False
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def __enter__(self) -> "BrokerProcess":
-        return self if self.is_running else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
