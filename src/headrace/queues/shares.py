@@ -40,28 +40,24 @@ _RETRIABLE = (CoordinatorError, QueueUnavailable, PeerUnavailable)
 
 
 class Place(NamedTuple):
+    """One partition of one incarnation of a topic, as one share group sees it."""
+
     topic_id: UUID
     partition: int
     group_id: str
 
 
 class DescribeShare(Call, frozen=True):
-    topic_id: UUID
-    partition: int
-    group: str
+    place: Place
 
 
 class ResetShare(Call, frozen=True):
-    topic_id: UUID
-    partition: int
-    group: str
+    place: Place
     start_offset: int
 
 
 class ForgetShare(Call, frozen=True):
-    topic_id: UUID
-    partition: int
-    group: str
+    place: Place
 
 
 ShareCall = DescribeShare | ResetShare | ForgetShare
@@ -192,16 +188,16 @@ class Shares:
     # -- how far a group is, on any broker
 
     async def describe(self, place: Place) -> Position:
-        position: Position = await self._ask(place, DescribeShare(*place), Position)
+        position: Position = await self._ask(place, DescribeShare(place), Position)
         return position
 
     async def reset(self, place: Place, start_offset: int) -> None:
         """The group goes on from here, and what it had is void. -1 and -2 are the end and the start of the log."""
-        await self._ask(place, ResetShare(*place, start_offset), type(None))
+        await self._ask(place, ResetShare(place, start_offset), type(None))
 
     async def forget(self, place: Place) -> None:
         """The group has never been here."""
-        await self._ask(place, ForgetShare(*place), type(None))
+        await self._ask(place, ForgetShare(place), type(None))
 
     async def _ask(self, place: Place, call: ShareCall, result: type[Any]) -> Any:
         leader = self._leader(place)
@@ -218,13 +214,12 @@ class Shares:
 
     async def serve(self, call: ShareCall) -> Any:
         """Do it on this broker. `NotLeader` if it does not lead the partition."""
-        place = Place(call.topic_id, call.partition, call.group)
         match call:
-            case DescribeShare():
+            case DescribeShare(place):
                 return (await self.open(place)).position()
-            case ResetShare():
-                await self._reset(place, call.start_offset)
-            case ForgetShare():
+            case ResetShare(place, start_offset):
+                await self._reset(place, start_offset)
+            case ForgetShare(place):
                 await self._forget(place)
         return None
 
