@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from .group_harness import Groups, started
 from .harness import Harness, broker
 
 
@@ -10,3 +11,9 @@ from .harness import Harness, broker
 def harness(tmp_path: Path) -> Iterator[Harness]:
     with broker(tmp_path) as harness:
         yield harness
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[Groups]:
+    with started(tmp_path) as groups:
+        yield groups
