@@ -1,7 +1,6 @@
 """The controller at work: over a store that several brokers share, with brokers that die, hang and come back."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -196,15 +195,9 @@ def test_a_broker_without_its_data_is_not_trusted(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-@pytest.fixture
-def etcd() -> Iterator[EtcdProcess]:
-    with EtcdProcess() as process:
-        yield process
-
-
 @pytest.mark.skipif(not is_installed(), reason="etcd is not installed")
 @pytest.mark.xdist_group("etcd members")
-def test_with_a_real_etcd(etcd: EtcdProcess) -> None:
+def test_with_a_real_etcd(own: EtcdProcess) -> None:
     """A leader is silent, the controller dies, and etcd itself is away for longer than a session."""
     etcd_store = pytest.importorskip("headrace.cluster.etcd")
     etcd_client = pytest.importorskip("headrace.cluster.etcd_client")
@@ -213,7 +206,7 @@ def test_with_a_real_etcd(etcd: EtcdProcess) -> None:
         async with asyncio.timeout(110), AsyncExitStack() as undo:
 
             async def open_store() -> MetadataStore:
-                access = etcd_client.EtcdAccess((etcd.endpoint,))
+                access = etcd_client.EtcdAccess((own.endpoint,))
                 store = await etcd_store.EtcdStore.open(access, "/test", timeout_s=1.0, start_timeout_s=60)
                 undo.push_async_callback(store.close)
                 return store  # type: ignore[no-any-return]
@@ -227,9 +220,9 @@ def test_with_a_real_etcd(etcd: EtcdProcess) -> None:
             await one.crash()
             await until(lambda: set(leaders(three, "a")) == {3})
             await three.catch_up("a")
-            etcd.pause()
+            own.pause()
             await until(lambda: not two.membership.is_certain() and not three.membership.is_certain())
-            etcd.resume()
+            own.resume()
             await until(lambda: two.membership.is_certain() and three.membership.is_certain())
             await until(lambda: two.membership.is_admitted and three.membership.is_admitted)
             await until(lambda: all(leader in (2, 3) for leader in leaders(three, "a")))
