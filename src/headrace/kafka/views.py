@@ -27,7 +27,7 @@ def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[Broke
     """Those a client may turn to: the ones that are alive, and this one, which answers; all if none is alive.
 
     A client forgets whom it is not told of. If it were told of nobody while all leases are being taken anew, it would
-    have nobody left to ask: librdkafka then stands still for ever (its issue 5301).
+    have nobody left to ask: librdkafka with `metadata.recovery.strategy=none` then stands still for ever.
     """
     own_id = ctx.services.metadata.broker_id
     own = image.brokers.get(own_id) or BrokerInfo(own_id, ctx.peer.local_endpoint)
