@@ -234,8 +234,8 @@ def test_brokers_that_are_down_are_told_as_fenced_and_one_that_is_down_can_be_dr
 
 
 def test_clients_are_always_told_of_somebody_to_turn_to(tmp_path: Path) -> None:
-    """librdkafka forgets every broker that it is not told of. Told of none while leases are taken anew, it may never ask
-    again (with `metadata.recovery.strategy=none`; see also its issue 5301)."""
+    """librdkafka forgets every broker that it is not told of. Told of none while leases are taken anew, it may never
+    ask again (with `metadata.recovery.strategy=none`; see also its issue 5301)."""
 
     async def scenario(members: Members) -> None:
         async def told(member: Member) -> dict[int, tuple[str, int]]:
