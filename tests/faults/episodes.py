@@ -15,6 +15,7 @@ from tests.faults.verdict import Verdict, conclude
 from tests.faults.workload import PARTITIONS, TOPICS
 
 PROGRESS, PROGRESS_WITHIN_S = 30, 180.0
+PLACES = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
 TOPIC_SETTINGS = {"segment.bytes": "262144", "min.insync.replicas": "2"}
 
 
@@ -62,7 +63,7 @@ def run(
         Crowd(bed.cluster.bootstrap, folder, per_second=per_second, is_small=is_small) as crowd,
         Recorder(crowd.folder / "nemesis.jsonl", "nemesis") as record,
     ):
-        scene = Scene(bed, crowd, Random(seed), record)
+        scene = Scene(bed, crowd, PLACES, Random(seed), record)
         await_progress(crowd)
         for number, name in enumerate(faults, 1):
             fault, _ = (FAULTS | ROLLING)[name]
@@ -74,7 +75,7 @@ def run(
             record.note("end", f"{name}: {whom}")
             await_progress(crowd)
             say(f"{number}: {name} ({whom}) for {lasted_s:.1f} s, all in sync after {recovered_s:.1f} s")
-        verdict = conclude(scene, say)
+        verdict = conclude(scene, crowd, say)
         say(str(verdict))
         if verdict.anomalies:
             say(f"{report(verdict.anomalies)}\n{crowd.what_they_said()}")

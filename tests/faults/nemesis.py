@@ -5,22 +5,29 @@ What it stops and cuts is started and healed again by `Testbed.recover`, which c
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 import pytest
 
 from headrace.testing.checkers import POWER_CUT
 from headrace.testing.histories import Recorder
-from tests.faults.crowd import Crowd
 from tests.faults.networks import CLIENTS
 from tests.faults.strace import failing_syncs
 from tests.faults.testbed import BROKERS, CLOCK, DISKS, NETWORK, STRACE, Testbed, node
-from tests.faults.workload import PARTITIONS, TOPICS
 
 MOVED_WITHIN_S = 60.0
+
+
+class Clients(Protocol):
+    """The clients, as far as faults are concerned."""
+
+    def kill_one(self, rng: Random) -> str:
+        """SIGKILL to some, and successors for them: to whom it was done."""
+        ...
 
 
 @dataclass
@@ -28,7 +35,9 @@ class Scene:
     """What a fault may use."""
 
     bed: Testbed
-    crowd: Crowd
+    clients: Clients
+    places: Sequence[tuple[str, int]]
+    """The partitions that it is about."""
     rng: Random
     record: Recorder
     flipped: set[tuple[int, str]] = field(default_factory=set)
@@ -39,7 +48,7 @@ class Scene:
 
     def some_leader(self) -> tuple[int, tuple[str, int]]:
         """A broker that leads a partition, and that partition."""
-        where = self.rng.choice(TOPICS), self.rng.randrange(PARTITIONS)
+        where = self.rng.choice(self.places)
         leader = self.bed.leader(*where)
         return (leader if leader > 0 else self.any_broker()), where
 
@@ -141,7 +150,7 @@ def pause_etcd(scene: Scene) -> str:
 
 
 def kill_client(scene: Scene) -> str:
-    return scene.crowd.kill_one(scene.rng)
+    return scene.clients.kill_one(scene.rng)
 
 
 def _cut(scene: Scene, source: str, target: str, *, both_ways: bool = True) -> None:
@@ -281,9 +290,8 @@ def flipped_bit(scene: Scene) -> str:
 def _flip(scene: Scene, broker_id: int) -> str:
     data_dir = scene.bed.data_dir(broker_id)
     closed: list[Path] = []
-    for topic in TOPICS:
-        for partition in range(PARTITIONS):
-            closed += sorted((data_dir / f"{topic}-{partition}").glob("*.log"))[:-1]
+    for topic, partition in scene.places:
+        closed += sorted((data_dir / f"{topic}-{partition}").glob("*.log"))[:-1]
     if not closed:
         return "nothing is closed yet"
     segment = scene.rng.choice(closed)

@@ -6,8 +6,6 @@ worker before its time, and poison ends in the dead-letter queue, from where it 
 
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -24,9 +22,9 @@ from headrace.testing.cluster import ClusterProcesses
 from headrace.testing.etcd import free_port, is_installed
 from headrace.testing.process import BrokerProcess
 from tests.faults.queue_checks import is_poison, problems
+from tests.faults.queue_crowd import PATIENCE_S, Sender, Workers, sending
 from tests.faults.queue_work import DEAD, MAX_RECEIVES, POISON, PROBLEMS, WORK, Endpoints, Journal, events, work
 
-PATIENCE_S = 600.0
 _LONGEST_RECEIVE_S = 1.5
 Say = Callable[[str], None]
 
@@ -70,35 +68,6 @@ class ThreeBrokers:
         time.sleep(chance.random() * 8)
         self._cluster.start_broker(broker_id, PATIENCE_S)
         self._cluster.await_in_sync(PATIENCE_S)
-
-
-class Sender(threading.Thread):
-    """Sends everything, each ten messages until they are acknowledged."""
-
-    def __init__(self, urls: list[str], bodies: list[str], name: str) -> None:
-        super().__init__(daemon=True)
-        self.acked: set[str] = set()
-        self._urls = urls
-        self._bodies = bodies
-        self._name = name
-        self.is_stopped = False
-
-    def run(self) -> None:
-        with Endpoints(self._urls, self._name) as endpoints:
-            for first in range(0, len(self._bodies), 10):
-                some = self._bodies[first : first + 10]
-                while not self.is_stopped and not self._sent(endpoints, some):
-                    endpoints.next()
-                    time.sleep(0.1)
-
-    def _sent(self, endpoints: Endpoints, some: list[str]) -> bool:
-        entries = [{"Id": str(at), "MessageBody": body} for at, body in enumerate(some)]
-        try:
-            answer = endpoints.client.send_message_batch(QueueUrl=endpoints.url_of(WORK), Entries=entries)
-        except PROBLEMS:
-            return False
-        self.acked.update(some[int(each["Id"])] for each in answer.get("Successful", []))
-        return len(answer.get("Successful", [])) == len(some)
 
 
 class Show:
@@ -238,52 +207,6 @@ def threads_working(show: Show, count: int) -> Iterator[None]:
             journal.close()
 
 
-class Workers:
-    """Worker processes, which are killed and replaced."""
-
-    def __init__(self, show: Show, count: int) -> None:
-        self._show = show
-        self._made = 0
-        self._processes = [self._start() for _ in range(count)]
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        self._made += 1
-        command = [sys.executable, "-m", "tests.faults.queue_work", str(self._show.folder), f"process-{self._made}"]
-        return subprocess.Popen([*command, *self._show.killed.urls])
-
-    def kill_one(self, chance: random.Random) -> None:
-        at = chance.randrange(len(self._processes))
-        _end(self._processes[at])
-        self._processes[at] = self._start()
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        (self._show.folder / "stop").touch()
-        for process in self._processes:
-            _end(process)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    process.wait(60)
-
-
-@contextmanager
-def sending(show: Show, wanted: list[str], count: int) -> Iterator[list[Sender]]:
-    parts = [wanted[at::count] for at in range(count)]
-    senders = [Sender(show.killed.urls, part, f"sender-{at}") for at, part in enumerate(parts)]
-    for sender in senders:
-        sender.start()
-    try:
-        yield senders
-    finally:
-        for sender in senders:
-            sender.is_stopped = True
-            sender.join(PATIENCE_S)
-
-
 def finish(show: Show, wanted: list[str], senders: list[Sender]) -> None:
     """Everything is sent and, but for the poison, deleted; that is in the dead-letter queue, and then is not."""
     for sender in senders:
@@ -321,7 +244,7 @@ def test_nothing_is_lost_or_comes_back_when_the_broker_is_killed(tmp_path: Path,
     wanted = bodies(500, poison_every=100)
     with one_broker(tmp_path) as killed:
         show = Show(killed, tmp_path / "work", visibility_s=2, say=say)
-        with threads_working(show, 3), sending(show, wanted, 2) as senders:
+        with threads_working(show, 3), sending(show.killed.urls, wanted, 2) as senders:
             for _ in range(2):
                 time.sleep(0.2 + chance.random())
                 killed.kill_one(chance)
@@ -336,7 +259,7 @@ def kill_for_long(
     began_s = time.monotonic()
     kills = ["a broker"] * broker_kills + ["a worker"] * worker_kills
     chance.shuffle(kills)
-    with Workers(show, workers) as crowd, sending(show, wanted, 4) as senders:
+    with Workers(show.folder, show.killed.urls, workers) as crowd, sending(show.killed.urls, wanted, 4) as senders:
         for number, what in enumerate(kills, 1):
             goal = count * number // (len(kills) + 1)
             show.wait(f"{goal} are sent", lambda goal=goal: sum(len(each.acked) for each in senders) >= goal)  # type: ignore[misc]

@@ -31,6 +31,8 @@ SETTINGS: dict[str, object] = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
 }
+SQS_KEY = "any:any"
+"""Clients of queues need one, since brokers do not listen on loopback."""
 NETWORK, DISKS, STRACE, CLOCK = "network", "disks", "strace", "clock"
 _CLOCK_SOURCE = Path(__file__).parent / "clock.c"
 _IMPATIENT = Timeouts(connect_s=2.0, request_s=5.0, patience_s=0.0)
@@ -46,11 +48,12 @@ class _Cluster(ClusterProcesses):
 
     def _make(self, broker_id: int, rack: str) -> BrokerProcess:
         bed, name = self._bed, node(broker_id)
+        host = "127.0.0.1" if bed.network is None else bed.network.address(name)
         made = self.brokers[broker_id] = BrokerProcess(
             bed.data_dir(broker_id),
-            host="127.0.0.1" if bed.network is None else bed.network.address(name),
+            host=host,
             port=free_port(),
-            settings=self._settings,
+            settings={"http.listen": f"{host}:{free_port()}", "sqs.access.keys": SQS_KEY, **self._settings},
             args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), "--rack", f"rack-{broker_id}"],
             env=bed.clock_env(broker_id),
             prefix=[] if bed.network is None else bed.network.prefix(name),

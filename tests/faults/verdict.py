@@ -12,6 +12,7 @@ from headrace.testing.checkers import HEALED, Anomaly, check
 from headrace.testing.etcd import EtcdProcess
 from headrace.testing.histories import History, Recorder, TopicPartition
 from headrace.testing.replicas import find_divergence
+from tests.faults.crowd import Crowd
 from tests.faults.nemesis import Scene
 from tests.faults.testbed import BROKERS, node
 from tests.faults.workload import TOPICS, copied, read_everything
@@ -38,9 +39,9 @@ class Verdict(NamedTuple):
         )
 
 
-def conclude(scene: Scene, say: Callable[[str], None]) -> Verdict:
+def conclude(scene: Scene, crowd: Crowd, say: Callable[[str], None]) -> Verdict:
     """Let everything finish in peace, read it all, stop the brokers and look at their disks."""
-    bed, crowd, record = scene.bed, scene.crowd, scene.record
+    bed, record = scene.bed, scene.record
     bed.recover()
     crowd.keep_running()
     began = time.monotonic()
