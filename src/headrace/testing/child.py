@@ -36,6 +36,10 @@ class ChildProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     @property
+    def is_paused(self) -> bool:
+        return self._is_paused
+
+    @property
     def has_died(self) -> bool:
         """Whether it ended by itself: nobody here stopped or killed it."""
         return self._process is not None and not self._is_ending and self._process.poll() is not None

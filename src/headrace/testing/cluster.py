@@ -53,7 +53,6 @@ class ClusterProcesses:
         self._settings_of = {broker_id: dict(its) for broker_id, its in (settings_of or {}).items()}
         self.brokers: dict[int, BrokerProcess] = {}
         """By id, running or not."""
-        self._paused: set[int] = set()
         self._planned = [(first_id + number, racks[number % len(racks)] if racks else "") for number in range(brokers)]
 
     @property
@@ -69,7 +68,7 @@ class ClusterProcesses:
     @property
     def running(self) -> list[int]:
         """The ids of the brokers that run and are not paused."""
-        return [id_ for id_, broker in self.brokers.items() if broker.is_running and id_ not in self._paused]
+        return [id_ for id_, broker in self.brokers.items() if broker.is_running and not broker.is_paused]
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "ClusterProcesses":
         """Start everything and wait until every broker is admitted and known to every other."""
@@ -105,17 +104,14 @@ class ClusterProcesses:
 
     def kill(self, broker_id: int) -> None:
         """kill -9; returns when the process is gone. The others learn of it when its lease ends."""
-        self._paused.discard(broker_id)
         self.brokers[broker_id].kill()
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP."""
-        self._paused.add(broker_id)
         self.brokers[broker_id].pause()
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT."""
-        self._paused.discard(broker_id)
         self.brokers[broker_id].resume()
 
     def restart(self, broker_id: int, *, kill: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -189,7 +185,6 @@ class ClusterProcesses:
         for broker in self.brokers.values():
             broker.kill()
             broker.close()
-        self._paused.clear()
         if self._owns_etcd:
             self.etcd.close()
 
