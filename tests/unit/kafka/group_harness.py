@@ -1,7 +1,6 @@
 """A broker with a group coordinator: the log is real, the time is not."""
 
 import asyncio
-import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -9,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 from headrace.config.topic import TopicSettings
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicName
-from headrace.protocol.codec import make
 from headrace.replication.partition import Partition
 from headrace.runtime.disk import OsDisk
 from headrace.storage.log import Log
+from tests.entities import build
 
 from .harness import Harness, broker
 
@@ -79,7 +79,9 @@ class Groups:
 
         async def begin() -> "asyncio.Task[Any]":
             task = asyncio.get_running_loop().create_task(
-                self.harness.ask(*self.harness.received(key, version, lambda schema: build(schema, key, fields)))
+                self.harness.ask(
+                    *self.harness.received(key, version, lambda _: build(load_request_schema(key, version), fields))
+                )
             )
             await asyncio.sleep(0.001)
             return task
@@ -179,28 +181,6 @@ class Groups:
     def offset(self, version: int = 10, group: str = "g") -> int:
         value: int = self.fetch(version, group).topics[0].partitions[0].committed_offset
         return value
-
-
-def build(schema: Any, key: int, fields: dict[str, Any]) -> Any:
-    """The request of this version, from nested dicts and lists."""
-    request = next(
-        value for name, value in vars(schema).items() if name.endswith("Request") and isinstance(value, type)
-        and getattr(value, "__api_key__", None) == key
-    )  # fmt: skip
-    return _entity(request, fields)
-
-
-def _entity(kind: Any, fields: dict[str, Any]) -> Any:
-    values = dict(fields)
-    for name, hint in typing.get_type_hints(kind).items():
-        value = values.get(name)
-        if isinstance(value, list):
-            inner = next(
-                (item for arg in (hint, *typing.get_args(hint)) for item in typing.get_args(arg)
-                 if hasattr(item, "__dataclass_fields__")), None
-            )  # fmt: skip
-            values[name] = tuple(_entity(inner, item) if isinstance(item, dict) else item for item in value)
-    return make(kind, **values)
 
 
 @contextmanager

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
+from tests.entities import build
 
 from headrace.model.errors import (
     ConcurrentTransactions,
@@ -21,8 +23,6 @@ from headrace.model.errors import (
     UnknownTopic,
 )
 from headrace.model.ids import NO_LEADER, BrokerId
-from headrace.protocol.codec import make, response_schema
-from headrace.protocol.units import NO_THROTTLE
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.guards import Guards
@@ -56,60 +56,46 @@ class FakePeers:
             away = PeerUnavailable("away")
             away.may_have_arrived = self.may_have_arrived
             raise away
-        schema = response_schema(request.__api_key__, request.__version__)
+        return build(load_response_schema(request.__api_key__, request.__version__), self._answer(request))
+
+    def _answer(self, request: Any) -> dict[str, Any]:
         if request.__api_key__ == 27:
-            return make(
-                schema.WriteTxnMarkersResponse,
-                markers=tuple(
-                    make(
-                        schema.WritableTxnMarkerResult,
-                        producer_id=marker.producer_id,
-                        topics=tuple(
-                            make(
-                                schema.WritableTxnMarkerTopicResult,
-                                name=topic.name,
-                                partitions=tuple(
-                                    make(
-                                        schema.WritableTxnMarkerPartitionResult,
-                                        partition_index=index,
-                                        error_code=self._code(topic.name, index),
-                                    )
+            return {
+                "markers": [
+                    {
+                        "producer_id": marker.producer_id,
+                        "topics": [
+                            {
+                                "name": topic.name,
+                                "partitions": [
+                                    {"partition_index": index, "error_code": self._code(topic.name, index)}
                                     for index in topic.partition_indexes
-                                ),
-                            )
+                                ],
+                            }
                             for topic in marker.topics
-                        ),
-                    )
+                        ],
+                    }
                     for marker in request.markers
-                ),
-            )
-        return make(
-            schema.AddPartitionsToTxnResponse,
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.none,
-            results_by_transaction=tuple(
-                make(
-                    schema.AddPartitionsToTxnResult,
-                    transactional_id=asked.transactional_id,
-                    topic_results=tuple(
-                        make(
-                            schema.AddPartitionsToTxnTopicResult,
-                            name=topic.name,
-                            results_by_partition=tuple(
-                                make(
-                                    schema.AddPartitionsToTxnPartitionResult,
-                                    partition_index=index,
-                                    partition_error_code=self._code(topic.name, index),
-                                )
+                ]
+            }
+        return {
+            "results_by_transaction": [
+                {
+                    "transactional_id": asked.transactional_id,
+                    "topic_results": [
+                        {
+                            "name": topic.name,
+                            "results_by_partition": [
+                                {"partition_index": index, "partition_error_code": self._code(topic.name, index)}
                                 for index in topic.partitions
-                            ),
-                        )
+                            ],
+                        }
                         for topic in asked.topics
-                    ),
-                )
+                    ],
+                }
                 for asked in request.transactions
-            ),
-        )
+            ]
+        }
 
     def _code(self, topic: str, index: int) -> ErrorCode:
         return self.codes.get((topic, index), ErrorCode.none)
