@@ -4,8 +4,8 @@ Alone: open the metadata, open the logs (recovering what a crash left), serve. I
 place in it: register, be admitted by the controller, lead and follow. The clock, the disk, the network, threads and the
 store come from outside.
 
-Stop, in reverse: hand over what is led, take no more requests, answer those under way, give the place up, flush and
-close the logs.
+Stop, in reverse: hand over what is led and tell those who ask who leads now, take no more requests, answer those under
+way, give the place up, flush and close the logs.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
+from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
@@ -219,6 +220,8 @@ class Node:
         )
         queues.start()
         undo.push_async_callback(queues.stop)
+        departures = Departures(clock)
+        metadata.subscribe(departures.image_changed)
         random, membership = outside.random, self._membership
         services = Services(
             clock=clock,
@@ -235,6 +238,7 @@ class Node:
             transactions=transactions,
             queues=queues,
             share_sessions=ShareSessions(lambda: metadata.settings.group_share_max_share_sessions),
+            departures=departures,
             coordinators={
                 0: groups.coordinator,
                 1: transactions.coordinator,

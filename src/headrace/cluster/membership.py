@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 RENEWALS_PER_SESSION = 3
 _RETRY_S = 0.25
 _CLOSE_TIMEOUT_S = 2.0
+_LINGER_S = 0.3
+"""For clients to hear of the new leaders from the one that they know, which answers on: the other brokers may not have
+heard of it yet, and one that is told of the old leader by them waits a second or two before it asks again."""
 _SESSIONS_TO_WAIT = 3
 """For the lease of another process with our id, before it is taken for one that stays."""
 
@@ -138,15 +141,21 @@ class Membership:
             await self._image_change(_RETRY_S * 4)
 
     async def begin_stopping(self) -> None:
-        """Hand over what this broker leads. Returns when nobody else could lead what it still does, or in time."""
+        """Hand over what this broker leads. Returns when nobody else could lead what it still does, or in time.
+
+        If it has handed over anything, those who still ask this broker have had a moment to hear whom to ask instead.
+        """
         self._is_stopping = True
-        with suppress(TimeoutError):
+        led = self._led_count()
+        try:
             async with asyncio.timeout(self._shutdown_s):
                 await self._write_stopping()
                 while self._could_hand_over(self._metadata.image):
                     await self._image_change(_RETRY_S * 4)
-                return
-        log.warning("stopping without having handed over everything: nobody took it in %.1f s", self._shutdown_s)
+        except TimeoutError:
+            log.warning("stopping without having handed over everything: nobody took it in %.1f s", self._shutdown_s)
+        if self._led_count() < led:
+            await asyncio.sleep(_LINGER_S)
 
     def resign(self, reason: str) -> None:
         """Lead nothing any more until the next start, and say why. The rest goes on."""
@@ -303,6 +312,10 @@ class Membership:
                 with suppress(HeadraceError):
                     await self._store.commit([self.fence(), self._metadata.unchanged(key)], [stopping])
             await self._image_change(_RETRY_S)
+
+    def _led_count(self) -> int:
+        topics = self._metadata.image.topics.values()
+        return sum(state.leader == self.broker_id for topic in topics for state in topic.partitions)
 
     def _could_hand_over(self, image: ClusterImage) -> bool:
         return any(

@@ -9,6 +9,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
+from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.share_sessions import ShareSessions
@@ -52,6 +53,8 @@ class Services:
     transactions: TransactionService
     queues: QueueService
     share_sessions: ShareSessions
+    departures: Departures
+    """Brokers that Metadata names though they are not alive any more."""
     coordinators: Mapping[int, Locator] = field(default_factory=dict)
     """By FindCoordinator's key type: 0 groups, 1 transactions, 2 share groups."""
 

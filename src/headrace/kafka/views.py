@@ -27,12 +27,19 @@ def reachable_brokers(ctx: Context, image: ClusterImage) -> Iterator[tuple[Broke
     """Those a client may turn to: the ones that are alive, and this one, which answers; all if none is alive.
 
     A client forgets whom it is not told of. If it were told of nobody while all leases are being taken anew, it would
-    have nobody left to ask: librdkafka with `metadata.recovery.strategy=none` then stands still for ever.
+    have nobody left to ask: librdkafka with `metadata.recovery.strategy=none` then stands still for ever. Whoever has
+    just gone is told of, too: `departures.py` says why.
     """
     own_id = ctx.services.metadata.broker_id
     own = image.brokers.get(own_id) or BrokerInfo(own_id, ctx.peer.local_endpoint)
-    known = image.alive_brokers() or image.brokers.values()
-    by_id = {broker.broker_id: broker for broker in (*known, own)}
+    departed = ctx.services.departures.recent()
+    is_any_alive = any(broker.is_alive for broker in image.brokers.values())
+    by_id = {
+        broker_id: broker
+        for broker_id, broker in image.brokers.items()
+        if broker.is_alive or broker_id in departed or not is_any_alive
+    }
+    by_id[own_id] = own
     for broker_id in sorted(by_id):
         yield by_id[broker_id], ctx.peer.local_endpoint if broker_id == own_id else by_id[broker_id].endpoint
 

@@ -109,6 +109,7 @@ class Link:
         self._opened: _Opened | None = None
         self._connecting: asyncio.Task[_Opened | PeerUnavailable] | None = None
         self._failures = 0
+        self._failed_at_s = 0.0
         self._is_closed = False
 
     async def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
@@ -196,6 +197,7 @@ class Link:
             if not self._failures:
                 log.warning("broker %d cannot be reached: %s", self.broker_id, error)
             self._failures += 1
+            self._failed_at_s = asyncio.get_running_loop().time()
             return error
         finally:
             self._connecting = None
@@ -208,7 +210,8 @@ class Link:
     async def _back_off(self) -> None:
         if self._failures:
             limit_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
-            await asyncio.sleep(limit_s * (0.5 + 0.5 * self._random.random()))
+            due_at_s = self._failed_at_s + limit_s * (0.5 + 0.5 * self._random.random())
+            await asyncio.sleep(max(0.0, due_at_s - asyncio.get_running_loop().time()))
 
     async def _try_to_connect(self) -> _Opened:
         endpoint = self._endpoint()

@@ -8,8 +8,8 @@ import pytest
 from headrace.cluster import membership
 from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import StartupError
-from headrace.model.ids import NO_LEADER, BrokerId
-from headrace.model.image import BrokerState
+from headrace.model.ids import NO_LEADER, BrokerId, TopicName
+from headrace.model.image import BrokerState, ClusterImage
 
 from .members import Members, run
 from .test_metadata_cluster import until
@@ -112,11 +112,36 @@ def test_whoever_resigns_stays_and_is_not_admitted_again(tmp_path: Path) -> None
     run(tmp_path, scenario)
 
 
-def test_the_last_broker_does_not_wait_for_anybody_to_take_over(tmp_path: Path) -> None:
+def test_the_last_broker_does_not_wait_for_anybody_to_take_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_LINGER_S", 600.0)
+
     async def scenario(members: Members) -> None:
         (one,) = await members.start_all(1, controlled_shutdown_timeout_ms="600000")
         await one.metadata.create_topic("a", partitions=3)
         await asyncio.wait_for(one.stop(), 60)
+
+    run(tmp_path, scenario)
+
+
+def test_whoever_has_handed_over_answers_on_for_a_moment(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        one, two = await members.start_all(1, 2, controlled_shutdown_timeout_ms="600000")
+        await two.metadata.create_topic("a", partitions=2, replication_factor=2)
+        await until(lambda: "a" in one.metadata.image.topics)
+        loop = asyncio.get_running_loop()
+        last_led_at_s = loop.time()
+
+        def look(old: ClusterImage, _: ClusterImage) -> None:
+            nonlocal last_led_at_s
+            if any(state.leader == ONE for state in old.topics[TopicName("a")].partitions):
+                last_led_at_s = loop.time()
+
+        one.metadata.subscribe(look)
+        await one.membership.begin_stopping()
+        assert loop.time() - last_led_at_s >= membership._LINGER_S
+        assert one.metadata.image.is_alive(ONE)
 
     run(tmp_path, scenario)
 

@@ -21,6 +21,7 @@ from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
+from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
@@ -141,6 +142,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
                 metadata=metadata, partitions=partitions, clock=clock, workers=workers, random=Random(1)
             ),
             share_sessions=ShareSessions(lambda: 10),
+            departures=Departures(clock),
             coordinators={0: groups.coordinator, 1: transactions.coordinator},
         )
         try:

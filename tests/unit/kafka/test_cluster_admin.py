@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
 import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
+from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import Endpoint
@@ -25,7 +26,9 @@ TIMEOUT = from_ms(10_000)
 
 async def ask(member: Member, key: int, version: int, build: Callable[[Any], Any]) -> Any:
     request = build(load_payload_module(key, version, EntityType.request))
-    services: Any = SimpleNamespace(metadata=member.metadata, settings=member.metadata.settings)
+    services: Any = SimpleNamespace(
+        metadata=member.metadata, settings=member.metadata.settings, departures=Departures(member.clock)
+    )
     header = RequestHeader(key, version, 1, "test", 0)
     answer = APIS[key].handler(Context(header, Peer("10.1.2.3:5", Endpoint("seen", 1)), services), request)
     if hasattr(answer, "__await__"):

@@ -25,6 +25,7 @@ from headrace.protocol.codec import (
     write_response,
 )
 from headrace.protocol.units import NO_THROTTLE
+from headrace.replication import peers as peers_module
 from headrace.replication.peers import Peers, TcpTransport
 
 LENGTH = Struct(">i")
@@ -206,6 +207,39 @@ def test_a_broker_that_is_away_is_unavailable_until_it_is_back() -> None:
             await peers.close()
 
     run(scenario())
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Its clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
+def test_a_broker_that_failed_long_ago_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "_BACKOFF_FIRST_S", 600.0)
+    monkeypatch.setattr(peers_module, "_BACKOFF_MAX_S", 600.0)
+
+    async def scenario() -> None:
+        async with FakeBroker(echo) as broker:
+            gone = broker.endpoint
+        cluster = Cluster(gone)
+        peers = peers_of(cluster)
+        with pytest.raises(PeerUnavailable):
+            await asyncio.wait_for(peers.call(OTHER, list_groups()), PATIENCE_S)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, JumpingLoop)
+        loop.ahead_s = 600.0
+        async with FakeBroker(echo) as broker:
+            cluster.move(broker.endpoint)
+            answer = await asyncio.wait_for(peers.call(OTHER, list_groups("back")), PATIENCE_S)
+            assert named(answer) == "back"
+            await peers.close()
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(scenario())
 
 
 def test_a_broker_that_moved_is_found_at_its_new_place() -> None:

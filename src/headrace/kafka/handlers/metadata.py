@@ -5,7 +5,8 @@
   so) and `auto.create.topics.enable` is on. It is usable when the answer leaves. Internal topics are not created so.
 - Topic ids: told from v10 on, accepted in requests from v12 on (before: INVALID_REQUEST). An unknown id is
   UNKNOWN_TOPIC_ID and creates nothing.
-- Brokers: those that are alive, and the one that answers; never none.
+- Brokers: those that are alive, and the one that answers; never none. One whose lease has ended is named for a few
+  seconds more, leading nothing (`kafka/departures.py`).
 - The controller is the broker that answers: any broker takes what others send to the controller. A client that was told
   the name of a broker which is dead by now would wait for it. DescribeCluster tells who it really is.
 - Authorized operations: of topics from v8 on, of the cluster in v8-10; only when asked for.
