@@ -3,20 +3,21 @@ doors behind them.
 
 A connection is closed when it is silent for too long, sooner where it owes us the rest of a request or does not take an
 answer; so nothing waits for ever for a peer that is gone. Bodies are read by the doors, in pieces and with a limit of
-their own: uvicorn stops reading from a connection whose body nobody takes.
+their own: uvicorn stops reading from a connection whose body nobody takes. An answer that is there as a whole leaves in
+one write.
 """
 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
 from starlette.routing import Router
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from headrace.config.broker import BrokerSettings
@@ -29,6 +30,9 @@ _BACKLOG = 1024
 _SWEEP_EVERY_S = 1.0
 _MAX_HEAD_BYTES = 64 * 1024
 _CLOSE_TIMEOUT_S = 1.0
+
+Event = MutableMapping[str, Any]
+App = Callable[[Any, Any, Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
 class HttpServer:
@@ -45,7 +49,6 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=settings.connections_max_idle_ms // 1000,
         )
         self._config.load()
         # uvicorn tells every request that is no HTTP; here a line that says who sent it is written instead.
@@ -164,9 +167,16 @@ class _Connection(HttpToolsProtocol):
         self._in_head = False
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, _answering(app, cycle))
+
     def on_response_complete(self) -> None:
+        """uvicorn's would set a timer for each answer; here `look_after` closes what is silent."""
         self._active_s = self.loop.time()
-        super().on_response_complete()
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
 
     def look_after(self, now_s: float, *, stall_s: float, idle_s: float) -> None:
         """Close the connection if it has been silent for too long."""
@@ -182,6 +192,56 @@ class _Connection(HttpToolsProtocol):
             limit_s = idle_s
         if now_s - self._active_s > limit_s:
             self.transport.abort()
+
+
+def _answering(app: App, cycle: RequestResponseCycle) -> App:
+    return lambda scope, receive, _: app(scope, receive, _Answer(cycle))
+
+
+class _Answer:
+    """What an application sends. The head waits for the body: if that is whole, both leave in one write, which is most
+    of what a small answer costs; anything else is for uvicorn to send."""
+
+    __slots__ = ("_cycle", "_start")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._start: Event | None = None
+
+    async def __call__(self, event: Event) -> None:
+        cycle = self._cycle
+        if event["type"] == "http.response.start" and self._start is None and not cycle.response_started:
+            self._start = event
+            return
+        start, self._start = self._start, None
+        if start is not None:
+            if event["type"] == "http.response.body" and not event.get("more_body", False):
+                if cycle.flow.write_paused and not cycle.disconnected:
+                    await cycle.flow.drain()
+                if cycle.disconnected or self._write(start, event.get("body", b"")):
+                    return
+            await cycle.send(start)  # type: ignore[arg-type]
+        await cycle.send(event)  # type: ignore[arg-type]
+
+    def _write(self, start: Event, body: bytes) -> bool:
+        """Whether it could be: of a known length, and with headers of one line each."""
+        cycle = self._cycle
+        headers = [*cycle.default_headers, *start.get("headers", ())]
+        length = next((value for name, value in headers if name == b"content-length"), b"")
+        if (b"connection", b"close") in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            headers.append((b"connection", b"close"))
+        head = b"\r\n".join([b"%b: %b" % header for header in headers])
+        if length != b"%d" % len(body) or len(head.splitlines()) != len(headers) or cycle.scope["method"] == "HEAD":
+            return False
+        cycle.transport.write(b"".join((STATUS_LINE[start["status"]], head, b"\r\n\r\n", body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
 
 
 def _why_not_listening(listen: Endpoint, error: OSError) -> str:

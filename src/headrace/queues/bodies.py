@@ -28,32 +28,36 @@ class Kept:
     def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._kept_bytes = 0
-        self._messages: OrderedDict[tuple[UUID, int], Message] = OrderedDict()
+        # By the number of the topic's id: of a UUID the hash is worked out anew each time.
+        self._messages: OrderedDict[tuple[int, int], tuple[Message, int]] = OrderedDict()
 
     def get(self, topic_id: UUID, offset: int) -> Message | None:
-        return self._messages.get((topic_id, offset))
+        found = self._messages.get((topic_id.int, offset))
+        return None if found is None else found[0]
 
-    def offer(self, topic_id: UUID, message: Message) -> None:
-        """Keep it if that costs no other its place."""
-        if self._kept_bytes + message.size_bytes <= self._limit_bytes // 2:
-            self._put(topic_id, message)
+    def offer(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+        """Keep those that cost no other its place."""
+        for message in messages:
+            size_bytes = message.size_bytes
+            if self._kept_bytes + size_bytes <= self._limit_bytes // 2:
+                self._put(topic_id, message, size_bytes)
 
     def put(self, topic_id: UUID, messages: Iterable[Message]) -> None:
         for message in messages:
-            self._put(topic_id, message)
+            self._put(topic_id, message, message.size_bytes)
         while self._kept_bytes > self._limit_bytes and self._messages:
-            self._kept_bytes -= self._messages.popitem(last=False)[1].size_bytes
+            self._kept_bytes -= self._messages.popitem(last=False)[1][1]
 
     def drop(self, topic_id: UUID, offset: int) -> None:
         """Nobody will ask for it again."""
-        message = self._messages.pop((topic_id, offset), None)
-        if message is not None:
-            self._kept_bytes -= message.size_bytes
+        found = self._messages.pop((topic_id.int, offset), None)
+        if found is not None:
+            self._kept_bytes -= found[1]
 
-    def _put(self, topic_id: UUID, message: Message) -> None:
+    def _put(self, topic_id: UUID, message: Message, size_bytes: int) -> None:
         self.drop(topic_id, message.offset)
-        self._messages[topic_id, message.offset] = message
-        self._kept_bytes += message.size_bytes
+        self._messages[topic_id.int, message.offset] = message, size_bytes
+        self._kept_bytes += size_bytes
 
 
 class Bodies:
@@ -71,8 +75,9 @@ class Bodies:
         topic_id = self._partition.topic_id
         found: dict[int, Message] = {}
         missing: list[int] = []
+        get = self._kept.get
         for offset in offsets:
-            message = self._kept.get(topic_id, offset)
+            message = get(topic_id, offset)
             if message is None:
                 missing.append(offset)
             else:

@@ -227,8 +227,7 @@ class LogFollower:
             if piece.next_offset == offset:
                 raise QueueUnavailable(f"nothing can be read of {partition} at offset {offset}")
             await self._index_piece(engine, piece)
-            for message in piece.messages:
-                self._kept.offer(partition.topic_id, message)
+            self._kept.offer(partition.topic_id, piece.messages)
             if self._engine is engine:
                 self._tell(engine)
 

@@ -16,7 +16,7 @@ from headrace.queues.engine import Engine, Lease
 from headrace.queues.filters import Matcher
 from headrace.queues.host import Host
 from headrace.queues.messages import check_message, peeked, received, record_of
-from headrace.queues.receipts import Receipt, read_receipt, receipt_for
+from headrace.queues.receipts import Receipt, Receipts
 from headrace.queues.receiving import Receivers
 from headrace.queues.sending import Budget, Sender
 from headrace.records.reader import Record
@@ -41,6 +41,7 @@ class LedQueue:
         self.bodies = Bodies(host.partition, host.around.kept, host.around.workers)
         self._sender = Sender(host, budget)
         self._receivers = Receivers(host)
+        self._receipts = Receipts(host.partition.topic_id)
         self._purged_ms: int | None = None
         self._attempts: dict[str, tuple[int, Sequence[Lease]]] = {}
 
@@ -90,29 +91,28 @@ class LedQueue:
         for at, message in enumerate(messages):
             size_bytes += len(message.body)
             if at and size_bytes > _ANSWER_BYTES:
-                topic_id = self.host.partition.topic_id
-                over = [read_receipt(each.receipt, topic_id) for each in messages[at:]]
+                over = [self._receipts.read(each.receipt) for each in messages[at:]]
                 self._receivers.give_back([Lease(receipt.offset, receipt.attempt, 0, 0) for receipt in over])
                 return messages[:at]
         return messages
 
     async def _read(self, leases: Sequence[Lease]) -> list[Received]:
         found = await self.bodies.read([lease.offset for lease in leases], self.host.settings)
-        topic_id = self.host.partition.topic_id
-        gone = [lease for lease in leases if lease.offset not in found]
-        if gone:
-            # The log has lost them, by DeleteRecords or its own retention: nobody can ever receive them.
+        if len(found) < len(leases):
+            # The log has lost some, by DeleteRecords or its own retention: nobody can ever receive them.
+            gone = [lease for lease in leases if lease.offset not in found]
             self.host.decide_now(lambda engine, now_ms: _acknowledge_all(engine, gone, now_ms))
+        receipt_for = self._receipts.write
         return [
             received(
-                found[lease.offset],
-                receipt_for(topic_id, lease.offset, lease.attempt),
-                attempt=lease.attempt,
-                first_received_at_ms=lease.first_received_ms,
-                deadline_at_ms=lease.deadline_ms,
+                found[offset],
+                receipt_for(offset, attempt),
+                attempt=attempt,
+                first_received_at_ms=first_received_ms,
+                deadline_at_ms=deadline_ms,
             )
-            for lease in leases
-            if lease.offset in found
+            for offset, attempt, deadline_ms, first_received_ms in leases
+            if offset in found
         ]
 
     def _same_attempt(self, attempt_id: str | None) -> Sequence[Lease]:
@@ -142,11 +142,12 @@ class LedQueue:
 
     async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         def acknowledge(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
+            offset, attempt = receipt
             if any_receipt:
-                engine.discard(receipt.offset, now_ms)
+                engine.discard(offset, now_ms)
             else:
-                engine.acknowledge(receipt.offset, receipt.attempt, now_ms)
-            self.bodies.drop(receipt.offset)
+                engine.acknowledge(offset, attempt, now_ms)
+            self.bodies.drop(offset)
 
         return await self._settle(receipts, acknowledge)
 
@@ -169,17 +170,15 @@ class LedQueue:
         self, receipts: Sequence[str], decision: Callable[[Engine, int, Receipt, int], object]
     ) -> Failures:
         await self.host.opened()
-        topic_id = self.host.partition.topic_id
+        read = self._receipts.read
 
         def decide(engine: Engine, now_ms: int) -> Failures:
-            failures: Failures = []
+            failures: Failures = [None] * len(receipts)
             for at, text in enumerate(receipts):
                 try:
-                    decision(engine, at, read_receipt(text, topic_id), now_ms)
+                    decision(engine, at, read(text), now_ms)
                 except HeadraceError as error:
-                    failures.append(error)
-                else:
-                    failures.append(None)
+                    failures[at] = error
             return failures
 
         return await self.host.decide(decide)

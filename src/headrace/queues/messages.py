@@ -42,7 +42,10 @@ class Message(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """Roughly, what it costs to keep it in memory."""
-        return 500 + len(self.body) + sum(100 + len(name) + len(value or b"") for name, value in self.headers)
+        size_bytes = 500 + len(self.body)
+        for name, value in self.headers:
+            size_bytes += 100 + len(name) + len(value or b"")
+        return size_bytes
 
     @property
     def group_text(self) -> str | None:
@@ -54,7 +57,9 @@ class Message(NamedTuple):
 
 def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> None:
     """`InvalidMessage` says why a queue does not take it."""
-    size_bytes = len(message.body) + sum(len(name.encode()) + len(value or b"") for name, value in message.headers)
+    size_bytes = len(message.body)
+    for name, value in message.headers:
+        size_bytes += len(name.encode()) + len(value or b"")
     if size_bytes > settings.max_message_bytes:
         raise InvalidMessage(
             f"a message of {size_bytes} bytes is larger than queue.max.message.bytes, {settings.max_message_bytes}"
@@ -65,15 +70,22 @@ def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> No
         raise InvalidMessage(f"a message's id has 1 to {_MAX_ID_LENGTH} characters")
     if len(message.headers) > _MAX_HEADERS:
         raise InvalidMessage(f"a message has at most {_MAX_HEADERS} headers, this one has {len(message.headers)}")
-    for name, text in (("group", message.group), ("dedupe", message.dedupe)):
-        if text is not None and not 0 < len(text) <= _MAX_ID_LENGTH:
-            raise InvalidMessage(f"a message's {name} has 1 to {_MAX_ID_LENGTH} characters")
-    for time_ms in (message.delay_ms, message.due_at_ms, message.ttl_ms):
-        if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
-            raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
-    if message.due_at_ms is not None and message.due_at_ms - now_ms >= settings.retention_ms:
-        raise InvalidMessage("the message would be too old before it is to be received: raise queue.retention.ms")
-    if message.delay_ms is not None and message.delay_ms >= settings.retention_ms:
+    if message.group is not None and not 0 < len(message.group) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's group has 1 to {_MAX_ID_LENGTH} characters")
+    if message.dedupe is not None and not 0 < len(message.dedupe) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's dedupe has 1 to {_MAX_ID_LENGTH} characters")
+    if message.ttl_ms is not None:
+        _check_time(message.ttl_ms)
+    if message.due_at_ms is not None:
+        _check_time(message.due_at_ms, message.due_at_ms - now_ms, settings)
+    if message.delay_ms is not None:
+        _check_time(message.delay_ms, message.delay_ms, settings)
+
+
+def _check_time(time_ms: int, delay_ms: int = 0, settings: QueueSettings | None = None) -> None:
+    if not 0 <= time_ms < _MAX_TIME_MS:
+        raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+    if settings is not None and delay_ms >= settings.retention_ms:
         raise InvalidMessage("the message would be too old before it is to be received: raise queue.retention.ms")
 
 
@@ -109,28 +121,37 @@ def id_by_offset(topic_id: UUID, offset: int) -> str:
     return str(UUID(int=topic_id.int ^ offset))
 
 
-def message_of(record: Record, topic_id: UUID, *, is_fifo: bool) -> Message:
+def message_of(record: Record, topic_id: UUID, *, is_fifo: bool, offset: int | None = None) -> Message:
+    """What a record says; `offset` where it lies, if the record does not know."""
+    at, sent_at_ms, key, body, headers = record
+    if offset is None:
+        offset = at
     found: dict[str, bytes] = {}
     others: list[tuple[str, bytes | None]] = []
-    for name, value in record.headers:
+    for header in headers:
+        name, value = header
         if name in _OWN and value is not None:
             found[name] = value
         else:
-            others.append((name, value))
-    group = found.get(queued.GROUP)
-    if group is None and is_fifo:
-        group = record.key
-    own_id = found.get(queued.ID)
+            others.append(header)
+    own_id = found.pop(queued.ID, None)
+    text_id = own_id.decode("utf-8", "replace") if own_id else id_by_offset(topic_id, offset)
+    group = key if is_fifo else None
+    if not found:
+        # It says nothing else: most do not.
+        return Message(
+            offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, tuple(others)
+        )
     return Message(
-        offset=record.offset,
-        sent_at_ms=record.timestamp,
-        body=record.value or b"",
-        id=id_by_offset(topic_id, record.offset) if not own_id else own_id.decode("utf-8", "replace"),
+        offset=offset,
+        sent_at_ms=sent_at_ms,
+        body=body or b"",
+        id=text_id,
         priority=_priority(found.get(queued.PRIORITY)),
         due_at_ms=_time(found.get(queued.DUE)),
         expires_at_ms=_time(found.get(queued.EXPIRES)),
-        key=record.key,
-        group=group,
+        key=key,
+        group=found.get(queued.GROUP, group),
         dedupe=_text(found.get(queued.DEDUPE)),
         origin=_text(found.get(queued.ORIGIN)),
         headers=tuple(others),

@@ -1,16 +1,16 @@
 """Receipts: what a receiver shows to acknowledge a message. They name the queue, the message and the attempt."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
+from base64 import urlsafe_b64encode
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
 from headrace.model.errors import InvalidReceipt
 
-_LAYOUT = Struct(">B16sQIB")
-_VERSION = 1
-_LENGTH = 40
+_LAYOUT = Struct(">QI")
+_VERSION = "1"
+_PREFIX_LENGTH = 23
+_LENGTH = _PREFIX_LENGTH + 2 * _LAYOUT.size
 
 
 class Receipt(NamedTuple):
@@ -18,21 +18,26 @@ class Receipt(NamedTuple):
     attempt: int
 
 
-def receipt_for(topic_id: UUID, offset: int, attempt: int) -> str:
-    body = _LAYOUT.pack(_VERSION, topic_id.bytes, offset, attempt & 0xFFFF_FFFF, 0)
-    return urlsafe_b64encode(body).decode("ascii")
+class Receipts:
+    """Those of one queue: a version and the topic's id, the same in all of them, then two numbers in hexadecimal."""
 
+    def __init__(self, topic_id: UUID) -> None:
+        self._prefix = _VERSION + urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
-def read_receipt(text: str, topic_id: UUID) -> Receipt:
-    """`InvalidReceipt` unless it is one of this queue."""
-    try:
-        if len(text) != _LENGTH:
-            raise InvalidReceipt("the receipt handle is not one of this service")
-        version, topic, offset, attempt, _ = _LAYOUT.unpack(urlsafe_b64decode(text))
-    except (ValueError, Base64Error):
-        raise InvalidReceipt("the receipt handle is not one of this service") from None
-    if version != _VERSION:
-        raise InvalidReceipt("the receipt handle is not one of this service")
-    if topic != topic_id.bytes:
-        raise InvalidReceipt("the receipt handle is of another queue")
-    return Receipt(offset, attempt)
+    def write(self, offset: int, attempt: int) -> str:
+        return self._prefix + _LAYOUT.pack(offset, attempt & 0xFFFF_FFFF).hex()
+
+    def read(self, text: str) -> Receipt:
+        """`InvalidReceipt` unless it is one of this queue."""
+        try:
+            if len(text) != _LENGTH:
+                raise ValueError
+            # Of the right length only if all of it is digits.
+            numbers = bytes.fromhex(text[_PREFIX_LENGTH:])
+            if len(numbers) != _LAYOUT.size or text[0] != _VERSION:
+                raise ValueError
+        except ValueError:
+            raise InvalidReceipt("the receipt handle is not one of this service") from None
+        if not text.startswith(self._prefix):
+            raise InvalidReceipt("the receipt handle is of another queue")
+        return Receipt(*_LAYOUT.unpack(numbers))

@@ -7,13 +7,11 @@ looked at it by then: whoever receives next finds it, and the answer to a duplic
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
 from headrace.queues.arrivals import Arrival, Duplicate
-from headrace.queues.bodies import Kept
 from headrace.queues.following import OwnBatch
 from headrace.queues.host import Host
 from headrace.queues.indexing import arrival_of, is_plain
@@ -26,6 +24,7 @@ BATCH_MAX_BYTES = 1024 * 1024
 _BATCH_MAX_RECORDS = 2_000
 _RECORD_OVERHEAD_BYTES = 100
 _PATIENCE_S = 30.0
+_TOO_LATE = "the messages could not be brought to all replicas in time; they may have been sent"
 UNCOMMITTED_MAX_BYTES = 128 * 1024 * 1024
 
 
@@ -39,10 +38,19 @@ class Budget:
         self._room.set()
 
     async def take(self, size_bytes: int) -> None:
-        while self._used_bytes and self._used_bytes + size_bytes > self._limit_bytes:
-            self._room.clear()
-            await self._room.wait()
+        """`QueueUnavailable` if there is no room for too long."""
+        if self._is_full(size_bytes):
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    while self._is_full(size_bytes):
+                        self._room.clear()
+                        await self._room.wait()
+            except TimeoutError:
+                raise QueueUnavailable("too many messages are on their way to the disk: try again") from None
         self._used_bytes += size_bytes
+
+    def _is_full(self, size_bytes: int) -> bool:
+        return self._used_bytes > 0 and self._used_bytes + size_bytes > self._limit_bytes
 
     def give_back(self, size_bytes: int) -> None:
         self._used_bytes -= size_bytes
@@ -70,17 +78,11 @@ class Sender:
         most_bytes = self._host.partition.settings.max_message_bytes
         if size_bytes > most_bytes:
             raise InvalidMessage(f"messages of {size_bytes} bytes are too large to be sent at once: send several times")
+        await self._budget.take(size_bytes)
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._budget.take(size_bytes)
-                try:
-                    return await self._sent(records, size_bytes)
-                finally:
-                    self._budget.give_back(size_bytes)
-        except TimeoutError:
-            raise QueueUnavailable(
-                "the messages could not be brought to all replicas in time; they may have been sent"
-            ) from None
+            return await self._sent(records, size_bytes)
+        finally:
+            self._budget.give_back(size_bytes)
 
     async def _sent(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
         self._host.partition.check_leading()
@@ -120,29 +122,28 @@ class Sender:
             batch = build_batch(records)
             appended = partition.append(batch, read_header(batch))
         except HeadraceError as error:
-            for sending in sendings:
-                _fail(sending, error)
+            _fail(sendings, error)
             return
-        first = appended.base_offset
+        first, topic_id, is_fifo = appended.base_offset, partition.topic_id, settings.is_fifo
         messages = [
-            message_of(record._replace(offset=offset), partition.topic_id, is_fifo=settings.is_fifo)
-            for offset, record in enumerate(records, first)
+            message_of(record, topic_id, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
         ]
-        own = OwnBatch(
-            first,
-            appended.last_offset,
-            records[-1].timestamp,
-            _arrivals(messages, settings),
-            lambda batch: _answer_all(sendings, messages, batch.duplicates),
-        )
+        # One timer for all who wait, and not one for each.
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_S, _fail, sendings, QueueUnavailable(_TOO_LATE))
+
+        def answer(batch: OwnBatch) -> None:
+            timer.cancel()
+            _answer(sendings, messages, batch.duplicates)
+
+        own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _arrivals(messages, settings), answer)
         host.log.appended(own)
 
         def committed(error: BaseException | None) -> None:
             if error is not None:
-                for sending in sendings:
-                    _fail(sending, _unknown(error))
+                timer.cancel()
+                _fail(sendings, _unknown(error))
                 return
-            _keep(host.around.kept, partition.topic_id, messages)
+            host.around.kept.offer(topic_id, messages)
             if not host.has_engine:
                 own.answer()
 
@@ -152,8 +153,11 @@ class Sender:
 
 
 def _size_bytes(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") + 8 for name, value in record.headers)
-    return _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"") + headers
+    _, _, key, value, headers = record
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+    for name, data in headers:
+        size_bytes += len(name) + len(data or b"") + 8
+    return size_bytes
 
 
 def _arrivals(messages: Sequence[Message], settings: QueueSettings) -> list[Arrival] | None:
@@ -163,31 +167,23 @@ def _arrivals(messages: Sequence[Message], settings: QueueSettings) -> list[Arri
     return [arrival_of(message, settings) for message in messages]
 
 
-def _keep(kept: Kept, topic_id: UUID, messages: Sequence[Message]) -> None:
-    for message in messages:
-        kept.offer(topic_id, message)
-
-
-def _answer_all(sendings: Sequence[_Sending], messages: Sequence[Message], duplicates: Sequence[Duplicate]) -> None:
-    first = {offset: (first_offset, first_id) for offset, first_offset, first_id in duplicates}
+def _answer(sendings: Sequence[_Sending], messages: Sequence[Message], duplicates: Sequence[Duplicate]) -> None:
+    sent = [Sent(message.id, message.offset) for message in messages]
+    for offset, first_offset, first_id in duplicates:
+        sent[offset - messages[0].offset] = Sent(first_id, first_offset)
     at = 0
+    for records, _, done in sendings:
+        end = at + len(records)
+        if not done.done():
+            done.set_result(sent[at:end])
+        at = end
+
+
+def _fail(sendings: Sequence[_Sending], error: HeadraceError) -> None:
     for sending in sendings:
-        some = messages[at : at + len(sending.records)]
-        at += len(sending.records)
         if not sending.done.done():
-            sending.done.set_result(
-                [
-                    Sent(first[message.offset][1], first[message.offset][0])
-                    if message.offset in first
-                    else Sent(message.id, message.offset)
-                    for message in some
-                ]
-            )
-
-
-def _fail(sending: _Sending, error: HeadraceError) -> None:
-    if not sending.done.done():
-        sending.done.set_exception(error)
+            # One of its own for each: an error remembers where it was raised.
+            sending.done.set_exception(type(error)(str(error)))
 
 
 def _unknown(error: BaseException) -> HeadraceError:

@@ -1,6 +1,7 @@
 """Making record batches: new ones from records, and what compaction leaves of an existing one."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from struct import Struct
 
 from crc32c import crc32c
@@ -20,12 +21,11 @@ from headrace.records.batch import (
     Buffer,
 )
 from headrace.records.compression import compress
-from headrace.records.reader import Headers, Record, Span, wrap_int64
+from headrace.records.reader import Record, Span, wrap_int64
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
 _CRC_AT = 17
-_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def build_batch(
@@ -48,10 +48,7 @@ def build_batch(
     """
     records = list(records)
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    body = b"".join(
-        _sized(b"\x00" + _varint(wrap_int64(record.timestamp - base_timestamp)) + _tail(delta, record))
-        for delta, record in enumerate(records)
-    )
+    body = b"".join([_record(delta, base_timestamp, record) for delta, record in enumerate(records)])
     max_timestamp = log_append_time_ms
     if max_timestamp is None:
         max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
@@ -101,7 +98,7 @@ def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_hor
     if not attributes & LOG_APPEND_TIME:
         max_timestamp = max(wrap_int64(header.base_timestamp + span.timestamp_delta) for span in kept)
     body = b"".join(
-        _sized(b"\x00" + _varint(wrap_int64(span.timestamp_delta + shift)) + data[span.tail : span.end])
+        _sized(b"\x00" + _varint[wrap_int64(span.timestamp_delta + shift)] + data[span.tail : span.end])
         for span in kept
     )
     header = header._replace(
@@ -117,37 +114,47 @@ def seal(header: BatchHeader, body: Buffer) -> bytes:
     return b"".join((head, body))
 
 
-def _tail(offset_delta: int, record: Record) -> bytes:
-    return b"".join(
-        (_varint(offset_delta), _nullable(record.key), _nullable(record.value), _headers(record.headers))
-    )  # fmt: skip
-
-
-def _headers(headers: Headers) -> bytes:
-    parts = [_varint(len(headers))]
-    for key, value in headers:
-        parts += (_nullable(key.encode()), _nullable(value))
-    return b"".join(parts)
-
-
-def _nullable(data: bytes | None) -> bytes:
-    return b"\x01" if data is None else _varint(len(data)) + data
+def _record(offset_delta: int, base_timestamp: int, record: Record) -> bytes:
+    """One record with its length. All of it in one function: most of what a small message costs to write is here."""
+    _, timestamp, key, value, headers = record
+    timestamp_delta = 0 if timestamp == base_timestamp else wrap_int64(timestamp - base_timestamp)
+    parts = [b"\x00", _varint[timestamp_delta], _varint[offset_delta]]
+    for data in (key, value):
+        parts += (_NULL,) if data is None else (_varint[len(data)], data)
+    parts.append(_varint[len(headers)])
+    for name, data in headers:
+        parts.append(_header_name(name))
+        parts += (_NULL,) if data is None else (_varint[len(data)], data)
+    return _sized(b"".join(parts))
 
 
 def _sized(body: bytes) -> bytes:
-    return _varint(len(body)) + body
+    return _varint[len(body)] + body
 
 
-def _varint(value: int) -> bytes:
+def _encoded(value: int) -> bytes:
     """Zigzag-coded, as short as it can be."""
     value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+class _Varints(dict[int, bytes]):
+    """Numbers as they are written; those that are frequent need not be worked out."""
+
+    def __missing__(self, value: int) -> bytes:
+        return _encoded(value)
+
+
+_varint = _Varints({value: _encoded(value) for value in range(2048)})
+_NULL = _encoded(-1)
+
+
+@lru_cache(maxsize=1024)
+def _header_name(name: str) -> bytes:
+    """Few names are in very many records."""
+    return _sized(name.encode())

@@ -64,6 +64,114 @@ def test_requests_one_after_the_other_on_one_connection() -> None:
     run(body)
 
 
+async def raw(scope: Any, receive: Any, send: Any) -> None:
+    """Answers as its path says."""
+    event = await receive()
+    start: dict[str, Any] = {"type": "http.response.start", "status": 200}
+    match scope["path"]:
+        case "/whole":
+            body = event["body"]
+            await send({**start, "headers": [(b"content-length", b"%d" % len(body))]})
+            await send({"type": "http.response.body", "body": body})
+        case "/closing":
+            await send({**start, "headers": [(b"content-length", b"2"), (b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+        case "/pieces":
+            await send({**start, "headers": []})
+            for piece in (b"one", b"two"):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        case "/two-lines":
+            await send({**start, "headers": [(b"content-length", b"2"), (b"x", b"1\r\ny: 2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+        case _:
+            await send({**start, "headers": [(b"content-length", b"2")]})
+            raise ValueError(scope["path"])
+
+
+@asynccontextmanager
+async def asked(request: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server of `raw` on which a request was sent."""
+    server = HttpServer(broker_settings({}), Router(default=raw, redirect_slashes=False))
+    bound = await server.start(ANY_PORT, may_move=False)
+    reader, writer = await asyncio.open_connection("127.0.0.1", bound.port)
+    try:
+        writer.write(request)
+        yield reader, writer
+    finally:
+        writer.close()
+        await server.stop(WAIT_S)
+
+
+def request(path: bytes, method: bytes = b"POST", more: bytes = b"") -> bytes:
+    return b"%b %b HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n%b\r\nbody" % (method, path, more)
+
+
+def test_answers_of_requests_that_were_sent_together() -> None:
+    async def body() -> None:
+        async with asked(request(b"/whole") * 3) as (reader, _):
+            for _ in range(3):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.lower().count(b"content-length: 4\r\n") == 1
+                assert await reader.readexactly(4) == b"body"
+
+    run(body)
+
+
+def test_an_answer_in_pieces() -> None:
+    async def body() -> None:
+        async with asked(request(b"/pieces")) as (reader, _):
+            assert b"transfer-encoding: chunked" in await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readuntil(b"0\r\n\r\n") == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+
+    run(body)
+
+
+@pytest.mark.parametrize("sent", [request(b"/closing"), request(b"/whole", more=b"Connection: close\r\n")])
+def test_an_answer_after_which_the_connection_ends(sent: bytes) -> None:
+    async def body() -> None:
+        async with asked(sent) as (reader, _):
+            answer = await until_closed(reader)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.count(b"connection: close\r\n") == 1
+
+    run(body)
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    async def body() -> None:
+        async with asked(request(b"/whole", b"HEAD") + request(b"/closing")) as (reader, _):
+            first, second, end = (await until_closed(reader)).split(b"\r\n\r\n")
+            assert b"content-length: 4" in first
+            assert second.startswith(b"HTTP/1.1 200 OK")
+            assert end == b"ok"
+
+    run(body)
+
+
+@pytest.mark.parametrize("path", [b"/two-lines", b"/fails"])
+def test_an_answer_that_cannot_be_given(path: bytes) -> None:
+    """Neither a head without its body, nor a header that is two."""
+
+    async def body() -> None:
+        async with asked(request(path)) as (reader, _):
+            assert b"200 OK" not in await until_closed(reader)
+
+    run(body)
+
+
+def test_a_body_that_waits_to_be_asked_for() -> None:
+    async def body() -> None:
+        head = request(b"/whole", more=b"Expect: 100-continue\r\n").removesuffix(b"body")
+        async with asked(head) as (reader, writer):
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"body")
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(4) == b"body"
+
+    run(body)
+
+
 def test_a_head_without_end_is_refused() -> None:
     async def body() -> None:
         async with serving() as (_, port):
