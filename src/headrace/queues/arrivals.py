@@ -5,13 +5,14 @@ not whole, the records are read again, unless it was saved as far as it had come
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
 from headrace.coordinator.machine import Entry
 from headrace.model.queued import NORMAL_PRIORITY
-from headrace.queues.records import CHUNK, CHUNK_BITS, INDEX, IndexValue, entry, tombstone
+from headrace.queues.records import CHUNK, CHUNK_BITS, INDEX, IndexValue, decode, entry, number_of, tombstone
+from headrace.queues.times import Span, packed, spans_of, step_of
 
 NO_GROUP = 0xFFFF
 _MEMBERS = Struct(f"<{CHUNK}H")
@@ -53,8 +54,8 @@ class OpenChunk:
         self._ages: list[tuple[int, int]] = []
         self._age_began_ms = 0
         self._levels: dict[int, int] = {}
-        self._delayed: list[tuple[int, int, int]] = []
-        self._expiring: list[tuple[int, int]] = []
+        self._delayed: list[Span] = []
+        self._expiring: list[Span] = []
         self._groups: dict[bytes, int] = {}
         self._members: list[int] = []
 
@@ -64,8 +65,8 @@ class OpenChunk:
         chunk._ages = list(value.ages)
         chunk._age_began_ms = value.ages[-1][1] if value.ages else 0
         chunk._levels = {level: int.from_bytes(bits, "little") for level, bits in value.levels}
-        chunk._delayed = list(value.delayed)
-        chunk._expiring = list(value.expiring)
+        chunk._delayed = list(spans_of(value.delayed))
+        chunk._expiring = list(spans_of(value.expiring))
         chunk._groups = {group: place for place, group in enumerate(value.groups)}
         chunk._members = list(members_of(value))
         return chunk
@@ -75,8 +76,8 @@ class OpenChunk:
             self.end,
             self._ages,
             [(level, bits.to_bytes(CHUNK // 8, "little")) for level, bits in self._levels.items()],
-            self._delayed,
-            self._expiring,
+            packed(self._delayed),
+            packed(self._expiring),
             list(self._groups),
             _MEMBERS.pack(*self._members) if self._members else b"",
         )
@@ -93,20 +94,22 @@ class OpenChunk:
         self._levels[level] = self._levels.get(level, 0) | 1 << number
 
     def add_delayed(self, first: int, last: int, due_ms: int) -> None:
-        if self._delayed:
-            start, end, due = self._delayed[-1]
-            if due == due_ms and end + 1 == first:
-                self._delayed[-1] = (start, last, due)
-                return
-        self._delayed.append((first, last, due_ms))
+        _append(self._delayed, first, last, due_ms)
 
     def add_expiring(self, number: int, expires_ms: int) -> None:
-        self._expiring.append((number, expires_ms))
+        _append(self._expiring, number, number, expires_ms)
 
     def add_member(self, number: int, group: bytes) -> None:
         if not self._members:
             self._members = [NO_GROUP] * CHUNK
         self._members[number] = self._groups.setdefault(group, len(self._groups))
+
+
+def _append(spans: list[Span], first: int, last: int, time_ms: int) -> None:
+    step = step_of(time_ms)
+    if spans and spans[-1][0] == step and spans[-1][2] + 1 == first:
+        first = spans.pop()[1]
+    spans.append((step, first, last))
 
 
 def members_of(value: IndexValue) -> tuple[int, ...]:
@@ -117,11 +120,14 @@ def members_of(value: IndexValue) -> tuple[int, ...]:
 class Index:
     """The chunks that are to be kept."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, closed: Callable[[int, IndexValue], None]) -> None:
+        """`closed` is called with each chunk that is whole, as it is kept."""
         self.saved_to = start
         """Records below need not be read again."""
+        self._closed = closed
         self._open = OpenChunk(start >> CHUNK_BITS, start)
-        self._whole: list[OpenChunk] = []
+        self._whole: list[tuple[int, Entry]] = []
+        """Those that are to be kept, and where each ends."""
         self._stored: deque[int] = deque()
         """Rising."""
         self._is_open_wanted = False
@@ -129,7 +135,12 @@ class Index:
     def at(self, offset: int) -> OpenChunk:
         """The chunk of an offset, which is that of the last one or the next."""
         if offset >> CHUNK_BITS != self._open.number:
-            self._whole.append(self._open)
+            whole = self._open
+            made = entry(INDEX, whole.number, whole.value())
+            self._whole.append((whole.end, made))
+            _, _, kept = decode(made)
+            assert isinstance(kept, IndexValue)
+            self._closed(whole.number, kept)
             self._open = OpenChunk(offset >> CHUNK_BITS, offset)
         return self._open
 
@@ -169,15 +180,16 @@ class Index:
     def take(self, head: int) -> list[Entry]:
         chunks = self._whole
         if self._is_open_wanted:
-            chunks = [*chunks, self._open]
+            chunks = [*chunks, (self._open.end, entry(INDEX, self._open.number, self._open.value()))]
         entries = []
-        for chunk in chunks:
-            self.saved_to = chunk.end
+        for end, made in chunks:
+            self.saved_to = end
+            number = number_of(made)
             # The head is kept when it has passed a chunk, and not before.
-            if (chunk.number + 1) << CHUNK_BITS > head:
-                entries.append(entry(INDEX, chunk.number, chunk.value()))
-                if not self._stored or self._stored[-1] != chunk.number:
-                    self._stored.append(chunk.number)
+            if (number + 1) << CHUNK_BITS > head:
+                entries.append(made)
+                if not self._stored or self._stored[-1] != number:
+                    self._stored.append(number)
         self._whole = []
         self._is_open_wanted = False
         return entries

@@ -288,6 +288,8 @@ class Engine(Stock):
         if now_ms - self._saved_ms >= _SAVE_EVERY_MS:
             self._saved_ms = now_ms
             self._ages.forget_before(self.head)
+            self._delays.forget_before(self.head)
+            self._expiries.forget_before(self.head)
             self._ids.forget(now_ms)
             self._ids.save_open()
             self._index.save_open()

@@ -62,6 +62,16 @@ class Held(msgspec.Struct, array_like=True, tag="held-1", gc=False):
     receiver: str = ""
 
 
+class TimesValue(msgspec.Struct, array_like=True, frozen=True):
+    """When something is to happen with messages of a chunk: `times` packs and reads it. Read in place: a copy would
+    cost as much again."""
+
+    start: int = 0
+    """The first, in steps."""
+    times: memoryview = memoryview(b"")
+    lengths: memoryview = memoryview(b"")
+
+
 class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
     end: int
     """The first offset that this chunk's records are not told of."""
@@ -69,9 +79,8 @@ class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
     """Up to which number in the chunk records were sent by when, both rising."""
     levels: Sequence[tuple[int, bytes]] = ()
     """Per priority other than the normal one, its messages as in `DoneValue.bits`."""
-    delayed: Sequence[tuple[int, int, int]] = ()
-    """From number to number in the chunk: not before this time."""
-    expiring: Sequence[tuple[int, int]] = ()
+    delayed: TimesValue = TimesValue()
+    expiring: TimesValue = TimesValue()
     groups: Sequence[bytes] = ()
     members: bytes = b""
     """Of a fifo queue: two bytes per offset of the chunk, little endian: which of `groups` the message is in."""
@@ -84,6 +93,7 @@ class IdsValue(msgspec.Struct, array_like=True, frozen=True, tag="ids-1"):
 
 Value = HeadValue | DoneValue | Held | IndexValue | IdsValue
 
+_LARGE_BYTES = 512
 _KEY = Struct(">cQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
@@ -91,7 +101,9 @@ _KINDS: dict[bytes, type] = {HEAD: HeadValue, DONE: DoneValue, HELD: Held, INDEX
 
 
 def entry(kind: bytes, number: int, value: Value) -> Entry:
-    return Entry(_KEY.pack(kind, number), _encode(value))
+    encoded = _encode(value)
+    # The encoder leaves up to half as much again behind its bytes; a copy has none of it.
+    return Entry(_KEY.pack(kind, number), encoded if len(encoded) < _LARGE_BYTES else bytes(memoryview(encoded)))
 
 
 def tombstone(kind: bytes, number: int) -> Entry:

@@ -27,12 +27,14 @@ from headrace.queues.records import (
     Held,
     IdsValue,
     IndexValue,
+    TimesValue,
     decode,
     is_index,
     number_of,
 )
 from headrace.queues.schedule import Schedule
 from headrace.queues.shelf import Shelf
+from headrace.queues.times import offsets_of, spans_of, time_of
 
 _IN_CHUNK = CHUNK - 1
 
@@ -61,7 +63,7 @@ class Stock:
         self._done = Done()
         self._leases = Leases(survive=keeping.leases)
         self._ids = Ids()
-        self._index = Index(0)
+        self._index = Index(0, self._chunk_closed)
         self.indexed_to = 0
         """The offset that is to be indexed next."""
         self._unindexed: dict[int, Held] = {}
@@ -152,7 +154,7 @@ class Stock:
             chunk.add_delayed(number, number, due_ms)
         if arrival.expires_ms is not None:
             chunk.add_expiring(number, arrival.expires_ms)
-            self._expiries.add(offset, arrival.expires_ms)
+            self._expiries.add(offset, offset, arrival.expires_ms)
         self._live += 1
         held = self._unindexed.pop(offset, None) if self._unindexed else None
         if held is not None:
@@ -160,7 +162,7 @@ class Stock:
             return None
         if due_ms > now_ms:
             self._delayed.add(offset)
-            self._delays.add(offset, due_ms)
+            self._delays.add(offset, offset, due_ms)
         self._place(offset, group)
         return None
 
@@ -205,9 +207,9 @@ class Stock:
                     chunk.add_age(end, sent_ms, self._ages.grain)
                 if due_ms > now_ms:
                     chunk.add_delayed(start, end, due_ms)
+                    self._delays.add((number << CHUNK_BITS) + start, (number << CHUNK_BITS) + end, due_ms)
         if due_ms > now_ms:
             self._delayed.add_range(first, last + 1)
-            self._delays.add_range(first, last, due_ms)
         else:
             self._shelf.put_normal(first, last)
 
@@ -224,6 +226,10 @@ class Stock:
         if self._keeping.index:
             for number, _, end in chunks_of(first, last):
                 self._index.at(number << CHUNK_BITS).end = (number << CHUNK_BITS) + end + 1
+
+    def _chunk_closed(self, number: int, value: IndexValue) -> None:
+        self._delays.close(number, value.delayed)
+        self._expiries.close(number, value.expiring)
 
     # -- messages that are done
 
@@ -358,9 +364,8 @@ class Stock:
         for level, bits in value.levels:
             members = int.from_bytes(bits, "little") & live
             self._shelf.set_levels(BitMap64([base + number for number in numbers_of(members)]), level)
-        for number, expires_ms in value.expiring:
-            if live >> number & 1:
-                self._expiries.add(base + number, expires_ms)
+        self._load_times(self._expiries, chunk, value.end, value.expiring)
+        self._load_times(self._delays, chunk, value.end, value.delayed)
         fresh = BitMap64()
         if live.bit_count() == value.end - first:
             fresh.add_range(first, value.end)
@@ -368,11 +373,8 @@ class Stock:
             fresh.update([base + number for number in numbers_of(live)])
         for offset in held:
             fresh.discard(offset)
-        if value.delayed:
-            waiting = BitMap64()
-            for start, end, due_ms in value.delayed:
-                waiting.add_range(base + start, base + end + 1)
-                self._delays.add_range(base + start, base + end, due_ms)
+        if value.delayed.times:
+            waiting = BitMap64(offsets_of(value.delayed, base))
             waiting &= fresh
             self._delayed |= waiting
             fresh -= waiting
@@ -389,3 +391,11 @@ class Stock:
                 self._place_held(offset, before, group)
             else:
                 self._place(offset, group)
+
+    @staticmethod
+    def _load_times(schedule: Schedule, chunk: int, end: int, times: TimesValue) -> None:
+        if end & _IN_CHUNK:
+            for step, first, last in spans_of(times, chunk << CHUNK_BITS):
+                schedule.add(first, last, time_of(step))
+        else:
+            schedule.load(chunk, times)

@@ -17,7 +17,7 @@ from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.arrivals import Arrival
 from headrace.queues.engine import Engine
 from headrace.queues.records import CHUNK
-from headrace.queues.schedule import STEP_MS
+from headrace.queues.times import STEP_MS
 
 START_MS = 1_700_000_000_000 // STEP_MS * STEP_MS
 STEPS_PER_SECOND = 15

@@ -1,10 +1,15 @@
 from collections import Counter
+from random import Random
 
-from tests.unit.queues.engines import SECOND, Driven
+import pytest
+from tests.unit.queues.engines import SECOND, START_MS, Driven
 
 from headrace.config.queue import QueueSettings
 from headrace.queues.ages import Ages
-from headrace.queues.schedule import STEP_MS, Schedule
+from headrace.queues.arrivals import Index
+from headrace.queues.records import CHUNK, IndexValue
+from headrace.queues.schedule import Schedule
+from headrace.queues.times import STEP_MS, offsets_of, packed, spans_of, step_of
 
 DAY = 24 * 60 * 60 * SECOND
 AGEING = QueueSettings(type="standard", priority_ageing_ms=10 * SECOND)
@@ -82,6 +87,30 @@ def test_a_delayed_message_is_never_early_and_hardly_late() -> None:
     assert queue.receive() == [0]
 
 
+def test_many_delays_and_times_to_live_of_their_own_are_kept_to_across_restarts() -> None:
+    queue = Driven()
+    rng = Random(5)
+    for _ in range(2 * CHUNK + 500):
+        due_ms = queue.now_ms + rng.randrange(1, 600 * SECOND)
+        queue.send(due_ms=due_ms, expires_ms=due_ms + 5 * SECOND if rng.random() < 0.2 else None)
+    received: dict[int, int] = {}
+    while queue.now_ms < START_MS + 620 * SECOND:
+        queue.wait(20 * SECOND)
+        received |= dict.fromkeys(queue.receive(CHUNK, 3600 * SECOND), queue.now_ms)
+        if rng.random() < 0.2:
+            queue.restart()
+    for arrival in queue.log:
+        due_ms, expires_ms, at_ms = arrival.due_ms, arrival.expires_ms, received.get(arrival.offset)
+        assert due_ms is not None
+        # The first time that was looked after it was due.
+        first_ms = START_MS + -(-(due_ms + STEP_MS - START_MS) // (20 * SECOND)) * 20 * SECOND
+        if expires_ms is None:
+            assert at_ms is not None
+            assert due_ms <= at_ms <= first_ms
+        else:
+            assert at_ms is None or due_ms <= at_ms < expires_ms + STEP_MS
+
+
 def test_the_queues_delay_is_for_messages_that_say_nothing() -> None:
     queue = Driven(QueueSettings(type="standard", delay_ms=5 * SECOND))
     queue.send(2)
@@ -143,18 +172,77 @@ def test_messages_that_were_sent_nearly_together_go_together_and_none_too_early(
 def test_a_schedule_gives_each_once_in_time_however_many_come_due_together() -> None:
     schedule = Schedule()
     start = 1_000_000 * STEP_MS
-    schedule.due(start)
-    for offset in range(50_000):
-        schedule.add(offset, start + 10_000_000 + offset % 1000)
-    schedule.add_range(50_000, 60_000, start + 500)
-    schedule.add_range(60_001, 70_000, start + 10_000_500)
+    due_ms = {offset: start + (500 if offset % 7 else 10_000_000 + offset % 1000) for offset in range(5 * CHUNK)}
+    for chunk in range(5):
+        first, end = chunk * CHUNK, (chunk + 1) * CHUNK
+        for offset in range(first, end):
+            schedule.add(offset, offset, due_ms[offset])
+        spans = [(step_of(due_ms[offset]), offset - first, offset - first) for offset in range(first, end)]
+        schedule.close(chunk, packed(spans))
+    schedule.add(5 * CHUNK, 6 * CHUNK - 2, start + 10_000_500)
+    due_ms |= dict.fromkeys(range(5 * CHUNK, 6 * CHUNK - 1), start + 10_000_500)
     times: Counter[int] = Counter()
     now = start
     while (soon := schedule.next_ms) is not None:
         now = max(now, soon)
         for offset in schedule.due(now) or ():
             times[offset] += 1
-            due = start + (500 if 50_000 <= offset <= 60_000 else 10_000_000)
-            assert due <= now
-    assert now <= start + 10_001_000 + STEP_MS
-    assert times == Counter(range(70_001))
+            assert due_ms[offset] <= now < due_ms[offset] + STEP_MS
+    assert times == Counter(due_ms.keys())
+
+
+def test_what_was_due_before_its_chunk_was_whole_is_not_given_again() -> None:
+    schedule = Schedule()
+    start = 1_000_000 * STEP_MS
+    for offset in range(CHUNK):
+        schedule.add(offset, offset, start + offset // 8 * STEP_MS)
+    early = set(schedule.due(start + 100 * STEP_MS) or ())
+    schedule.close(0, packed([(start // STEP_MS + offset // 8, offset, offset) for offset in range(CHUNK)]))
+    assert schedule.next_ms == start + 101 * STEP_MS
+    assert early.isdisjoint(schedule.due(start + CHUNK * STEP_MS) or ())
+
+
+def test_the_times_of_chunks_whose_messages_are_done_are_forgotten() -> None:
+    schedule = Schedule()
+    for chunk in range(3):
+        schedule.add(chunk * CHUNK, chunk * CHUNK, chunk * DAY)
+        schedule.close(chunk, packed([(step_of(chunk * DAY), 0, 0)]))
+    schedule.forget_before(2 * CHUNK - 1)
+    assert schedule.next_ms == DAY
+    schedule.forget_before(2 * CHUNK)
+    assert list(schedule.due(9 * DAY) or ()) == [2 * CHUNK]
+
+
+@pytest.mark.parametrize("spread_ms", [0, 1000, 4 * DAY, 40_000 * DAY])
+def test_times_are_packed_and_read_again(spread_ms: int) -> None:
+    rng = Random(spread_ms)
+    singles = [
+        (step_of(1_700_000_000_000 + rng.randrange(spread_ms + 1)), number, number) for number in range(0, CHUNK, 3)
+    ]
+    assert list(spans_of(packed(singles))) == sorted(singles)
+    ranges = [(step, number, number + 2) for step, number, _ in singles]
+    found = [(step, number) for step, first, last in spans_of(packed(ranges)) for number in range(first, last + 1)]
+    assert sorted(found) == sorted((step, first + more) for step, first, _ in ranges for more in range(3))
+    assert offsets_of(packed(ranges), 7 * CHUNK) == [7 * CHUNK + number for _, number in found]
+
+
+def test_a_time_costs_four_bytes() -> None:
+    rng = Random(1)
+    for spread_ms in (DAY, 30 * DAY, 365 * DAY):
+        spans = [(step_of(rng.randrange(spread_ms)), number, number) for number in range(CHUNK)]
+        assert packed(spans).times.nbytes < 4.1 * CHUNK
+    assert packed([(step_of(DAY), 0, CHUNK - 1)]).times.nbytes == 4
+
+
+def test_times_are_read_where_they_are_kept_and_not_copied() -> None:
+    """What a message costs in memory, `bench/queue_memory.py` measures."""
+    closed: list[IndexValue] = []
+    index = Index(0, lambda _, value: closed.append(value))
+    for number in range(CHUNK):
+        index.at(number).add_delayed(number, number, number * SECOND)
+        index.at(number).end = number + 1
+    index.at(CHUNK)
+    (kept,) = index.take(0)
+    assert kept.value is not None
+    assert closed[0].delayed.times.obj is kept.value
+    assert len(kept.value) < 4.1 * CHUNK
