@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
 from typing import Any
 
 from client_peers import Counter, Schedule
@@ -37,6 +36,7 @@ def _headrace_work(args: argparse.Namespace, queue: Any) -> dict[str, float]:
     value = b"x" * args.message_bytes
     books = threading.Condition()
     open_count = 0
+    over = threading.Event()
     failures: list[BaseException] = []
 
     def send() -> None:
@@ -51,7 +51,7 @@ def _headrace_work(args: argparse.Namespace, queue: Any) -> dict[str, float]:
 
     def receive() -> None:
         nonlocal open_count
-        under_way: deque[list[Future[None]]] = deque()
+        under_way: deque[list[Any]] = deque()
         while not counter.is_over() and not failures:
             if found := queue.receive(max=2 * _AT_ONCE, wait=1):
                 under_way.append([message.ack() for message in found])
@@ -69,12 +69,13 @@ def _headrace_work(args: argparse.Namespace, queue: Any) -> dict[str, float]:
             work()
         except BaseException as error:
             failures.append(error)
+        finally:
+            over.set()
 
     threads = [threading.Thread(target=guarded, args=(each,), daemon=True) for each in (send, send, receive, receive)]
     for each in threads:
         each.start()
-    while not counter.is_over() and not failures:
-        time.sleep(0.01)
+    over.wait(args.warmup + args.seconds + _STALL_S)
     result = counter.result()
     for each in threads:
         each.join(_STALL_S)

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from headrace.client import queue as sync
-from headrace.client.message import Header
 from headrace.client.outgoing import Payload
 from headrace.client.queue_message import (
     Body,
@@ -24,7 +23,7 @@ from headrace.client.queue_worker import Worker
 from headrace.client.redrive import Redrive as SyncRedrive
 from headrace.client.settling import Settlement
 from headrace.client.threads import DaemonThreads
-from headrace.model.queue_wire import Counts
+from headrace.model.queue_wire import Counts, Received
 
 _THREADS = 64
 """So many receives may wait at the same time."""
@@ -53,13 +52,15 @@ async def _settled(settlement: Settlement) -> None:
     settlement.result()
 
 
-class QueueMessage(Body):
+class QueueMessage(Body[Received]):
     """A message that was received, and is hidden from others until its lease ends."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("_message", "queue")
 
     def __init__(self, message: SyncMessage) -> None:
+        super().__init__(message.found)
         self._message = message
+        self.queue = message.queue
 
     async def ack(self) -> None:
         """It is done and is not received again. Goes out together with others; returns when the broker has it."""
@@ -72,47 +73,6 @@ class QueueMessage(Body):
     async def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
         await _settled(self._message.extend_soon(seconds))
-
-    @property
-    def queue(self) -> str:
-        return self._message.queue
-
-    @property
-    def id(self) -> str:  # type: ignore[override]
-        return self._message.id
-
-    @property
-    def body(self) -> bytes:  # type: ignore[override]
-        return self._message.body
-
-    @property
-    def headers(self) -> tuple[Header, ...]:  # type: ignore[override]
-        return self._message.headers
-
-    @property
-    def sent_at_ms(self) -> int:  # type: ignore[override]
-        return self._message.sent_at_ms
-
-    @property
-    def origin(self) -> str | None:  # type: ignore[override]
-        return self._message.origin
-
-    @property
-    def attempt(self) -> int:
-        """1 the first time that it is received."""
-        return self._message.attempt
-
-    @property
-    def priority(self) -> int:
-        return self._message.priority
-
-    @property
-    def group(self) -> str | None:
-        return self._message.group
-
-    @property
-    def offset(self) -> int:
-        return self._message.offset
 
     def __repr__(self) -> str:
         return repr(self._message)

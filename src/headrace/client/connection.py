@@ -7,7 +7,11 @@ from contextlib import ExitStack, closing
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
+from confluent_kafka import Producer
+
 from headrace.client import librdkafka, queue_addresses, topics
+from headrace.client.bulk import CONFIG as BULK
+from headrace.client.bulk import Bulk
 from headrace.client.consumption import AtLeastOnce, AtMostOnce, Consumption
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery, Handler
@@ -76,6 +80,10 @@ class Connection:
             if self._publisher is None:
                 self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
             return self._publisher
+
+    def bulk(self) -> Bulk:
+        """A producer for many messages of one queue at a time."""
+        return Bulk(lambda: librdkafka.made(Producer, self._producer_config() | BULK), self.bootstrap)
 
     @property
     def used_publisher(self) -> Publisher | None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, libversion
 
-from headrace.client.errors import ClientError, ConsumeFailed, Unreachable
+from headrace.client.errors import ClientError, ConsumeFailed, DeliveryFailed, Unreachable
 
 log = logging.getLogger("headrace.client")
 
@@ -72,7 +72,7 @@ def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: b
     ours = {
         "acks": "all",
         "enable.idempotence": True,
-        "linger.ms": 0.5,
+        "linger.ms": 0,
         "queue.buffering.max.kbytes": 256 * 1024,
         "partitioner": "murmur2_random" if uses_keys else "random",
         "message.timeout.ms": 60_000,
@@ -130,6 +130,12 @@ def translate(failure: KafkaException, bootstrap: str, what: str) -> ClientError
     error = failure.args[0]
     text = f"{what}: {explain(error, bootstrap)}"
     return Unreachable(text) if error.code() in UNREACHABLE else ConsumeFailed(text)
+
+
+def undelivered(topic: str, error: KafkaError, bootstrap: str) -> ClientError:
+    """Why a message is not stored, or nobody knows whether it is."""
+    text = f"a message to {topic} was not delivered: {explain(error, bootstrap)}"
+    return Unreachable(text) if error.code() in UNREACHABLE else DeliveryFailed(text, code=str(error.name()))
 
 
 @contextmanager

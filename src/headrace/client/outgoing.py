@@ -7,7 +7,7 @@ and its payload stays as it is, so that consumers that know nothing of CloudEven
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -55,14 +55,13 @@ class Outgoing:
     subject: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """The bytes of a message, ready for the producer."""
 
     topic: str
     value: bytes | None
     key: bytes | None
-    headers: list[Header]
+    headers: Sequence[Header]
     partition: int | None = None
     timestamp_ms: int | None = None
 

@@ -7,17 +7,16 @@ that was acknowledged is stored once, on disk, in the order of sending per parti
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.librdkafka import UNREACHABLE, explain, log, made
+from headrace.client.librdkafka import explain, log, made, undelivered
 from headrace.client.outgoing import Outgoing, Record, encode
 from headrace.client.partitioners import Partitioner, by_key
 
@@ -29,6 +28,8 @@ _FLUSH_SLICE_S = 0.2
 _CLOSE_TIMEOUT_S = 65.0
 """A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
 _LET_GO_S = 5.0
+_ANY_PARTITION = -1
+"""librdkafka chooses."""
 
 T = TypeVar("T")
 
@@ -83,71 +84,32 @@ class Publisher:
             if not is_awaited:
                 with self._lock:
                     self._unseen.append(error)
-            future.set_exception(self._failed(record.topic, error))
+            future.set_exception(undelivered(record.topic, error, self._bootstrap))
 
         try:
             self.queue(record, report)
         except KafkaException as failure:
-            raise self._failed(record.topic, failure.args[0]) from None
+            raise undelivered(record.topic, failure.args[0], self._bootstrap) from None
         return future
-
-    def send_all(self, records: Sequence[Record]) -> list[int]:
-        """Send records and wait until all are stored; their offsets. Raises `DeliveryFailed`, or `Unreachable`, with
-        how many were not."""
-        offsets = [-1] * len(records)
-        errors: list[KafkaError] = []
-        left = len(records)
-        counting = threading.Lock()
-        answered = threading.Event()
-
-        def report(index: int, error: KafkaError | None, stored: Any) -> None:
-            nonlocal left
-            if error is None:
-                offsets[index] = stored.offset()
-            else:
-                errors.append(error)
-            # Reports come on the thread that serves them, and on any that waits for room.
-            with counting:
-                left -= 1
-                if not left:
-                    answered.set()
-
-        for index, record in enumerate(records):
-            try:
-                self.queue(record, partial(report, index))
-            except KafkaException as failure:
-                report(index, failure.args[0], None)
-        if left:
-            answered.wait()
-        if errors:
-            first = self._failed(records[0].topic, errors[0])
-            text = f"{len(errors)} of {len(records)} messages: {first}"
-            if isinstance(first, DeliveryFailed):
-                raise DeliveryFailed(text, code=first.code, count=len(errors))
-            raise Unreachable(text)
-        return offsets
 
     def encode(self, outgoing: Outgoing) -> Record:
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
 
     def queue(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
         """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
-        self._serve_reports()
-        where: dict[str, int] = {}
-        if (partition := self._choose(record)) is not None:
-            where["partition"] = partition
-        if record.timestamp_ms is not None:
-            where["timestamp"] = record.timestamp_ms
+        if self._thread is None or self._closing:
+            self._serve_reports()
+        topic, value, key, headers, partition, timestamp_ms = record
+        if partition is None and (partition := self._choose(record)) is None:
+            partition = _ANY_PARTITION
+        more: dict[str, Any] = {}
+        if headers:
+            more["headers"] = headers
+        if timestamp_ms is not None:
+            more["timestamp"] = timestamp_ms
         while True:
             try:
-                self.producer.produce(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    headers=record.headers or None,
-                    on_delivery=on_delivery,
-                    **where,
-                )
+                self.producer.produce(topic, value, key, partition, on_delivery, **more)
                 return
             except BufferError:
                 self._serve(self.producer.poll, _ROOM_POLL_S)
@@ -203,12 +165,6 @@ class Publisher:
             log.debug("the producer failed: %s", failure)
             return len(self.producer)
 
-    def _failed(self, topic: str, error: KafkaError) -> ClientError:
-        text = f"a message to {topic} was not delivered: {explain(error, self._bootstrap)}"
-        if error.code() in UNREACHABLE:
-            return Unreachable(text)
-        return DeliveryFailed(text, code=str(error.name()))
-
     def _serve_reports(self) -> None:
         if self._closing:
             raise ClientError("the client is closed")
@@ -224,8 +180,8 @@ class Publisher:
 
     def _choose(self, record: Record) -> int | None:
         """The partition that our own partitioner wants; None leaves it to librdkafka."""
-        if record.partition is not None or self._partitioner is None:
-            return record.partition
+        if self._partitioner is None:
+            return None
         partitions = self._partition_count(record.topic)
         chosen = self._partitioner(record.key, partitions)
         if not 0 <= chosen < partitions:
@@ -243,10 +199,10 @@ class Publisher:
             try:
                 found = self.producer.list_topics(topic, _COUNT_TIMEOUT_S).topics[topic]
             except KafkaException as failure:
-                raise self._failed(topic, failure.args[0]) from None
+                raise undelivered(topic, failure.args[0], self._bootstrap) from None
             if found.partitions:
                 self._counts[topic] = (len(found.partitions), now)
                 return len(found.partitions)
             if time.monotonic() > deadline:
-                raise self._failed(topic, found.error)
+                raise undelivered(topic, found.error, self._bootstrap)
             time.sleep(_ROOM_POLL_S)

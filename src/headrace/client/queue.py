@@ -1,11 +1,14 @@
 """`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from uuid import UUID
 
 from headrace.client.errors import ClientError, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.librdkafka import log
@@ -20,10 +23,9 @@ from headrace.client.queue_message import (
     SendOptions,
     SentMessage,
     buried,
-    leased,
     milliseconds,
-    peeked,
     record_of,
+    records_of,
     seconds,
 )
 from headrace.client.queue_settings import QueueOptions, known, settings_of
@@ -32,6 +34,7 @@ from headrace.client.redrive import Redrive
 from headrace.client.settling import Settler
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
+from headrace.model.queued import Ids
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
@@ -78,6 +81,10 @@ class Queue:
         self._settler = Settler(name, door)
         self._register = register
         self._known: tuple[wire.Description, float] | None = None
+        self._bulk = connection.bulk()
+        self._sending = threading.Lock()
+        self._sent_last: Future[SentMessage] | None = None
+        """Of those that nobody waits for."""
 
     # The queue
 
@@ -144,20 +151,43 @@ class Queue:
     def send_many(self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]) -> list[SentMessage]:
         """Send messages in batches and wait until all are stored. The options are for all of them, but for those that
         are a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
-        pairs = [self._record(each if isinstance(each, NewMessage) else NewMessage(each, **options)) for each in bodies]
-        stored = self._publisher.send_all([record for _, record in pairs])
-        return [SentMessage(message_id, offset) for (message_id, _), offset in zip(pairs, stored, strict=True)]
+        records: list[Record] = []
+        for kind, run in groupby(bodies, type):
+            if issubclass(kind, NewMessage):
+                records += [self._record(each) for each in run]
+            else:
+                common = NewMessage(None, **options)
+                self._check(common)
+                records += records_of(self.name, run, common, time.time())
+        ids = self._ids()
+        if self._sent_last is not None:
+            # They keep their order.
+            self._sent_last.exception()
+        return [SentMessage(ids.at(offset), offset) for offset in self._bulk.send(records)]
 
     def _send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
-        message_id, record = self._record(message)
-        return self._publisher.send_record(
-            record, lambda stored: SentMessage(message_id, stored.offset()), is_awaited=is_awaited
-        )
+        record, ids = self._record(message), self._ids()
 
-    def _record(self, message: NewMessage) -> tuple[str, Record]:
+        def sent(stored: Any) -> SentMessage:
+            offset = stored.offset()
+            return SentMessage(ids.at(offset), offset)
+
+        if is_awaited:
+            return self._publisher.send_record(record, sent, is_awaited=True)
+        with self._sending:
+            self._sent_last = self._publisher.send_record(record, sent, is_awaited=False)
+            return self._sent_last
+
+    def _record(self, message: NewMessage) -> Record:
+        self._check(message)
+        return record_of(self.name, message, time.time())
+
+    def _check(self, message: NewMessage) -> None:
         if self._settings()["type"] == "fifo" and message.group is None:
             raise ValueError(f"{self.name} is a fifo queue: say to which group the message belongs, group=…")
-        return record_of(self.name, message, time.time())
+
+    def _ids(self) -> Ids:
+        return Ids(UUID(self._description().topic_id))
 
     @property
     def _publisher(self) -> Publisher:
@@ -193,7 +223,8 @@ class Queue:
         wait_s = max(0.0, wait_s)
         call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
         found = self._door.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
-        return [leased(self.name, each, self._settler) for each in found.messages]
+        name, settler = self.name, self._settler
+        return [QueueMessage(name, each, settler) for each in found.messages]
 
     def peek(
         self,
@@ -206,10 +237,8 @@ class Queue:
     ) -> list[PeekedMessage]:
         """Look at messages, whatever their state, in the order of sending, without leasing them."""
         wanted = _filter(ids, body_contains, reason_contains, limit=max)
-        return [
-            peeked(each)
-            for each in self._door.call(wire.Peek(self.name, wanted, after_offset), wire.AllPeeked).messages
-        ]
+        found = self._door.call(wire.Peek(self.name, wanted, after_offset), wire.AllPeeked).messages
+        return [PeekedMessage(each) for each in found]
 
     def redrive(
         self,
@@ -287,6 +316,7 @@ class Queue:
         try:
             self._settler.close()
         finally:
+            self._bulk.close()
             self._door.close()
 
     def _settings(self) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """Messages of queues: as they are received, and how one is written as a record (see `headrace.model.queued`)."""
 
 import json
-import random
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypedDict
+from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from headrace.client.message import CONTENT_TYPE, Header
 from headrace.client.outgoing import HeaderValue, Payload, Record, encode_payload, pairs
@@ -50,24 +49,37 @@ class NewMessage:
     headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SentMessage:
+class SentMessage(NamedTuple):
     """A message that is stored."""
 
     id: str
     offset: int
 
 
-def record_of(queue: str, message: NewMessage, now_s: float) -> tuple[str, Record]:
-    """The id of a message, and its record. Raises `ValueError` for options that make no sense."""
-    value, content_type = encode_payload(message.body)
+def record_of(queue: str, message: NewMessage, now_s: float) -> Record:
+    """The record of a message. Raises `ValueError` for options that make no sense."""
+    return next(records_of(queue, (message.body,), message, now_s))
+
+
+def records_of(queue: str, bodies: Iterable[Payload], options: NewMessage, now_s: float) -> Iterator[Record]:
+    """The records of messages that have all the same but their bodies."""
+    key, common = _headers(options, now_s)
+    typed: dict[str | None, list[Header]] = {None: common}
+    is_typed = any(name == CONTENT_TYPE for name, _ in common)
+    for body in bodies:
+        value, content_type = encode_payload(body)
+        headers = typed.get(content_type)
+        if headers is None:
+            headers = common if is_typed else [*common, (CONTENT_TYPE, str(content_type).encode())]
+            typed[content_type] = headers
+        yield Record(queue, b"" if value is None else value, key, headers, 0)
+
+
+def _headers(message: NewMessage, now_s: float) -> tuple[bytes | None, list[Header]]:
+    """Key and headers, but for the content type."""
     headers = pairs(message.headers)
     if reserved := next((name for name, _ in headers if name.startswith("hr.")), None):
         raise ValueError(f"headers that begin with hr. are the queue's own: {reserved}")
-    message_id = _new_id()
-    if content_type is not None and all(name != CONTENT_TYPE for name, _ in headers):
-        headers.append((CONTENT_TYPE, content_type.encode()))
-    headers.append((queued.ID, message_id.encode()))
     if message.priority is not None and message.priority != queued.NORMAL_PRIORITY:
         if not queued.LOWEST_PRIORITY <= message.priority <= queued.HIGHEST_PRIORITY:
             raise ValueError(f"priority must be 0 to 9, not {message.priority}")
@@ -84,13 +96,7 @@ def record_of(queue: str, message: NewMessage, now_s: float) -> tuple[str, Recor
         headers.append((queued.GROUP, key))
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
-    return message_id, Record(queue, b"" if value is None else value, key, headers, partition=0)
-
-
-def _new_id() -> str:
-    """Looks like a random UUID, and takes a fifth of its time; made anew in a process that was forked."""
-    text = f"{random.getrandbits(128):032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return key, headers
 
 
 def _due_ms(message: NewMessage, now_s: float) -> int | None:
@@ -115,16 +121,56 @@ def milliseconds(value: Seconds | None) -> int | None:
     return None if value is None else round(seconds(value) * 1000)
 
 
-class Body:
+FoundT = TypeVar("FoundT", Received, Peeked)
+
+
+class Body(Generic[FoundT]):
     """What there is to read in a message of a queue."""
 
-    __slots__ = ()
+    __slots__ = ("found",)
 
-    id: str
-    body: bytes
-    headers: tuple[Header, ...]
-    sent_at_ms: int
-    origin: str | None
+    found: FoundT
+
+    def __init__(self, found: FoundT) -> None:
+        self.found = found
+
+    @property
+    def id(self) -> str:
+        return self.found.id
+
+    @property
+    def body(self) -> bytes:
+        return self.found.body
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return self.found.headers
+
+    @property
+    def sent_at_ms(self) -> int:
+        return self.found.sent_at_ms
+
+    @property
+    def attempt(self) -> int:
+        """How often it was received: 1 the first time."""
+        return self.found.attempt
+
+    @property
+    def priority(self) -> int:
+        return self.found.priority
+
+    @property
+    def group(self) -> str | None:
+        return self.found.group
+
+    @property
+    def offset(self) -> int:
+        return self.found.offset
+
+    @property
+    def origin(self) -> str | None:
+        """Of a message that was moved: from where, as JSON."""
+        return self.found.origin
 
     @property
     def text(self) -> str:
@@ -200,32 +246,35 @@ class Settling(Protocol):
     def extend(self, receipt: str, visibility_ms: int) -> Settlement: ...
 
 
-@dataclass(slots=True, eq=False)
-class QueueMessage(Body):
-    """A message that was received, and is hidden from others until its lease ends. `receipt` stands for the lease."""
+class QueueMessage(Body[Received]):
+    """A message that was received, and is hidden from others until its lease ends."""
 
-    queue: str
-    id: str
-    body: bytes
-    attempt: int
-    """1 the first time that it is received."""
-    sent_at_ms: int
-    priority: int
-    group: str | None
-    dedupe: str | None
-    headers: tuple[Header, ...]
-    offset: int
-    origin: str | None
-    receipt: str = field(repr=False)
-    _settling: Settling = field(repr=False)
-    is_settled: bool = False
-    """Whether it was acknowledged or given back here."""
+    __slots__ = ("_settling", "is_settled", "queue")
+
+    def __init__(self, queue: str, found: Received, settling: Settling) -> None:
+        self.found = found
+        self._settling = settling
+        self.queue = queue
+        self.is_settled = False
+        """Whether it was acknowledged or given back here."""
+
+    @property
+    def dedupe(self) -> str | None:
+        return self.found.dedupe
+
+    @property
+    def receipt(self) -> str:
+        """What stands for the lease."""
+        return self.found.receipt
+
+    def __repr__(self) -> str:
+        return f"<message {self.id} of {self.queue}, attempt {self.attempt}>"
 
     def ack(self) -> Settlement:
         """It is done and is not received again. Goes out at once, together with others; `result()` of what is
         returned waits until the broker has it, and `Queue.flush` and `close` do for all."""
         self.is_settled = True
-        return self._settling.ack(self.receipt)
+        return self._settling.ack(self.found.receipt)
 
     def nack(self, delay: Seconds | None = None, reason: str = "") -> Settlement:
         """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says. The reason
@@ -242,55 +291,20 @@ class QueueMessage(Body):
         return self._settling.extend(self.receipt, milliseconds(seconds) or 0)
 
 
-def leased(queue: str, found: Received, settling: Settling) -> QueueMessage:
-    return QueueMessage(
-        queue,
-        found.id,
-        found.body,
-        found.attempt,
-        found.sent_at_ms,
-        found.priority,
-        found.group,
-        found.dedupe,
-        found.headers,
-        found.offset,
-        found.origin,
-        found.receipt,
-        settling,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PeekedMessage(Body):
+class PeekedMessage(Body[Peeked]):
     """A message as it lies in a queue."""
 
-    id: str
-    body: bytes
-    attempt: int
-    """How often it was received."""
-    state: str
-    """available, in flight, delayed or dead (on its way to the dead-letter queue)."""
-    until_ms: int | None
-    """When what is in flight or delayed is available again, in milliseconds since the epoch."""
-    sent_at_ms: int
-    priority: int
-    group: str | None
-    headers: tuple[Header, ...]
-    offset: int
-    origin: str | None
+    __slots__ = ()
 
+    @property
+    def state(self) -> str:
+        """available, in flight, delayed or dead (on its way to the dead-letter queue)."""
+        return self.found.state
 
-def peeked(found: Peeked) -> PeekedMessage:
-    return PeekedMessage(
-        found.id,
-        found.body,
-        found.attempt,
-        found.state,
-        found.until_at_ms,
-        found.sent_at_ms,
-        found.priority,
-        found.group,
-        found.headers,
-        found.offset,
-        found.origin,
-    )
+    @property
+    def until_ms(self) -> int | None:
+        """When what is in flight or delayed is available again, in milliseconds since the epoch."""
+        return self.found.until_at_ms
+
+    def __repr__(self) -> str:
+        return f"<message {self.id}, {self.state}>"

@@ -52,14 +52,11 @@ class Settlement:
                 return
         call(self)
 
-    def settle(self, error: ClientError | None) -> None:
-        """For who settles it; `answered` is told afterwards, for many at once."""
-        with self._answered:
-            self._error = error
-            self._is_done = True
-            callback, self._callback = self._callback, None
-        if callback is not None:
-            callback(self)
+    def settle(self, error: ClientError | None) -> "Callable[[Settlement], None] | None":
+        """For who settles it, and holds `answered` meanwhile; what is to be called afterwards."""
+        self._error = error
+        self._is_done = True
+        return self._callback
 
 
 class Settler:
@@ -166,10 +163,14 @@ class Settler:
         return reason
 
     def _tell(self, wanted: "Sequence[Wanted[Any]]", errors: Sequence[ClientError | None]) -> None:
-        for (_, settlement), error in zip(wanted, errors, strict=True):
-            settlement.settle(error)
+        calls = []
         with self._answered:
+            for (_, settlement), error in zip(wanted, errors, strict=True):
+                if (call := settlement.settle(error)) is not None:
+                    calls.append((call, settlement))
             self._answered.notify_all()
+        for call, settlement in calls:
+            call(settlement)
 
 
 def _take(waiting: "deque[Wanted[T]]") -> "list[Wanted[T]]":

@@ -15,6 +15,8 @@ plain message. Headers with other names are the message's own attributes.
     sqs-<name>    a system attribute of the SQS API, such as AWSTraceHeader and SenderId
 """
 
+from uuid import UUID
+
 ID = "hr.id"
 PRIORITY = "hr.priority"
 DUE = "hr.due"
@@ -29,3 +31,19 @@ SYSTEM_ATTRIBUTE_PREFIX = "sqs-"
 LOWEST_PRIORITY = 0
 NORMAL_PRIORITY = 4
 HIGHEST_PRIORITY = 9
+
+_LOW = (1 << 48) - 1
+
+
+class Ids:
+    """The ids of messages whose senders gave them none: made of the topic's id and the offset, and so known to both
+    sides without being told."""
+
+    __slots__ = ("_low", "_prefix")
+
+    def __init__(self, topic_id: UUID) -> None:
+        self._prefix = str(topic_id)[:24]
+        self._low = topic_id.int & _LOW
+
+    def at(self, offset: int) -> str:
+        return f"{self._prefix}{self._low ^ offset & _LOW:012x}"

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.client.queue_addresses import urls
-from headrace.client.queue_message import NewMessage, leased, record_of
+from headrace.client.queue_message import NewMessage, QueueMessage, record_of, records_of
 from headrace.client.queue_settings import QueueOptions, settings_of
 from headrace.client.settling import Settlement
 from headrace.config.queue import queue_settings
@@ -14,12 +14,12 @@ _NOW_S = 1_700_000_000.5
 
 
 def _headers(message: NewMessage) -> dict[str, bytes | None]:
-    return dict(record_of("q", message, _NOW_S)[1].headers)
+    return dict(record_of("q", message, _NOW_S).headers)
 
 
-def test_a_plain_message_says_only_its_id() -> None:
-    message_id, record = record_of("q", NewMessage(b"work"), _NOW_S)
-    assert record.headers == [("hr.id", message_id.encode())]
+def test_a_plain_message_says_nothing_but_its_body() -> None:
+    record = record_of("q", NewMessage(b"work"), _NOW_S)
+    assert record.headers == []
     assert (record.topic, record.value, record.key, record.partition) == ("q", b"work", None, 0)
 
 
@@ -27,7 +27,6 @@ def test_the_options_become_headers() -> None:
     headers = _headers(
         NewMessage({"a": 1}, delay=1.5, priority=9, group="g", dedupe="d", ttl=timedelta(minutes=1), headers={"x": "y"})
     )
-    del headers["hr.id"]
     assert headers == {
         "x": b"y",
         "content-type": b"application/json",
@@ -39,8 +38,23 @@ def test_the_options_become_headers() -> None:
     }
 
 
+def test_messages_that_differ_in_their_bodies() -> None:
+    records = list(records_of("q", [b"a", "b", {"c": 1}, None, "d"], NewMessage(None, priority=9), _NOW_S))
+    assert [each.value for each in records] == [b"a", b"b", b'{"c":1}', b"", b"d"]
+    assert [dict(each.headers).get("content-type") for each in records] == [
+        None,
+        b"text/plain; charset=utf-8",
+        b"application/json",
+        None,
+        b"text/plain; charset=utf-8",
+    ]
+    assert all(dict(each.headers)["hr.priority"] == b"9" for each in records)
+    own = NewMessage(None, headers={"content-type": "text/csv"})
+    assert next(records_of("q", ["b"], own, _NOW_S)).headers == [("content-type", b"text/csv")]
+
+
 def test_a_group_is_the_key_of_the_record() -> None:
-    assert record_of("q", NewMessage("x", group="g"), _NOW_S)[1].key == b"g"
+    assert record_of("q", NewMessage("x", group="g"), _NOW_S).key == b"g"
 
 
 def test_delivery_at_a_time() -> None:
@@ -91,7 +105,7 @@ def test_what_a_receiver_says_and_reads() -> None:
     found = Received(
         "id", "r", b'{"a": 1}', 3, 1_000, 2, 1_500, 9_000, origin=origin, headers=(("x", b"y"), ("n", None))
     )
-    message = leased("emails-dead", found, said)
+    message = QueueMessage("emails-dead", found, said)
     assert message.json() == {"a": 1}
     assert message.header("x") == "y"
     assert message.header("n") is None
@@ -107,7 +121,7 @@ def test_what_a_receiver_says_and_reads() -> None:
 
 
 def test_an_origin_that_is_not_ours_is_none() -> None:
-    message = leased("q", Received("id", "r", b"", 3, 1, 2, 3, 4, origin="[]"), _Said())
+    message = QueueMessage("q", Received("id", "r", b"", 3, 1, 2, 3, 4, origin="[]"), _Said())
     assert message.reason is None
 
 

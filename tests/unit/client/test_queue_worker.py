@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, Reject, Retry, Unreachable
-from headrace.client.queue_message import QueueMessage, leased
+from headrace.client.queue_message import QueueMessage
 from headrace.client.queue_worker import WorkerLoop
 from headrace.client.settling import Settlement
 from headrace.model.queue_wire import Received
@@ -41,7 +41,7 @@ class _Queue:
             while self.waiting and len(found) < maximum:
                 each = self.waiting.popleft()
                 body, group = each if isinstance(each, tuple) else (each, None)
-                found.append(leased("q", Received(body, body, body.encode(), 0, 0, 1, 0, 0, group=group), self))
+                found.append(QueueMessage("q", Received(body, body, body.encode(), 0, 0, 1, 0, 0, group=group), self))
             self.handed_out += len(found)
             if not found:
                 self._changed.wait(0.01)
