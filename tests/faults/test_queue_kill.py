@@ -48,6 +48,10 @@ class OneBroker:
     def urls(self) -> list[str]:
         return [self._broker.http_url]
 
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
     def kill_one(self, chance: random.Random) -> None:
         self._broker.kill()
         time.sleep(chance.random() * 0.5)

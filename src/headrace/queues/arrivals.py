@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headrace.coordinator.machine import Entry
 from headrace.model.queued import NORMAL_PRIORITY
+from headrace.queues.pages import Place
 from headrace.queues.records import CHUNK, CHUNK_BITS, INDEX, IndexValue, decode, entry, number_of, tombstone
 from headrace.queues.times import Span, packed, spans_of, step_of
 
@@ -31,9 +32,11 @@ class Arrival(NamedTuple):
     group: bytes | None = None
     """The header `hr.group`, or the record's key. Used by fifo queues only: all messages without are one group."""
     dedupe: bytes | None = None
-    """The id by which duplicates are known. Not for standard queues, unless the message was moved there."""
+    """The id by which duplicates are known. For fifo queues only."""
     id: str = ""
     """The message's id, told to those who send a duplicate of it. Needed with `dedupe` only."""
+    place: Place | None = None
+    """Of one that came from another queue."""
 
 
 class Duplicate(NamedTuple):

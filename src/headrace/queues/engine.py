@@ -21,7 +21,7 @@ An attempt is counted with each receive, from 1; offset and attempt are a receip
 the message is received again, for `extend` and `give_back` only while it is in flight: `NotInFlight` otherwise.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
@@ -83,8 +83,8 @@ class Engine(Stock):
         self._ages.grain = grain_ms(settings.retention_ms, settings.priority_ageing_ms)
         self._shelf.ageing_ms = settings.priority_ageing_ms
         for offset, held in list(self._leases.held.items()):
-            is_available = not held.is_leased and not self._leases.is_hidden(offset) and offset not in self._dead
-            if is_available and self._is_at_limit(held):
+            is_elsewhere = held.is_leased or self._leases.is_hidden(offset) or offset in self._moving
+            if not is_elsewhere and offset not in self._dead and self._is_at_limit(held):
                 self._give_up(offset, was_leased=False)
         self.due(now_ms)
 
@@ -96,19 +96,19 @@ class Engine(Stock):
 
     @property
     def in_flight(self) -> int:
-        return self._leases.leased
+        return self._leases.leased + len(self._moving)
 
     def counts(self) -> Counts:
         leases = self._leases
-        delayed = len(self._delayed) + leases.hidden
-        return Counts(self._live - leases.leased - delayed - len(self._dead), leases.leased, delayed)
+        in_flight, delayed = self.in_flight, len(self._delayed) + leases.hidden
+        return Counts(self._live - in_flight - delayed - len(self._dead), in_flight, delayed)
 
     @property
     def has_dead(self) -> bool:
         return bool(self._dead)
 
     def dead(self, most: int = 1000) -> list[Dead]:
-        """The first of the messages that are to be moved, and then to be `buried`."""
+        """The first of the messages that are to be moved, and then are `moved`."""
         found = []
         for offset in self._dead:
             held = self._leases.held[offset]
@@ -122,6 +122,8 @@ class Engine(Stock):
         if offset >= self.indexed_to or offset in self._done:
             return None
         held = self._leases.held.get(offset)
+        if offset in self._moving:
+            return Look("in flight", held.attempt if held else 0, None, held.first_received_ms if held else None)
         if held is None:
             return Look("delayed" if offset in self._delayed else "available", 0, None, None)
         if offset in self._dead:
@@ -160,15 +162,45 @@ class Engine(Stock):
                 break
         return leased
 
-    def lease(self, offset: int, now_ms: int, visibility_ms: int) -> Lease | None:
-        """Lease this very message, if it is available. Not of a fifo queue, whose messages go in their order."""
+    def hold(self, wanted: Sequence[tuple[int, bytes]], now_ms: int) -> list[int]:
+        """Keep messages, given with their groups, from receivers until they are `moved` or `let_go`: those that are
+        available, and in a fifo queue of groups that a receiver could get something of. It is not counted as a receive,
+        and not kept: whoever loads the queue again holds them again."""
         self.due(now_ms)
+        free = [(offset, group) for offset, group in wanted if self._is_free(offset, group)]
+        for offset, group in free:
+            self._moving.add(offset)
+            if self._groups is None:
+                self._shelf.take_off(offset)
+            else:
+                self._groups.hold(offset, group)
+        return [offset for offset, _ in free]
+
+    def _is_free(self, offset: int, group: bytes) -> bool:
         look = self.look(offset)
-        if self._groups is not None or look is None or look.state != "available":
-            return None
-        self._shelf.take_off(offset)
-        held = self._leases.lease(offset, now_ms, now_ms + visibility_ms, "")
-        return Lease(offset, held.attempt, held.until_ms, held.first_received_ms)
+        is_available = look is not None and look.state == "available"
+        return is_available and (self._groups is None or self._groups.is_free(group))
+
+    def let_go(self, offset: int, now_ms: int) -> None:
+        """It is not moved after all."""
+        self.due(now_ms)
+        if offset in self._moving:
+            held = self._leases.held.get(offset)
+            if offset in self._expired:
+                self._finish(offset)
+                return
+            self._moving.remove(offset)
+            if held is not None:
+                self._came_back(offset, held, was_leased=True)
+            elif self._groups is None:
+                self._shelf.put(offset)
+            else:
+                self._groups.returned(offset, was_received=False)
+
+    def moved(self, offset: int) -> None:
+        """A message that was dead, or held, is in another queue."""
+        if offset in self._dead or offset in self._moving:
+            self._finish(offset)
 
     def _next(self, wanted: int, now_ms: int) -> Iterator[int]:
         for offset in self._shelf.order(now_ms, wanted):
@@ -183,8 +215,8 @@ class Engine(Stock):
         if offset in self._done:
             return
         held = self._leases.held.get(offset)
-        if held is None or held.attempt != attempt:
-            raise NotInFlight(f"message {offset} was received by somebody else since, or by nobody")
+        if held is None or held.attempt != attempt or offset in self._moving:
+            raise NotInFlight(f"message {offset} was received by somebody else since, or by nobody, or is being moved")
         self._finish(offset)
 
     def extend(self, offset: int, attempt: int, visibility_ms: int, now_ms: int) -> int:
@@ -215,13 +247,10 @@ class Engine(Stock):
         self.due(now_ms)
         if offset >= self.indexed_to or offset in self._done:
             return False
+        if offset in self._moving:
+            raise NotInFlight(f"message {offset} is being moved to another queue")
         self._finish(offset)
         return True
-
-    def buried(self, offset: int) -> None:
-        """A dead message was moved."""
-        if offset in self._dead:
-            self._finish(offset)
 
     def purge(self) -> None:
         """Everything that was indexed is done."""
@@ -297,7 +326,7 @@ class Engine(Stock):
     def _expire(self, offset: int) -> None:
         if offset not in self._done:
             held = self._leases.held.get(offset)
-            if held is not None and held.is_leased:
+            if offset in self._moving or (held is not None and held.is_leased):
                 self._expired.add(offset)
             else:
                 self._finish(offset)

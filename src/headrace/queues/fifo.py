@@ -125,9 +125,21 @@ class Groups:
                 group.in_flight += 1
                 yield offset
 
-    def returned(self, offset: int) -> None:
+    def is_free(self, name: bytes) -> bool:
+        """Whether a receiver could get something of this group."""
+        group = self._groups.get(name)
+        return group is not None and not group.in_flight and not self._is_hidden(group.front)
+
+    def hold(self, offset: int, name: bytes) -> None:
+        """This one counts as in flight."""
+        group = self._groups[name]
+        self._hide(group)
+        self._of_held[offset] = group
+        group.in_flight += 1
+
+    def returned(self, offset: int, *, was_received: bool = True) -> None:
         """A lease ended, and the message is there again, hidden or not."""
-        group = self._of_held[offset]
+        group = self._of_held[offset] if was_received else self._of_held.pop(offset)
         group.in_flight -= 1
         if not group.in_flight and group.front < 0:
             self._show(group)

@@ -12,7 +12,7 @@ from headrace.config.queue import QueueSettings
 from headrace.model.errors import RecordError
 from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.arrivals import Arrival
-from headrace.queues.messages import Message, dedupe_key, message_of
+from headrace.queues.messages import Message, dedupe_key, message_of, place_of
 from headrace.records.batch import BatchHeader, Buffer, iter_headers
 from headrace.records.markers import read_marker
 from headrace.records.reader import iter_records
@@ -67,6 +67,7 @@ def arrival_of(message: Message, settings: QueueSettings) -> Arrival:
         message.group,
         dedupe,
         "" if dedupe is None else message.id,
+        place_of(message),
     )
 
 

@@ -6,7 +6,7 @@ number) is as good as none: the message is there, and somebody must get it.
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from headrace.model import queued
 from headrace.model.errors import InvalidMessage
 from headrace.model.queue_wire import Headers, Outgoing, Peeked, Received
 from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
+from headrace.queues.pages import Place
 from headrace.records.reader import Record
 
 _MAX_TIME_MS = 1 << 53
@@ -159,12 +160,8 @@ def message_of(record: Record, topic_id: UUID, *, is_fifo: bool, offset: int | N
 
 
 def dedupe_key(message: Message, settings: QueueSettings) -> bytes | None:
-    """By what a queue knows that it has got a message already: of one that was moved, where it was."""
-    if message.origin is not None:
-        origin = read_origin(message.origin)
-        if origin:
-            return f"move:{origin.get('topic_id')}:{origin.get('offset')}".encode()
-    if not settings.is_fifo:
+    """By what a fifo queue knows that it has got a message already. Not of one that came from another queue."""
+    if not settings.is_fifo or message.origin is not None:
         return None
     if message.dedupe is not None:
         return b"id:" + message.dedupe.encode()
@@ -204,27 +201,52 @@ def read_origin(text: str) -> Mapping[str, Any]:
     return origin if isinstance(origin, dict) else {}
 
 
+class Origin(NamedTuple):
+    """Where a message comes from, and why."""
+
+    queue: str
+    topic_id: UUID
+    stream: str
+    """The pages of one are numbered."""
+    page: int
+    at: int
+    """Which one of its page it is."""
+
+
+def place_of(message: Message) -> Place | None:
+    """In which page a message came from another queue."""
+    if message.origin is None:
+        return None
+    origin = read_origin(message.origin)
+    match origin.get("page"):
+        case [str(stream), int(page), int(at)]:
+            name = f"{origin.get('topic_id')}:{stream}".encode()
+            return Place(int.from_bytes(blake2b(name, digest_size=8).digest()), page, at)
+    return None
+
+
 def moved_record(
-    message: Message, *, queue: str, topic_id: UUID, reason: str, attempts: int, now_ms: int, keeps_time: bool
+    message: Message, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_time: bool
 ) -> Record:
     """The record of a message that goes to another queue, from the one that it lies in.
 
     It is to be received at once there, and is counted anew; how often it was received is told. A dead letter keeps the
     time of its sending, by which its retention counts.
     """
-    origin = {
-        "queue": queue,
-        "topic_id": topic_id.hex,
+    told = {
+        "queue": origin.queue,
+        "topic_id": origin.topic_id.hex,
         "offset": message.offset,
         "reason": reason,
         "attempts": attempts,
         "moved_at_ms": now_ms,
+        "page": [origin.stream, origin.page, origin.at],
     }
     headers: list[tuple[str, bytes | None]] = [
         (queued.ID, message.id.encode()),
         (queued.DUE, b"%d" % now_ms),
         (queued.ATTEMPT, b"%d" % attempts),
-        (queued.ORIGIN, json.dumps(origin, separators=(",", ":")).encode()),
+        (queued.ORIGIN, json.dumps(told, separators=(",", ":")).encode()),
     ]
     if message.priority != NORMAL_PRIORITY:
         headers.append((queued.PRIORITY, b"%d" % message.priority))

@@ -1,35 +1,30 @@
 """Tasks that move messages from one queue to another: out of a dead-letter queue, mostly.
 
-A message is leased while it is copied, so that nobody else receives it, and done here when the copy is committed there
-(invariant 44). How far a task has come is kept with the queue's state: whoever leads the queue next goes on from there.
-What was copied and not noted is copied again, and the queue that gets it knows it by where it came from.
+How far a task has come is kept with the queue's state: whoever leads the queue next goes on from there. What is in
+flight is not moved, nor is what a fifo queue would not give to a receiver now: the rest of a group of which something
+is in flight or hidden. The tasks of a queue take turns.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from headrace.model.errors import HeadraceError, QueueUnavailable, UnknownMove, UnknownQueue
+from headrace.model.errors import HeadraceError, InvalidMessage, QueueUnavailable, UnknownMove, UnknownQueue
 from headrace.model.queue_wire import Filter, Move
-from headrace.queues.burying import SendRecords
-from headrace.queues.engine import Engine, Lease
+from headrace.queues.carrying import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, Page, SendRecords
 from headrace.queues.filters import Matcher
 from headrace.queues.host import OWN_KEYS
 from headrace.queues.led import LedQueue
-from headrace.queues.messages import Message, moved_record, read_origin
-from headrace.records.reader import Record
+from headrace.queues.messages import Message, read_origin
 
 log = logging.getLogger(__name__)
 
 _KEY = b"move:"
 _KNOWN_MAX = 10
-_PAGE = 100
-_PAGE_BYTES = 512 * 1024
-_LEASE_MS = 60_000
 _STEPS_PER_S = 10
 _RETRY_S = 0.2
 _RETRIES = 50
@@ -45,16 +40,6 @@ class Task(msgspec.Struct, array_like=True):
     next_offset: int
     end_offset: int
     """It does not move what is sent after it began."""
-    leased: list[tuple[int, int]] = []
-    """Offset and attempt of the messages that are being copied: whoever goes on with this gives them back first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Picked:
-    message: Message
-    lease: Lease | None
-    destination: str
-    attempts: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -64,7 +49,8 @@ _decode = msgspec.msgpack.Decoder(Task).decode
 class Moves:
     def __init__(self, queue: LedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
         self._queue = queue
-        self._send = send
+        self._carrier = Carrier(queue, send, "move", keeps_time=lambda: False, delivered=self._delivered)
+        self._turn = asyncio.Lock()
         self._new_id = new_id
         self._tasks: dict[str, Task] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -112,6 +98,8 @@ class Moves:
     # -- life
 
     def _resume(self) -> None:
+        if self._carrier.page is not None:
+            self._start_running("", self._deliver())
         for key, value in self._queue.host.own_entries.items():
             if key.startswith(OWN_KEYS + _KEY):
                 try:
@@ -120,7 +108,6 @@ class Moves:
                     log.error("a task that moves messages of %s cannot be read: %s", self._queue.name, error)
                     continue
                 self._tasks[task.move.id] = task
-                self._put_back(task)
                 if task.move.status in _ACTIVE:
                     self._run(task)
 
@@ -134,9 +121,11 @@ class Moves:
                 await running
 
     def _run(self, task: Task) -> None:
-        running = asyncio.get_running_loop().create_task(self._move(task))
-        self._running[task.move.id] = running
-        running.add_done_callback(lambda _: self._running.pop(task.move.id, None))
+        self._start_running(task.move.id, self._move(task))
+
+    def _start_running(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        running = self._running[name] = asyncio.get_running_loop().create_task(work)
+        running.add_done_callback(lambda _: self._running.pop(name, None))
 
     def _forget_oldest(self) -> None:
         over = [task for task in sorted(self._tasks.values(), key=_age) if task.move.status not in _ACTIVE]
@@ -153,13 +142,25 @@ class Moves:
 
     # -- moving
 
+    async def _deliver(self) -> None:
+        """What was on its way when the queue had another leader."""
+        async with self._turn:
+            with suppress(HeadraceError):
+                await self._carrier.deliver()
+
+    def _delivered(self, page: Page) -> None:
+        task = self._tasks.get(page.errand)
+        if task is not None:
+            self._set(task, moved=task.move.moved + len(page.messages))
+
     async def _move(self, task: Task) -> None:
         failures = 0
         while task.move.status == RUNNING:
             began_ms = self._queue.host.around.clock.monotonic_ms()
             try:
-                moved = await self._move_some(task)
-            except UnknownQueue as error:
+                async with self._turn:
+                    moved = await self._move_some(task)
+            except (UnknownQueue, InvalidMessage) as error:
                 self._set(task, status=FAILED, failure=str(error))
                 return
             except HeadraceError as error:
@@ -185,13 +186,15 @@ class Moves:
             else:
                 await asyncio.sleep(0)
         if task.move.status == CANCELLING:
-            self._set(task, status=CANCELLED)
+            # Not before what was on its way is there.
+            async with self._turn:
+                self._set(task, status=CANCELLED)
 
     async def _move_some(self, task: Task) -> int | None:
         """How many were moved; None if there is nothing left to move."""
         queue, host = self._queue, self._queue.host
         limit = task.wanted.limit
-        most = _PAGE if limit is None else min(_PAGE, limit - task.move.moved)
+        most = PAGE_MESSAGES if limit is None else min(PAGE_MESSAGES, limit - task.move.moved)
         if task.move.per_second:
             most = min(most, max(1, task.move.per_second // _STEPS_PER_S))
         if most <= 0:
@@ -205,74 +208,39 @@ class Moves:
             return None
         messages = await queue.bodies.read(offsets, host.settings)
         picked, passed_to = self._pick(task, offsets, messages)
-        if picked:
-            task.leased = [(each.lease.offset, each.lease.attempt) for each in picked if each.lease is not None]
-            self._keep(task)
-            try:
-                await host.kept()
-                for destination in dict.fromkeys(each.destination for each in picked):
-                    together = [each for each in picked if each.destination == destination]
-                    await self._send(destination, self._records(together))
-            except BaseException:
-                self._put_back(task)
-                raise
-        task.next_offset, task.leased = passed_to, []
+        moved = 0
+        for destination, some in picked.items():
+            moved += await self._carrier.carry(destination, some, task.move.id)
+        task.next_offset = passed_to
+        self._keep(task)
+        return moved
 
-        def done(engine: Engine, now_ms: int) -> None:
-            for each in picked:
-                engine.discard(each.message.offset, now_ms)
-
-        self._set(task, moved=task.move.moved + len(picked))
-        await host.decide(done)
-        return len(picked)
-
-    def _pick(self, task: Task, offsets: Sequence[int], messages: dict[int, Message]) -> tuple[list[_Picked], int]:
-        """The messages that are meant, leased; and the offset behind the last that was looked at."""
-        host = self._queue.host
+    def _pick(
+        self, task: Task, offsets: Sequence[int], messages: Mapping[int, Message]
+    ) -> tuple[dict[str, list[Carried]], int]:
+        """The messages that are meant, by destination; and the offset behind the last that was looked at."""
+        engine = self._queue.host.engine
         matcher = Matcher(task.wanted)
-        picked: list[_Picked] = []
+        picked: dict[str, list[Carried]] = {}
         size_bytes = 0
         for offset in offsets:
-            message, look = messages.get(offset), host.engine.look(offset)
+            message, look = messages.get(offset), engine.look(offset)
             if message is None or look is None or look.state != "available" or not matcher.matches(message):
                 continue
-            size_bytes += message.size_bytes
-            if picked and size_bytes > _PAGE_BYTES:
-                return picked, offset
-            destination = task.move.destination
+            destination = task.move.destination or _source_of(message)
             if destination is None:
-                origin = read_origin(message.origin) if message.origin is not None else {}
-                source = origin.get("queue")
-                if not isinstance(source, str):
-                    continue
-                destination = source
-            lease = host.decide_now(lambda engine, now_ms, offset=offset: engine.lease(offset, now_ms, _LEASE_MS))  # type: ignore[misc]
-            picked.append(_Picked(message, lease, destination, look.attempt))
+                continue
+            size_bytes += message.size_bytes
+            if picked and size_bytes > PAGE_BYTES:
+                return picked, offset
+            picked.setdefault(destination, []).append(Carried(offset, message.group or b"", look.attempt, "moved"))
         return picked, offsets[-1] + 1
 
-    def _records(self, picked: Iterable[_Picked]) -> list[Record]:
-        host = self._queue.host
-        return [
-            moved_record(
-                each.message,
-                queue=self._queue.name,
-                topic_id=host.partition.topic_id,
-                reason="moved",
-                attempts=each.attempts,
-                now_ms=host.now_ms(),
-                keeps_time=False,
-            )
-            for each in picked
-        ]
 
-    def _put_back(self, task: Task) -> None:
-        host = self._queue.host
-        if host.has_engine and task.leased:
-            for offset, attempt in task.leased:
-                with suppress(HeadraceError):
-                    host.engine.give_back(offset, attempt, host.now_ms(), 0)
-            task.leased = []
-            self._keep(task)
+def _source_of(message: Message) -> str | None:
+    """The queue that a message comes from."""
+    source = read_origin(message.origin).get("queue") if message.origin is not None else None
+    return source if isinstance(source, str) else None
 
 
 def _age(task: Task) -> int:

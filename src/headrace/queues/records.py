@@ -8,12 +8,13 @@ A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets ar
     m <offset>   ["held-1", …]  a message that was received and is not done
     i <chunk>    ["index-1", …] what the records of the chunk say, so that they need not be read again
     u <chunk>    ["ids-1", …]   the de-duplication ids of the chunk
+    p <stream>   ["pages-1", …] the last messages that came from another queue
 
 The text of a value ends in the version of its layout. A tombstone forgets. What this broker does not know is refused: a
 newer broker wrote it, and to leave it out would be to lose somebody's messages silently.
 
 Live keys are bounded by the messages between head and end (two per chunk, one per message that was received), and by
-those of the last five minutes (one per chunk).
+those of the last five minutes (one per chunk), and by the queues that messages came from (two each).
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ DONE = b"d"
 HELD = b"m"
 INDEX = b"i"
 IDS = b"u"
+PAGES = b"p"
 
 
 class HeadValue(msgspec.Struct, array_like=True, frozen=True, tag="head-1"):
@@ -91,13 +93,20 @@ class IdsValue(msgspec.Struct, array_like=True, frozen=True, tag="ids-1"):
     """Number in the chunk, when it was sent, the digest of its id, and the message's id."""
 
 
-Value = HeadValue | DoneValue | Held | IndexValue | IdsValue
+class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
+    pages: Sequence[tuple[int, int]]
+    """Number and first offset of each, both rising."""
+
+
+Value = HeadValue | DoneValue | Held | IndexValue | IdsValue | PagesValue
 
 _LARGE_BYTES = 512
 _KEY = Struct(">cQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
-_KINDS: dict[bytes, type] = {HEAD: HeadValue, DONE: DoneValue, HELD: Held, INDEX: IndexValue, IDS: IdsValue}
+_KINDS: dict[bytes, type] = {
+    HEAD: HeadValue, DONE: DoneValue, HELD: Held, INDEX: IndexValue, IDS: IdsValue, PAGES: PagesValue
+}  # fmt: skip
 
 
 def entry(kind: bytes, number: int, value: Value) -> Entry:

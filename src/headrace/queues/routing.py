@@ -43,7 +43,8 @@ class SendCall(QueueCall, frozen=True):
 
 
 class RecordsCall(QueueCall, frozen=True):
-    """Messages that are moved from another queue: time, key, value and headers of each record."""
+    """A page of messages from another queue: time, key, value and headers of each record. It does no harm when it comes
+    twice."""
 
     records: list[tuple[int, bytes | None, bytes | None, Headers]]
 
@@ -105,7 +106,7 @@ AnyQueueCall = (
     | ListMovesCall
 )
 
-_NOT_REPEATED = (SendCall, RecordsCall, StartMoveCall)
+_NOT_REPEATED = (SendCall, StartMoveCall)
 _LANES: dict[type, str] = {
     SendCall: "queues-send",
     RecordsCall: "queues-send",

@@ -19,6 +19,7 @@ from headrace.queues.dedupe import Ids, digest
 from headrace.queues.done import Done, bits_of, chunks_of, numbers_of
 from headrace.queues.fifo import Groups
 from headrace.queues.leases import Leases
+from headrace.queues.pages import Pages
 from headrace.queues.records import (
     CHUNK,
     CHUNK_BITS,
@@ -27,6 +28,7 @@ from headrace.queues.records import (
     Held,
     IdsValue,
     IndexValue,
+    PagesValue,
     TimesValue,
     decode,
     is_index,
@@ -63,6 +65,7 @@ class Stock:
         self._done = Done()
         self._leases = Leases(survive=keeping.leases)
         self._ids = Ids()
+        self._pages = Pages()
         self._index = Index(0, self._chunk_closed)
         self.indexed_to = 0
         """The offset that is to be indexed next."""
@@ -84,6 +87,8 @@ class Stock:
         self._expired: set[int] = set()
         """In flight, and not to be received again."""
         self._dead: dict[int, None] = {}
+        self._moving: set[int] = set()
+        """Held until they are in another queue."""
         self._groups = Groups(self._shelf, self._is_gone, self._is_hidden) if settings.is_fifo else None
 
     def _is_gone(self, offset: int) -> bool:
@@ -140,6 +145,10 @@ class Stock:
                 if not is_done:
                     self._done.add(offset)
                 return Duplicate(offset, *first)
+        if arrival.place is not None and not self._pages.is_new(arrival.place, offset):
+            if not is_done:
+                self._done.add(offset)
+            return Duplicate(offset, offset, arrival.id)
         if arrival.priority != NORMAL_PRIORITY and not is_done:
             chunk.add_level(number, arrival.priority)
             self._shelf.set_level(offset, arrival.priority)
@@ -239,6 +248,9 @@ class Stock:
         self._live -= 1
         held = self._leases.forget(offset)
         self._shelf.forget(offset)
+        if offset in self._moving:
+            self._moving.remove(offset)
+            was_leased = True
         if held is None:
             self._delayed.discard(offset)
         elif self._dead:
@@ -253,8 +265,9 @@ class Stock:
         head, last = self.head, min(last, self.indexed_to - 1)
         if last < head:
             return
-        for offset in [offset for offset in self._leases.held if offset <= last]:
-            self._finish(offset)
+        for offset in [offset for offset in chain(self._moving, self._leases.held) if offset <= last]:
+            if offset not in self._done:
+                self._finish(offset)
         self._live -= self._done.add_range(self.head, last)
         self._shelf.forget_range(head, last)
         self._delayed.remove_range(head, last + 1)
@@ -262,7 +275,7 @@ class Stock:
             self._groups.gone_up_to(last)
 
     def _start_at(self, head: int) -> None:
-        """Everything is forgotten but the ids; indexing goes on from here."""
+        """Everything is forgotten but the ids and pages; indexing goes on from here."""
         for offset in list(self._leases.held):
             self._leases.forget(offset)
         self._done.move_to(head)
@@ -282,11 +295,13 @@ class Stock:
         else:
             self._index.restart(self.indexed_to)
         done, leases, index, ids = self._done, self._leases, self._index, self._ids
-        # Records below the head, or in a chunk that is indexed, are not read again: their ids come before. After a
-        # purge a chunk says nothing of what was before it: the head comes before. The index of a chunk does not say
-        # which of its records are done, or no messages: that comes before. Tombstones come after what they stand for.
+        # Records below the head, or in a chunk that is indexed, are not read again: their ids and pages come before.
+        # After a purge a chunk says nothing of what was before it: the head comes before. The index of a chunk does not
+        # say which of its records are done, or no messages: that comes before. Tombstones come after what they stand
+        # for.
         parts = (
             ids.take(index.open_chunk),
+            self._pages.take(index.saved_to),
             done.take_head(),
             done.take_bits(),
             leases.take_held(),
@@ -304,6 +319,7 @@ class Stock:
         held: dict[int, Held] = {}
         chunks: dict[int, Entry] = {}
         ids: dict[int, IdsValue] = {}
+        pages: dict[int, PagesValue] = {}
         for record in entries:
             if is_index(record):
                 # Decoded one after another: together they may be larger than the queue's state.
@@ -319,6 +335,8 @@ class Stock:
                     held[number] = value
                 case IdsValue():
                     ids[number] = value
+                case PagesValue():
+                    pages[number] = value
         self.indexed_to = self._done.head
         for number, bits in done.items():
             self._done.load(number, bits)
@@ -332,6 +350,7 @@ class Stock:
                 self._known_to = max(self._known_to, offset)
         self._load_chunks(chunks)
         self._ids.load(ids.items(), self.indexed_to)
+        self._pages.load(pages.items(), self.indexed_to)
 
     def _load_chunks(self, chunks: dict[int, Entry]) -> None:
         held_in: dict[int, list[int]] = {}

@@ -11,6 +11,7 @@ from headrace.config.queue import QueueSettings
 from headrace.queues.ages import grain_ms
 from headrace.queues.arrivals import Arrival
 from headrace.queues.dedupe import WINDOW_MS
+from headrace.queues.pages import Place
 
 AVAILABLE, IN_FLIGHT, HIDDEN, DEAD, DONE = "available", "in flight", "delayed", "dead", "done"
 
@@ -25,6 +26,8 @@ class Message:
     received_ms: int = 0
     is_over: bool = False
     """Its TTL ended while it was in flight."""
+    is_held: bool = False
+    """In flight to another queue, and in no receiver's hands."""
 
     @property
     def offset(self) -> int:
@@ -33,7 +36,8 @@ class Message:
     @property
     def seen(self) -> tuple[str, int, int | None, int | None]:
         """What `Engine.look` tells."""
-        until_ms = self.until_ms if self.attempt and self.state in (IN_FLIGHT, HIDDEN) else None
+        is_timed = self.attempt and self.state in (IN_FLIGHT, HIDDEN) and not self.is_held
+        until_ms = self.until_ms if is_timed else None
         return self.state, self.attempt, until_ms, self.first_received_ms
 
 
@@ -44,6 +48,7 @@ class NaiveQueue:
     messages: dict[int, Message] = field(default_factory=dict)
     """Those that are no duplicates, done or not."""
     firsts: dict[bytes, Arrival] = field(default_factory=dict)
+    places: dict[Place, int] = field(default_factory=dict)
 
     # -- what may happen
 
@@ -56,6 +61,8 @@ class NaiveQueue:
             if first is not None and arrival.sent_ms - first.sent_ms < WINDOW_MS:
                 return first
             self.firsts[known] = arrival
+        if arrival.place is not None and self.places.setdefault(arrival.place, arrival.offset) != arrival.offset:
+            return arrival
         self.messages[arrival.offset] = self.fresh(arrival)
         self.advance(self.now_ms)
         return None
@@ -72,7 +79,7 @@ class NaiveQueue:
 
     def age(self, message: Message) -> None:
         now_ms, arrival = self.now_ms, message.arrival
-        if message.state in (IN_FLIGHT, HIDDEN) and message.until_ms <= now_ms:
+        if message.state in (IN_FLIGHT, HIDDEN) and message.until_ms <= now_ms and not message.is_held:
             message.state = AVAILABLE
         if arrival.expires_ms is not None and arrival.expires_ms <= now_ms and message.state != DONE:
             message.is_over = True
@@ -93,7 +100,8 @@ class NaiveQueue:
         return message.arrival.sent_ms + self.settings.retention_ms <= self.now_ms
 
     def receive(self, most: int, visibility_ms: int) -> list[Message]:
-        wanted = min(most, self.settings.max_in_flight - self.count(IN_FLIGHT))
+        held = sum(message.is_held for message in self.messages.values() if message.state == IN_FLIGHT)
+        wanted = min(most, self.settings.max_in_flight - self.count(IN_FLIGHT) + held)
         found = self.next_of_groups(wanted) if self.settings.is_fifo else self.next(wanted)
         for message in found:
             self.lease(message, visibility_ms)
@@ -106,19 +114,36 @@ class NaiveQueue:
         if message.first_received_ms is None:
             message.first_received_ms = self.now_ms
 
+    def hold(self, wanted: list[Message]) -> list[Message]:
+        free = [message for message in wanted if message.state == AVAILABLE]
+        if self.settings.is_fifo:
+            ready = {message.arrival.group or b"" for group in self.ready_groups() for message in group}
+            free = [message for message in free if (message.arrival.group or b"") in ready]
+        for message in free:
+            message.state, message.is_held = IN_FLIGHT, True
+        return free
+
+    def let_go(self, message: Message) -> None:
+        if message.is_held and message.state == IN_FLIGHT:
+            message.state = AVAILABLE
+        message.is_held = False
+        self.age(message)
+
     def next(self, wanted: int) -> list[Message]:
         available = [message for message in self.messages.values() if message.state == AVAILABLE]
         return sorted(available, key=lambda message: (-message.arrival.priority, message.offset))[: max(0, wanted)]
 
-    def next_of_groups(self, wanted: int) -> list[Message]:
-        found: list[Message] = []
+    def ready_groups(self) -> list[list[Message]]:
         groups: dict[bytes, list[Message]] = {}
         for message in self.messages.values():
             if message.state not in (DONE, DEAD):
                 groups.setdefault(message.arrival.group or b"", []).append(message)
         free = [group for group in groups.values() if all(message.state != IN_FLIGHT for message in group)]
-        ready = [group for group in free if group[0].state == AVAILABLE]
-        for group in sorted(ready, key=lambda group: (-group[0].arrival.priority, group[0].offset)):
+        return [group for group in free if group[0].state == AVAILABLE]
+
+    def next_of_groups(self, wanted: int) -> list[Message]:
+        found: list[Message] = []
+        for group in sorted(self.ready_groups(), key=lambda group: (-group[0].arrival.priority, group[0].offset)):
             for message in group:
                 if message.state != AVAILABLE or len(found) >= wanted:
                     break
@@ -129,14 +154,14 @@ class NaiveQueue:
         message = self.messages[offset]
         if message.state == DONE:
             return True
-        if message.attempt != attempt or not attempt:
+        if message.attempt != attempt or not attempt or message.is_held:
             return False
         message.state = DONE
         return True
 
     def is_leased(self, offset: int, attempt: int) -> bool:
         message = self.messages[offset]
-        return message.state == IN_FLIGHT and message.attempt == attempt
+        return message.state == IN_FLIGHT and message.attempt == attempt and not message.is_held
 
     def give_back(self, offset: int, delay_ms: int) -> None:
         message = self.messages[offset]

@@ -16,6 +16,7 @@ from headrace.coordinator.machine import Entry
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.arrivals import Arrival
 from headrace.queues.engine import Engine
+from headrace.queues.pages import Place
 from headrace.queues.records import CHUNK
 from headrace.queues.times import STEP_MS
 
@@ -103,6 +104,30 @@ class Engines(RuleBasedStateMachine):
             expires_ms = None if ttl is None else self.now_ms + ttl * STEP_MS
             self.arrive(Arrival(self.end, self.now_ms, priority, due_ms, expires_ms, group, dedupe, f"id{self.end}"))
 
+    @rule(stream=st.integers(1, 2), count=st.integers(1, 4), group=st.sampled_from([None, b"a", b"b"]))
+    def carry_here(self, stream: int, count: int, group: bytes | None) -> None:
+        """The next page from another queue."""
+        page = max((place.page for place in self.naive.places if place.stream == stream), default=0) + 1
+        self.send_page(stream, page, count, group)
+
+    @rule(stream=st.integers(1, 2), count=st.integers(1, 4))
+    def carry_again(self, stream: int, count: int) -> None:
+        """The last page once more, whenever, and whatever is left of it."""
+        known = [place for place in self.naive.places if place.stream == stream]
+        if known:
+            page = max(place.page for place in known)
+            self.send_page(stream, page, min(count, sum(place.page == page for place in known)), None)
+
+    def send_page(self, stream: int, page: int, count: int, group: bytes | None) -> None:
+        first = self.end
+        for at in range(count):
+            place = Place(stream, page, at)
+            self.arrive(Arrival(self.end, self.now_ms, 4, self.now_ms, group=group, id=f"id{self.end}", place=place))
+        new = [self.log[offset] for offset in range(first, self.end)]
+        told = self.engine.index(new, self.now_ms)
+        again = [self.naive.send(arrival) for arrival in new]
+        assert told == [(one.offset, one.offset, one.id) for one in again if one is not None]
+
     @rule(count=st.integers(1, 20))
     def send_plain(self, count: int) -> None:
         first = self.end
@@ -126,7 +151,8 @@ class Engines(RuleBasedStateMachine):
         try:
             leases = self.engine.receive(most, self.now_ms, visibility_ms)
         except TooManyInFlight:
-            assert self.naive.count(IN_FLIGHT) >= self.settings.max_in_flight
+            leased = self.naive.count(IN_FLIGHT) - len(self.held())
+            assert leased >= self.settings.max_in_flight
             assert self.naive.next(1)
             return
         expected = self.naive.receive(most, visibility_ms)
@@ -136,16 +162,28 @@ class Engines(RuleBasedStateMachine):
         self.naive.advance(self.now_ms)
         self.engine.due(self.now_ms)
 
-    @rule(which=some, visibility=steps)
-    def lease_one(self, which: int, visibility: int) -> None:
-        message = self.one_of(which, is_received=False)
-        if message is not None and not self.settings.is_fifo:
-            visibility_ms = min(visibility * STEP_MS, MAX_VISIBILITY_MS)
-            lease = self.engine.lease(message.offset, self.now_ms, visibility_ms)
-            assert (lease is not None) == (message.state == AVAILABLE)
-            if lease is not None:
-                self.naive.lease(message, visibility_ms)
-                self.naive.advance(self.now_ms)
+    @rule(which=some, count=st.integers(1, 4))
+    def hold(self, which: int, count: int) -> None:
+        self.settle_retention()
+        found = list(self.naive.messages.values())
+        wanted = found[which % len(found) :][:count] if found else []
+        held = self.engine.hold([(each.offset, each.arrival.group or b"") for each in wanted], self.now_ms)
+        assert held == [message.offset for message in self.naive.hold(wanted)]
+
+    def held(self) -> list[Message]:
+        return [message for message in self.naive.messages.values() if message.is_held and message.state != DONE]
+
+    @rule(which=some, is_moved=st.booleans())
+    def settle_held(self, which: int, is_moved: bool) -> None:
+        held = self.held()
+        if held:
+            message = held[which % len(held)]
+            if is_moved:
+                self.engine.moved(message.offset)
+                message.state = DONE
+            else:
+                self.engine.let_go(message.offset, self.now_ms)
+                self.naive.let_go(message)
 
     def settle_retention(self) -> None:
         """Retention may be late: what the engine has let go already is gone."""
@@ -214,8 +252,12 @@ class Engines(RuleBasedStateMachine):
         message = self.one_of(which, is_received=is_received)
         if message is not None:
             was_there = message.state != DONE
-            assert self.engine.discard(message.offset, self.now_ms) == was_there
-            message.state = DONE
+            try:
+                assert self.engine.discard(message.offset, self.now_ms) == was_there
+            except NotInFlight:
+                assert message in self.held()
+            else:
+                message.state = DONE
 
     @rule()
     def bury_the_dead(self) -> None:
@@ -223,7 +265,7 @@ class Engines(RuleBasedStateMachine):
             message = self.naive.messages[dead.offset]
             assert message.state == DEAD
             assert dead.attempt == message.attempt
-            self.engine.buried(dead.offset)
+            self.engine.moved(dead.offset)
             message.state = DONE
 
     @rule()
@@ -289,6 +331,9 @@ class Engines(RuleBasedStateMachine):
         for offset in range(first, self.end):
             self.naive.send(self.log[offset])
         self.naive.advance(self.now_ms + passing * STEP_MS)
+        for versions in (self.naive.messages, self.committed, *self.snapshots):
+            for message in versions.values():
+                self.naive.let_go(message)
         self.engine = self.new_engine()
         self.engine.load([Entry(key, value) for key, value in self.kept.items()])
         self.engine.drop_before(self.log_start)
@@ -352,7 +397,10 @@ class Engines(RuleBasedStateMachine):
             lambda rng: self.send_plain(rng.randint(1, 5)): 1,
             lambda rng: self.leave_a_gap(rng.choice([1, 3, CHUNK - 7, CHUNK + 1]), rng.random() < 0.5): 1,
             lambda rng: self.receive(rng.randint(1, 6), time(rng)): 8,
-            lambda rng: self.lease_one(rng.randrange(1000), time(rng)): 1,
+            lambda rng: self.hold(rng.randrange(1000), rng.randint(1, 4)): 2,
+            lambda rng: self.settle_held(rng.randrange(1000), rng.random() < 0.5): 2,
+            lambda rng: self.carry_here(rng.randint(1, 2), rng.randint(1, 4), rng.choice([None, b"a", b"b"])): 1,
+            lambda rng: self.carry_again(rng.randint(1, 2), rng.randint(1, 4)): 1,
             lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
             lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
             lambda rng: self.give_back(rng.randrange(1000), time(rng), rarely(rng)): 4,
@@ -390,7 +438,9 @@ class Engines(RuleBasedStateMachine):
     def it_says_when_something_is_due(self) -> None:
         if hasattr(self, "engine"):
             waiting = [
-                message.until_ms for message in self.naive.messages.values() if message.state in (IN_FLIGHT, HIDDEN)
+                message.until_ms
+                for message in self.naive.messages.values()
+                if message.state in (IN_FLIGHT, HIDDEN) and not message.is_held
             ]
             if waiting:
                 assert self.engine.next_due_ms is not None
@@ -400,6 +450,9 @@ class Engines(RuleBasedStateMachine):
         """In the end everything is received that is not done, and there is nothing left."""
         if not hasattr(self, "engine"):
             return
+        for message in self.held():
+            self.engine.let_go(message.offset, self.now_ms)
+            self.naive.let_go(message)
         for _ in range(200):
             if not self.naive.live():
                 break

@@ -10,7 +10,7 @@ from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidReceipt
 from headrace.model.queue_wire import Outgoing
-from headrace.queues.messages import dedupe_key, message_of, moved_record, read_origin, record_of
+from headrace.queues.messages import Origin, dedupe_key, message_of, moved_record, place_of, read_origin, record_of
 from headrace.queues.receipts import Receipts
 from headrace.records.reader import Record
 
@@ -55,6 +55,7 @@ def test_any_headers_are_those_of_a_message(headers: list[tuple[str, bytes | Non
     assert 0 <= got.priority <= 9
     assert got.id
     dedupe_key(got, QueueSettings(type="fifo"))
+    place_of(got)
 
 
 @given(outgoing, st.sampled_from(["standard", "fifo"]))
@@ -62,7 +63,7 @@ def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) 
     of_queue = settings(kind)
     before = message_of(record_of(message, of_queue, NOW_MS)._replace(offset=7), TOPIC, is_fifo=of_queue.is_fifo)
     record = moved_record(
-        before, queue="q", topic_id=TOPIC, reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_time=False
+        before, Origin("q", TOPIC, "move", 5, 2), reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_time=False
     )
     after = message_of(record, UUID(int=1), is_fifo=of_queue.is_fifo)
     assert (after.id, after.body, after.priority, after.group, after.dedupe) == (
@@ -72,9 +73,16 @@ def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) 
     assert after.origin is not None
     origin = read_origin(after.origin)
     assert (origin["queue"], origin["offset"], origin["reason"], origin["attempts"]) == ("q", 7, "why", 3)
-    assert dedupe_key(after, of_queue) == f"move:{TOPIC.hex}:7".encode()
+    assert dedupe_key(after, of_queue) is None
+    place = place_of(after)
+    assert place is not None
+    assert (place.page, place.at) == (5, 2)
     # And once more: only the last place counts.
-    again = moved_record(after, queue="r", topic_id=TOPIC, reason="", attempts=1, now_ms=NOW_MS, keeps_time=True)
+    again = moved_record(after, Origin("r", TOPIC, "dead", 1, 0), reason="", attempts=1, now_ms=NOW_MS, keeps_time=True)
+    other = place_of(message_of(again, UUID(int=2), is_fifo=of_queue.is_fifo))
+    assert other is not None
+    assert (other.page, other.at) == (1, 0)
+    assert other.stream != place.stream
     assert [name for name, _ in again.headers].count(queued.ORIGIN) == 1
     assert [name for name, _ in again.headers].count(queued.ATTEMPT) == 1
 
@@ -82,6 +90,12 @@ def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", '"x"'])
 def test_an_origin_that_is_none(text: str) -> None:
     assert read_origin(text) == {}
+
+
+@pytest.mark.parametrize("page", ["null", "7", "[]", '["a", "b", 1]', '["move", 1]', "{}"])
+def test_a_page_that_is_none(page: str) -> None:
+    headers = ((queued.ORIGIN, f'{{"topic_id": "x", "page": {page}}}'.encode()),)
+    assert place_of(message_of(Record(3, NOW_MS, None, b"", headers), TOPIC, is_fifo=False)) is None
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**31))

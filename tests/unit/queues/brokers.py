@@ -13,6 +13,7 @@ from headrace.model.image import Endpoint
 from headrace.model.queue_wire import Outgoing, Received
 from headrace.queues.api import Edit, ReceiveOptions
 from headrace.queues.service import QueueService
+from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
 PATIENCE_S = 180.0
@@ -29,8 +30,9 @@ class _App(BrokerApp):
 class QueueBroker:
     """Everything runs in one loop, which stands still between calls of `run`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         self._folder = folder
+        self._clock = clock
         self._runner = asyncio.Runner()
         self._app: _App | None = None
         self._made = 0
@@ -38,7 +40,7 @@ class QueueBroker:
 
     def start(self) -> None:
         settings = {"data.dir": str(self._folder), "kafka.listen": "127.0.0.1:0", "http.listen": "off"}
-        self._app = _App(broker_settings(settings))
+        self._app = _App(broker_settings(settings), clock=self._clock)
         self.run(self._app.start())
 
     def stop(self) -> None:

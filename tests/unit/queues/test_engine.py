@@ -138,7 +138,7 @@ def test_after_its_last_attempt_a_message_is_dead_with_the_reason_and_never_seen
     queue.engine.due(queue.now_ms)
     assert [(dead.offset, dead.attempt, dead.reason) for dead in queue.engine.dead()] == [(0, 2, "no such address")]
     assert queue.receive(10) == [1]
-    queue.engine.buried(0)
+    queue.engine.moved(0)
     queue.restart()
     assert not queue.engine.has_dead
     assert queue.counts() == (0, 1, 0)
