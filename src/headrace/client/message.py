@@ -10,7 +10,6 @@ Header = tuple[str, bytes | None]
 
 CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation-id"
-CE_PREFIX = "ce_"
 CE_CORRELATION_ID = "ce_correlationid"
 
 # What the retry loop writes on messages that it sets aside or dead-letters.

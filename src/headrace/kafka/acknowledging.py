@@ -16,8 +16,6 @@ log = logging.getLogger(__name__)
 Outcomes = dict[SharePlace, HeadraceError | None]
 """What was acknowledged, each with what was wrong with it, if anything was."""
 
-RENEWS_FROM = 2
-
 
 def places_of(topics: Iterable[Any]) -> list[SharePlace]:
     """The partitions that a request names; without those whose topic has no id."""

@@ -14,7 +14,6 @@ ProducerEpoch = NewType("ProducerEpoch", int)
 
 NO_LEADER = BrokerId(-1)
 NO_EPOCH = LeaderEpoch(-1)
-NO_PRODUCER = ProducerId(-1)
 
 
 class TopicPartition(NamedTuple):

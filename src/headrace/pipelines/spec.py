@@ -10,8 +10,6 @@ from typing import Literal
 from msgspec import Struct, field
 
 Scalar = str | int | float | bool
-StreamFormat = Literal["json", "csv", "avro", "text", "raw"]
-FileFormat = Literal["parquet", "csv", "json", "orc"]
 OnError = Literal["dead-letter", "skip", "fail"]
 Delivery = Literal["exactly-once", "at-least-once"]
 OutputMode = Literal["append", "update", "complete"]

@@ -59,17 +59,6 @@ class SpecFile:
             line = place.text_line + self._value(path)[:text_index].count("\n")
         return SpecError(self.file, line, problem)
 
-    def line_with(self, path: KeyPath, word: str) -> int | None:
-        """The line of the text at `path` that has `word`; that of the key if none has it."""
-        path = self._as_written(path)
-        place = self._places.get(path)
-        if place is None:
-            return line_of(self._places, path)
-        for number, line in enumerate(self._value(path).split("\n")):
-            if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line):
-                return place.text_line + number
-        return place.line
-
     def _as_written(self, path: KeyPath) -> KeyPath:
         """One source, step or sink may stand in a section of its own."""
         heads: dict[tuple[str | int, ...], KeyPath] = {

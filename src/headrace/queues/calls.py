@@ -20,7 +20,6 @@ from headrace.replication.peers import Peers
 A = TypeVar("A")
 
 ENVELOPE, VERSION = 58, 0
-MAX_CALL_BYTES = 16 * 1024 * 1024
 
 
 class Call(msgspec.Struct, array_like=True, frozen=True, tag=True):

@@ -59,11 +59,6 @@ class Done:
         """The done ones of a chunk that head has not passed."""
         return self._bits.get(chunk, 0)
 
-    @property
-    def last_chunk(self) -> int:
-        """The last that has any done, or -1."""
-        return max(self._bits, default=-1)
-
     def add(self, offset: int) -> None:
         """It is done. It was not."""
         chunk = offset >> CHUNK_BITS

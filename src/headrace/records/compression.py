@@ -40,9 +40,6 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-CODECS = frozenset(int(codec) for codec in Codec)
-
-
 def compress(codec: int, data: Buffer) -> bytes:
     """`data` as a client would send it under `codec`."""
     if codec == Codec.NONE:

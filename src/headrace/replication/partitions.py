@@ -95,13 +95,6 @@ class PartitionTable:
 
     # Going away
 
-    def remove_topic(self, topic: TopicName) -> tuple[Partition, ...]:
-        """Forget a topic; its partitions, for whoever closes them."""
-        gone = tuple(self._by_name.get(topic, {}).values())
-        for partition in gone:
-            self.remove(partition)
-        return gone
-
     def remove(self, partition: Partition) -> None:
         """Forget a partition, and leave it to the caller to close it."""
         by_name, by_id = self._by_name[partition.topic], self._by_id[partition.topic_id]

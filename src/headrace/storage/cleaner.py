@@ -13,9 +13,9 @@ only means that cleaning starts from the front.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from threading import Event
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from headrace.model.errors import DiskFull, HeadraceError, LogClosed
 from headrace.runtime.clock import Clock
@@ -29,7 +29,6 @@ from headrace.storage.rewrite import map_keys, rewrite, view
 from headrace.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 CHECKPOINT = "cleaner-offset-checkpoint"
 _NEVER = 2**63 - 1
@@ -74,23 +73,8 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(work)
 
 
-async def inline(work: Callable[[], Any]) -> Any:
-    return work()
-
-
 def _nothing() -> None:
     """What a worker is given so that the event loop gets a turn."""
-
-
-def drive(steps: Coroutine[Any, Any, _T]) -> _T:
-    """Run what the cleaner does with `run=inline` to its end, here and now, without an event loop."""
-    try:
-        steps.send(None)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
-    steps.close()
-    raise RuntimeError("the work waits for an event loop: make the cleaner with run=inline")
 
 
 class Cleaner:

@@ -128,10 +128,6 @@ class LogStructure:
         return self._files
 
     @property
-    def latest_epoch(self) -> int:
-        return self.epochs.latest
-
-    @property
     def stable_offset(self) -> int:
         """Everything below is on disk, is committed and belongs to no open transaction."""
         settled = min(self.flushed_offset, self.high_watermark)

@@ -24,9 +24,10 @@ from headrace.records.compression import Codec
 from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.storage.batches import read_batches
-from headrace.storage.cleaner import Cleaned, Cleaner, drive, inline
+from headrace.storage.cleaner import Cleaned, Cleaner
 from headrace.storage.files import CLEANED, DELETED, SWAP
 from headrace.storage.log import Log
+from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
 
 FOLDER = Path("/data/prices-0")

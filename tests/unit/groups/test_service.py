@@ -106,10 +106,10 @@ def test_what_cannot_be_written_is_told_and_the_group_is_as_it_was(
 
 def test_a_shard_that_goes_away_leaves_nobody_waiting(tmp_path: Path) -> None:
     async def run() -> None:
-        async with service(tmp_path) as (groups, _, table):
+        async with service(tmp_path) as (groups, partition, table):
             await stable(groups)
             waiting = groups.join("g", wants("two"))
-            table.remove_topic(OFFSETS_TOPIC)
+            table.remove(partition)
             with pytest.raises(NotCoordinator):
                 await value_of(waiting)
             with pytest.raises(NotCoordinator):
@@ -129,7 +129,7 @@ def test_a_transaction_s_offsets_survive_a_load(tmp_path: Path) -> None:
                 (shard,) = groups.coordinator.shards()
                 assert shard.machine.offsets.is_unstable("g", "t", 0)
                 assert shard.machine.offsets.is_unstable("g", "t", 1)
-                table.remove_topic(OFFSETS_TOPIC)
+                table.remove(partition)
                 table.add(partition)
                 await asyncio.gather(*groups.coordinator.loading)
             (shard,) = groups.coordinator.shards()

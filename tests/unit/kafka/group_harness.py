@@ -54,7 +54,7 @@ class Groups:
         table = self.services.partitions
         if self._log is not None:
             self.harness.run(self.services.groups.stop())
-            table.remove_topic(OFFSETS)
+            table.remove(table.get(OFFSETS, PartitionIndex(0)))
             self._log.close()
         topic = self.harness.metadata.image.topics[OFFSETS]
         self._log = Log.open(

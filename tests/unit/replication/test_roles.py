@@ -16,7 +16,8 @@ from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.readable import Role
 from headrace.runtime.clock import ManualClock
-from headrace.storage.cleaner import Cleaner, drive, inline
+from headrace.storage.cleaner import Cleaner
+from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import SMALL, LogBench
 

@@ -11,9 +11,10 @@ from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import Disk
 from headrace.storage.batches import read_batches
-from headrace.storage.cleaner import Cleaned, Cleaner, drive, inline
+from headrace.storage.cleaner import Cleaned, Cleaner
 from headrace.storage.log import Log
 from headrace.storage.structure import LogStructure
+from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
 
 DAY = 86_400_000

@@ -11,7 +11,8 @@ from tests.unit.storage.cleaner_bench import COMPACT, DAY, DELETE, FOLDER, Bench
 from headrace.records.batch import check_batch
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
-from headrace.storage.cleaner import CHECKPOINT, Cleaner, drive, inline
+from headrace.storage.cleaner import CHECKPOINT, Cleaner
+from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
 
 

@@ -216,7 +216,7 @@ class TestReplicated:
         damaged[-1] ^= 1
         with pytest.raises(CorruptBatch):
             bench.log.append_replicated(damaged)
-        assert (bench.log.end_offset, bench.log.latest_epoch) == (8, 3)
+        assert (bench.log.end_offset, bench.log.epochs.latest) == (8, 3)
 
 
 class TestTrouble:

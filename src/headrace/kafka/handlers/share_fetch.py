@@ -27,7 +27,7 @@ KEY = 78
 @handles(KEY, 1, 2)
 def share_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     try:
-        _check(ctx, request)
+        _check(request)
         session = _session(ctx, request)
     except HeadraceError as error:
         return answer(ctx, error=error)
@@ -55,7 +55,7 @@ async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareF
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
-def _check(ctx: Context, request: Any) -> None:
+def _check(request: Any) -> None:
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share fetch must name its group and its member")
     if request.share_session_epoch < FINAL:

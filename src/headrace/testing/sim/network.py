@@ -290,11 +290,6 @@ class SimChannel:
         self._connection.send(bytes(frame), to_server=True)
         return answer
 
-    def send_unanswered(self, frame: bytes) -> None:
-        """Send a request that has no answer."""
-        if not self._is_ended:
-            self._connection.send(bytes(frame), to_server=True)
-
     def close(self) -> None:
         if not self._is_ended:
             self._connection.close_from(is_server=False)
