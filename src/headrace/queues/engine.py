@@ -2,7 +2,7 @@
 
     in the log → hidden (delayed) → available → in flight → done
                                         ↑            │
-                                        └─ hidden ←──┤ returned, or its lease ended
+                                        └─ hidden ←──┤ returned, or its lease ended: for the backoff
                                                      └→ dead → done (moved to the dead-letter queue)
 
 How it is driven. Times are wall time in ms that never goes back.
@@ -291,6 +291,8 @@ class Engine(Stock):
     def due(self, now_ms: int) -> None:
         """Whatever is to happen by now: leases and delays end, messages are too old."""
         for offset, held, was_leased in self._leases.due(now_ms):
+            if was_leased:
+                self._hide_again(offset, held, now_ms)
             self._came_back(offset, held, was_leased=was_leased)
         shown = self._delays.due(now_ms)
         if shown is not None:
@@ -322,6 +324,15 @@ class Engine(Stock):
             self._ids.forget(now_ms)
             self._ids.save_open()
             self._index.save_open()
+
+    def _hide_again(self, offset: int, held: Held, now_ms: int) -> None:
+        """Its receiver is gone, or was too slow: that counts as a failure at the end of the lease. Not kept, since it
+        follows from what is."""
+        if self._is_at_limit(held) or offset in self._expired:
+            return
+        until_ms = held.until_ms + self._backoff.delay_ms(held.attempt, self._jitter())
+        if until_ms > now_ms:
+            self._leases.hide(offset, held, until_ms)
 
     def _expire(self, offset: int) -> None:
         if offset not in self._done:

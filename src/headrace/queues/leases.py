@@ -56,10 +56,15 @@ class Leases:
         held.is_leased, held.until_ms, held.reason = False, until_ms, reason
         self.leased -= 1
         if is_hidden:
-            self.hidden += 1
-            self._hidden.add(offset)
-            self._push(offset, until_ms)
+            self.hide(offset, held, until_ms)
         self._dirty.add(offset)
+
+    def hide(self, offset: int, held: Held, until_ms: int) -> None:
+        """It is not leased, and not available until then."""
+        held.until_ms = until_ms
+        self.hidden += 1
+        self._hidden.add(offset)
+        self._push(offset, until_ms)
 
     def undo(self, offset: int, held: Held) -> None:
         """It was never received, this time."""
@@ -114,9 +119,9 @@ class Leases:
 
     def due(self, now_ms: int) -> Iterator[tuple[int, Held, bool]]:
         """The messages whose lease has ended (True) or that are hidden no more: they are neither from now on."""
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms:
-            until_ms, offset = heappop(heap)
+        # Whoever gets them may hide them again, which may make another heap.
+        while self._heap and self._heap[0][0] <= now_ms:
+            until_ms, offset = heappop(self._heap)
             if self._is_meant(offset, until_ms):
                 held = self.held[offset]
                 self._leave(offset, held)

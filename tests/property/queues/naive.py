@@ -79,7 +79,10 @@ class NaiveQueue:
 
     def age(self, message: Message) -> None:
         now_ms, arrival = self.now_ms, message.arrival
-        if message.state in (IN_FLIGHT, HIDDEN) and message.until_ms <= now_ms and not message.is_held:
+        if message.state == IN_FLIGHT and message.until_ms <= now_ms and not message.is_held:
+            message.state = HIDDEN
+            message.until_ms += self.backoff_ms(message)
+        if message.state == HIDDEN and message.until_ms <= now_ms:
             message.state = AVAILABLE
         if arrival.expires_ms is not None and arrival.expires_ms <= now_ms and message.state != DONE:
             message.is_over = True
@@ -163,8 +166,15 @@ class NaiveQueue:
         message = self.messages[offset]
         return message.state == IN_FLIGHT and message.attempt == attempt and not message.is_held
 
-    def give_back(self, offset: int, delay_ms: int) -> None:
+    def backoff_ms(self, message: Message) -> int:
+        settings = self.settings
+        plain = settings.retry_backoff_ms * settings.retry_backoff_factor ** (message.attempt - 1)
+        return int(min(plain, settings.retry_backoff_max_ms))
+
+    def give_back(self, offset: int, delay_ms: int | None) -> None:
         message = self.messages[offset]
+        if delay_ms is None:
+            delay_ms = self.backoff_ms(message)
         message.state, message.until_ms = HIDDEN, self.now_ms + delay_ms
         self.age(message)
 

@@ -30,10 +30,23 @@ SETTINGS = {
     "dead letters": QueueSettings(
         type="standard", visibility_timeout_ms=64_000, max_receives=2, dead_letter="d", max_in_flight=7
     ),
+    "retries": QueueSettings(
+        type="standard",
+        visibility_timeout_ms=64_000,
+        max_receives=4,
+        dead_letter="d",
+        retry_backoff_ms=64_000,
+        retry_backoff_max_ms=192_000,
+    ),
     "short retention": QueueSettings(type="standard", visibility_timeout_ms=64_000, retention_ms=640_000),
     "fifo": QueueSettings(type="fifo", visibility_timeout_ms=64_000, max_in_flight=9),
     "fifo by group": QueueSettings(
-        type="fifo", visibility_timeout_ms=64_000, dedupe_scope="messageGroup", max_receives=3, dead_letter="d"
+        type="fifo",
+        visibility_timeout_ms=64_000,
+        dedupe_scope="messageGroup",
+        max_receives=3,
+        dead_letter="d",
+        retry_backoff_ms=640,
     ),
 }
 
@@ -232,12 +245,12 @@ class Engines(RuleBasedStateMachine):
             message.until_ms = self.now_ms + visibility_ms
             self.naive.age(message)
 
-    @rule(which=some, delay=steps, is_stale=st.sampled_from([False, False, False, True]))
-    def give_back(self, which: int, delay: int, is_stale: bool) -> None:
+    @rule(which=some, delay=st.none() | steps, is_stale=st.sampled_from([False, False, False, True]))
+    def give_back(self, which: int, delay: int | None, is_stale: bool) -> None:
         message = self.one_of(which, is_received=True)
         if message is None:
             return
-        attempt, delay_ms = message.attempt - is_stale, delay * STEP_MS
+        attempt, delay_ms = message.attempt - is_stale, None if delay is None else delay * STEP_MS
         is_leased = self.naive.is_leased(message.offset, attempt)
         try:
             self.engine.give_back(message.offset, attempt, self.now_ms, delay_ms)
@@ -403,7 +416,7 @@ class Engines(RuleBasedStateMachine):
             lambda rng: self.carry_again(rng.randint(1, 2), rng.randint(1, 4)): 1,
             lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
             lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
-            lambda rng: self.give_back(rng.randrange(1000), time(rng), rarely(rng)): 4,
+            lambda rng: self.give_back(rng.randrange(1000), rng.choice([None, time(rng)]), rarely(rng)): 4,
             lambda rng: self.discard(rng.randrange(1000), rng.random() < 0.5): 1,
             lambda _: self.bury_the_dead(): 1,
             lambda rng: self.purge() if rarely(rng) else None: 2,

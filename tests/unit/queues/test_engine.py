@@ -111,6 +111,33 @@ def test_jitter_adds_or_takes_off_its_share() -> None:
     assert queue.give_back(1) == queue.now_ms + 1200
 
 
+def test_a_message_whose_lease_ran_out_is_hidden_for_the_backoff_from_its_end_on() -> None:
+    queue = Driven(QueueSettings(type="standard", retry_backoff_ms=10 * SECOND))
+    queue.send()
+    for hidden_ms in (10 * SECOND, 20 * SECOND):
+        assert queue.receive(1, 30 * SECOND) == [0]
+        queue.wait(31 * SECOND)
+        queue.restart()
+        assert queue.counts() == (0, 0, 1)
+        queue.wait(hidden_ms - 2 * SECOND)
+        assert queue.receive() == []
+        queue.wait(SECOND)
+        assert queue.counts() == (1, 0, 0)
+    assert queue.receive(1, 30 * SECOND) == [0]
+    queue.wait(35 * SECOND)
+    queue.acknowledge(0, attempt=3)
+    assert queue.counts() == (0, 0, 0)
+
+
+def test_a_lease_that_ran_out_for_the_last_time_ends_without_a_backoff() -> None:
+    settings = QueueSettings(type="standard", retry_backoff_ms=10 * SECOND, max_receives=1, dead_letter="d")
+    queue = Driven(settings)
+    queue.send()
+    queue.receive(1, 30 * SECOND)
+    queue.wait(30 * SECOND)
+    assert queue.engine.has_dead
+
+
 def test_a_message_that_was_given_back_is_hidden_for_as_long_as_asked() -> None:
     queue = Driven()
     queue.send(2)
