@@ -14,7 +14,7 @@ from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.bodies import Bodies
 from headrace.queues.engine import Engine, Lease
 from headrace.queues.filters import Matcher
-from headrace.queues.host import Host
+from headrace.queues.host import OWN_KEYS, Host
 from headrace.queues.messages import check_message, peeked, received, record_of
 from headrace.queues.receipts import Receipt, Receipts
 from headrace.queues.receiving import Receivers
@@ -26,6 +26,7 @@ MOST_MESSAGES = 1_000
 _ANSWER_BYTES = 16 * 1024 * 1024
 _MAX_WAIT_MS = 20_000
 _PURGE_EVERY_MS = 60_000
+_PURGED = b"purged"
 _PEEK_DEFAULT = 100
 _PEEK_MOST = 1_000
 _PEEK_BYTES = 8 * 1024 * 1024
@@ -42,7 +43,6 @@ class LedQueue:
         self._sender = Sender(host, budget)
         self._receivers = Receivers(host)
         self._receipts = Receipts(host.partition.topic_id)
-        self._purged_ms: int | None = None
         self._attempts: dict[str, tuple[int, Sequence[Lease]]] = {}
 
     # -- sending
@@ -228,14 +228,22 @@ class LedQueue:
             await asyncio.sleep(0)
         return found
 
-    async def purge(self) -> None:
-        await self.host.opened()
-        now_ms = self.host.now_ms()
-        if self._purged_ms is not None and now_ms - self._purged_ms < _PURGE_EVERY_MS:
-            raise PurgeInProgress(f"{self.name} was purged less than a minute ago: wait")
-        await self.host.log.caught_up()
-        self._purged_ms = now_ms
-        await self.host.decide(lambda engine, _: engine.purge())
+    async def purge(self, asked: str) -> None:
+        """`asked` is new for each purge, and the same when one is asked for again."""
+        host = self.host
+        await host.opened()
+        await host.log.caught_up()
+        last, now_ms = host.own_entries.get(OWN_KEYS + _PURGED), host.now_ms()
+        if last is not None:
+            purged_ms, _, asked_last = last.decode().partition(" ")
+            if asked == asked_last:
+                await host.kept()
+                return
+            if now_ms - int(purged_ms) < _PURGE_EVERY_MS:
+                raise PurgeInProgress(f"{self.name} was purged less than a minute ago: wait")
+        host.decide_now(lambda engine, _: engine.purge())
+        host.keep_own(_PURGED, f"{now_ms} {asked}".encode())
+        await host.kept()
 
 
 def _acknowledge_all(engine: Engine, leases: Sequence[Lease], now_ms: int) -> None:

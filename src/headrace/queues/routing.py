@@ -72,7 +72,9 @@ class PeekCall(QueueCall, frozen=True):
     after_offset: int
 
 
-class PurgeCall(QueueCall, frozen=True): ...
+class PurgeCall(QueueCall, frozen=True):
+    asked: str
+    """New for each purge: one that is asked for again is done once."""
 
 
 class CountCall(QueueCall, frozen=True): ...

@@ -157,10 +157,13 @@ class QueueService:
         host = Host(partition, settings, self._around)
         led = LedQueue(partition.topic, host, self._budget)
         burial = Burial(led, self._send_records)
-        moves = Moves(led, self._send_records, lambda: f"{self._random.getrandbits(64):016x}")
+        moves = Moves(led, self._send_records, self._new_id)
         self._queues[partition.topic_id] = _Open(led, burial, moves)
         host.on_close.append(lambda _: self._open_again_later(host, partition))
         host.start()
+
+    def _new_id(self) -> str:
+        return f"{self._random.getrandbits(64):016x}"
 
     def _close(self, topic_id: UUID) -> None:
         opened = self._queues.pop(topic_id, None)
@@ -252,7 +255,7 @@ class QueueService:
         return await self._router.ask(routing.PeekCall(name, wanted, after_offset), list[Peeked])
 
     async def purge(self, name: str) -> None:
-        await self._router.ask(routing.PurgeCall(name), type(None))
+        await self._router.ask(routing.PurgeCall(name, self._new_id()), type(None))
 
     async def counts(self, name: str) -> Counts:
         return await self._router.ask(routing.CountCall(name), Counts)
@@ -320,8 +323,8 @@ class QueueService:
                 return _refused(await led.give_back(wanted_back))
             case routing.PeekCall(_, wanted_of, after_offset):
                 return await led.peek(wanted_of, after_offset)
-            case routing.PurgeCall():
-                return await led.purge()
+            case routing.PurgeCall(_, asked):
+                return await led.purge(asked)
             case routing.CountCall():
                 return await led.counts()
             case routing.StartMoveCall(_, destination, wanted_of, per_second):

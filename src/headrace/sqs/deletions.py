@@ -1,7 +1,8 @@
 """Which queues were deleted a moment ago: the SQS API does not let one of the same name be created at once.
 
 Every broker sees every deletion in the cluster's metadata, whoever asked for it. What was deleted before a broker
-started it does not know: all that is lost by that is a refusal.
+started it does not know. All that is lost by that is a refusal (the new queue has an id of its own, and nothing of the
+former one is in it), which is not worth a record in the metadata that somebody has to remove a minute later.
 """
 
 from collections.abc import Callable

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ class Images:
 
     def __init__(self, broker: QueueBroker) -> None:
         self._metadata = broker.services.metadata
+        self._random = Random()
 
     @property
     def image(self) -> ClusterImage:
@@ -70,6 +72,7 @@ class Elsewhere(QueueService):
         self.network = Network(broker.queues)
         self.definitions = broker.queues.definitions
         self._metadata = broker.services.metadata
+        self._random = Random()
         peers: Any = self.network
         images: Any = Images(broker)
         self._router = Router(self.definitions, images, broker.services.clock, peers, self._nothing_here)

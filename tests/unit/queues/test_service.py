@@ -322,6 +322,15 @@ def test_purge(broker: QueueBroker) -> None:
     assert broker.bodies(name) == ["c"]
 
 
+def test_a_purge_that_is_asked_for_again_is_done_once(broker: QueueBroker) -> None:
+    name = broker.create()
+    led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
+    broker.run(led.purge("this"))
+    broker.send(name, "a")
+    broker.run(led.purge("this"))
+    assert broker.bodies(name) == ["a"]
+
+
 # -- dead letters, and moving them
 
 
@@ -521,6 +530,10 @@ def test_everything_is_there_after_a_restart(own: QueueBroker) -> None:
     own.restart()
     assert own.run(own.queues.counts(name)) == own.run(own.queues.counts(name))
     assert own.bodies(name, 100) == []
+    own.run(own.queues.purge(dead))
+    own.restart()
+    with pytest.raises(PurgeInProgress):
+        own.run(own.queues.purge(dead))
     seen = own.run(own.queues.peek(name, Filter()))
     assert [(each.body, each.state, each.attempt) for each in seen] == [
         (b"1", "delayed", 1),
