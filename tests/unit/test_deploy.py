@@ -11,6 +11,7 @@ import typer
 
 from headrace.cli.main import app
 from headrace.config.load import load_settings
+from headrace.model.errors import SettingsError
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -61,6 +62,18 @@ def test_settings_of_a_cluster():
     assert settings.topic_defaults.min_insync_replicas == 2
 
 
+@pytest.mark.parametrize("config", ["headrace.toml", "cluster.toml"])
+def test_queues_are_served_to_others_with_keys_only(config):
+    environment = read_env("broker.env") | read_env("queues.env")
+    with pytest.raises(SettingsError, match=r"set sqs\.access\.keys"):
+        load_settings(config_file=DEPLOY / config, environment=environment)
+    environment["HEADRACE_SQS_ACCESS_KEYS"] = "me:secret"
+    assert load_settings(config_file=DEPLOY / config, environment=environment).http_listen == ":9324"
+    assert load_settings(config_file=DEPLOY / config, environment=read_env("broker.env")).http_listen == ""
+    for unit in UNITS:
+        assert "EnvironmentFile=-/etc/headrace/queues.env\n" in unit.read_text()
+
+
 def test_settings_that_are_commented_out_exist_too(tmp_path):
     text = re.sub(r"^# (?=\w+(\.\w+)* = )", "", (DEPLOY / "cluster.toml").read_text(), flags=re.MULTILINE)
     (tmp_path / "all.toml").write_text(text)
@@ -76,8 +89,12 @@ def test_compose_starts_brokers_with_flags_that_exist():
     seen = []
     for command in commands:
         options = check_flags([part.strip().strip('"') for part in command.split(",")])
-        seen.append((options["broker_id"], options["kafka_listen"], options["advertise"]))
-    assert seen == [(n, f":{9091 + n}", f"localhost:{9091 + n}") for n in (1, 2, 3)]
+        seen.append((options["broker_id"], options["kafka_listen"], options["advertise"], options["http_listen"]))
+        assert f'"127.0.0.1:{9323 + len(seen)}:{9323 + len(seen)}"' in text
+    assert seen == [(n, f":{9091 + n}", f"localhost:{9091 + n}", f":{9323 + n}") for n in (1, 2, 3)]
+    (key,) = re.findall(r'^x-key: &key "\$\{HEADRACE_ACCESS_KEY:-(.+)\}"$', text, flags=re.MULTILINE)
+    assert text.count("HEADRACE_SQS_ACCESS_KEYS: *key\n") == 3
+    assert load_settings(environment={"HEADRACE_HTTP_LISTEN": ":9324", "HEADRACE_SQS_ACCESS_KEYS": key}).sqs_access_keys
     for target in re.findall(r"target: (\w+)", text):
         assert f" AS {target}\n" in (DEPLOY / "Dockerfile").read_text()
 

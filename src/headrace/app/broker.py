@@ -108,6 +108,7 @@ class BrokerApp:
         bound = self._endpoint = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
+        self._tell_if_http_moved()
         return bound
 
     async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:
@@ -121,6 +122,12 @@ class BrokerApp:
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(door.stop)
         services.http_listeners = f"http://{self._http_endpoint}"
+
+    def _tell_if_http_moved(self) -> None:
+        """Not before the Kafka side listens: whoever starts a second broker on its port is told that, and no more."""
+        asked, bound = self.settings.http_address, self._http_endpoint
+        if asked is not None and bound is not None and asked.port not in (0, bound.port):
+            log.warning("%s is taken: queues are served on %s; choose an address with --http-listen", asked, bound)
 
     def _door(self, services: Services) -> Door:
         settings, metadata = self.settings, services.metadata

@@ -67,7 +67,6 @@ class HttpServer:
             if not may_move or not listen.port:
                 raise StartupError(_why_not_listening(listen, error)) from error
             server = await self._bind(listen.host, 0)
-            log.warning("%s is taken: queues are served on another port; choose one with --http-listen", listen)
         self._server = server
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="http-sweeper")
         return Endpoint(listen.host, server.sockets[0].getsockname()[1])

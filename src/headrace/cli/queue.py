@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, parse_pairs
 
 queue_app = typer.Typer(
     help="Work that is handed out, acknowledged and retried: create queues, send, receive, peek, redrive.",
@@ -16,6 +16,16 @@ queue_app = typer.Typer(
 )
 
 _Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
+_Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="HEADRACE_BOOTSTRAP",
+        help="The broker to talk to, which must be Headrace; any of a cluster.",
+    ),
+]
 _Http = Annotated[
     str,
     typer.Option(
@@ -68,7 +78,7 @@ def create(
     backoff: _Backoff = None,
     settings: _Set = None,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Create a queue. One that is there with the same settings is fine.
 
@@ -89,7 +99,7 @@ def list_queues(
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="How their names begin.")] = "",
     as_json: AsJson = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List the queues with how many messages are available, in flight and delayed.
 
@@ -106,7 +116,7 @@ def describe(
     all_settings: Annotated[bool, typer.Option("--all", help="Also the settings that have their default.")] = False,
     as_json: AsJson = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show a queue: its messages by state, its settings, and the latest moves out of it.
 
@@ -131,7 +141,7 @@ def alter(
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
     ] = None,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Change the settings of a queue. Takes effect at once; messages that are in flight keep their leases.
 
@@ -168,7 +178,7 @@ def send(
     ] = None,
     as_json: AsJson = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Send messages: those given, or each line of stdin. Ends when all are stored, and prints how many.
 
@@ -210,7 +220,7 @@ def receive(
         Literal["text", "json"], typer.Option("--format", help="Bodies as they are, or everything as JSON lines.")
     ] = "text",
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Receive messages and print them. Each is acknowledged when it is printed, so it does not come again.
 
@@ -240,7 +250,7 @@ def peek(
     reason: _Reason = "",
     as_json: AsJson = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Look at messages in the order of sending, also those in flight or delayed. Nothing changes by looking.
 
@@ -255,7 +265,7 @@ def peek(
 
 
 @queue_app.command("purge")
-def purge(queue: _Queue, yes: _Yes = False, http: _Http = "", bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def purge(queue: _Queue, yes: _Yes = False, http: _Http = "", bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP) -> None:
     """Forget every message that was sent before now, also those in flight. The queue and its settings stay.
 
     Example: `headrace queue purge emails --yes`
@@ -283,7 +293,7 @@ def redrive(
     rate: Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="At most N messages a second.")] = None,
     background: Annotated[bool, typer.Option("--background", help="Begin it and do not wait for its end.")] = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Move messages out of a queue, as out of a dead-letter queue when the cause is mended. Ctrl-C cancels it.
 
@@ -312,7 +322,7 @@ def delete(
     queues: Annotated[list[str], typer.Argument(metavar="QUEUE…", help="The names.", show_default=False)],
     yes: _Yes = False,
     http: _Http = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete queues with everything in them.
 

@@ -1,12 +1,15 @@
 """The parts of a broker together: what only their wiring can get wrong."""
 
 import asyncio
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from headrace.app.broker import BrokerApp
-from headrace.config.broker import broker_settings
+from headrace.config.broker import HTTP_PORT_DISTANCE, broker_settings
+from headrace.model.errors import StartupError
 from headrace.runtime.expiries import Expiries
 
 
@@ -31,3 +34,18 @@ def test_work_in_the_background_that_ends_by_an_error_is_told_of_and_does_not_sp
     asyncio.run(run())
     assert "played" in caplog.text
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_broker_on_a_port_is_told_of_that_port_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as kafka, socket.socket() as http:
+        kafka.bind(("127.0.0.1", 0))
+        kafka.listen()
+        port = kafka.getsockname()[1]
+        # Where queues would be served, too, unless somebody else has that one, or it is none.
+        with suppress(OSError, OverflowError):
+            http.bind(("127.0.0.1", port + HTTP_PORT_DISTANCE))
+            http.listen()
+        app = BrokerApp(broker_settings({"data.dir": str(tmp_path), "kafka.listen": f"127.0.0.1:{port}"}))
+        with pytest.raises(StartupError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            asyncio.run(app.start())
+    assert not [record for record in caplog.records if record.name.startswith("headrace.app")]
