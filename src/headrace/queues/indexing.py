@@ -5,17 +5,18 @@ compaction left out are none either. Nothing here reads past the last stable off
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import RecordError
-from headrace.model.queued import NORMAL_PRIORITY
+from headrace.model.queued import NORMAL_PRIORITY, Ids
 from headrace.queues.arrivals import Arrival
-from headrace.queues.messages import Message, dedupe_key, message_of, place_of
+from headrace.queues.messages import Message, dedupe_key, message_of, place_of, plain_message
 from headrace.records.batch import BatchHeader, Buffer, iter_headers
 from headrace.records.markers import read_marker
-from headrace.records.reader import iter_records
+from headrace.records.reader import Record, decompressed, fields_in
 
 _HEAVY_MESSAGES = 5_000
 
@@ -84,6 +85,7 @@ def read_messages(
     A batch that cannot be read at all is passed over, as a consumer could do no better.
     """
     walk = _Walk(offset, aborted)
+    ids = Ids(topic_id)
     messages: list[Message] = []
     for position, header in iter_headers(data):
         if header.next_offset <= offset or header.base_offset >= below:
@@ -91,21 +93,45 @@ def read_messages(
         batch = data[position : position + header.size]
         if not walk.enters(header, batch):
             continue
-        try:
-            for record in iter_records(batch, header):
-                if record.offset < walk.at:
-                    continue
-                message = message_of(record, topic_id, is_fifo=settings.is_fifo)
-                if len(messages) < _HEAVY_MESSAGES:
-                    messages.append(message)
-                if settings.is_fifo or not is_plain(message):
-                    walk.takes(record.offset, record.offset, arrival_of(message, settings))
-                else:
-                    walk.takes(record.offset, record.offset, Plain(record.offset, record.offset, record.timestamp))
-        except RecordError:
-            pass
+        with suppress(RecordError):
+            _take(walk, decompressed(batch, header), header, ids, settings, messages)
         walk.leaves(header)
     return Piece(walk.steps, walk.at, messages)
+
+
+def _take(
+    walk: "_Walk", data: bytes, header: BatchHeader, ids: Ids, settings: QueueSettings, messages: list[Message]
+) -> None:
+    """The messages of one batch. Those of which nothing needs to be known are told of in runs."""
+    is_fifo = settings.is_fifo
+    start = walk.at
+    first, last, sent_ms = 0, -1, 0
+    try:
+        for offset, time_ms, key, value, headers in fields_in(data, header):
+            if offset < start:
+                continue
+            if headers or is_fifo:
+                message = message_of(Record(offset, time_ms, key, value, headers), ids, is_fifo=is_fifo)
+            else:
+                message = plain_message(offset, time_ms, key, value, ids)
+            if len(messages) < _HEAVY_MESSAGES:
+                messages.append(message)
+            if (headers or is_fifo) and (is_fifo or not is_plain(message)):
+                if first <= last:
+                    walk.takes(first, last, Plain(first, last, sent_ms))
+                    first, last = 0, -1
+                walk.takes(offset, offset, arrival_of(message, settings))
+            elif offset == last + 1 and first <= last:
+                last = offset
+                if time_ms > sent_ms:
+                    sent_ms = time_ms
+            else:
+                if first <= last:
+                    walk.takes(first, last, Plain(first, last, sent_ms))
+                first, last, sent_ms = offset, offset, time_ms
+    finally:
+        if first <= last:
+            walk.takes(first, last, Plain(first, last, sent_ms))
 
 
 class _Walk:

@@ -14,7 +14,7 @@ from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidMessage
 from headrace.model.queue_wire import Headers, Outgoing, Peeked, Received
-from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY, Ids
 from headrace.queues.pages import Place
 from headrace.records.reader import Record
 
@@ -117,12 +117,14 @@ def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record
 # -- reading
 
 
-def id_by_offset(topic_id: UUID, offset: int) -> str:
-    """The id of a message that its sender gave none."""
-    return str(UUID(int=topic_id.int ^ offset))
+def plain_message(offset: int, sent_at_ms: int, key: bytes | None, body: bytes | None, ids: Ids) -> Message:
+    """What a record without headers says, in a standard queue."""
+    return Message._make(
+        (offset, sent_at_ms, body or b"", ids.at(offset), NORMAL_PRIORITY, None, None, key, None, None, None, ())
+    )
 
 
-def message_of(record: Record, topic_id: UUID, *, is_fifo: bool, offset: int | None = None) -> Message:
+def message_of(record: Record, ids: Ids, *, is_fifo: bool, offset: int | None = None) -> Message:
     """What a record says; `offset` where it lies, if the record does not know."""
     at, sent_at_ms, key, body, headers = record
     if offset is None:
@@ -136,7 +138,7 @@ def message_of(record: Record, topic_id: UUID, *, is_fifo: bool, offset: int | N
         else:
             others.append(header)
     own_id = found.pop(queued.ID, None)
-    text_id = own_id.decode("utf-8", "replace") if own_id else id_by_offset(topic_id, offset)
+    text_id = own_id.decode("utf-8", "replace") if own_id else ids.at(offset)
     group = key if is_fifo else None
     if not found:
         # It says nothing else: most do not.

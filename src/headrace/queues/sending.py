@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
+from headrace.model.queued import Ids
 from headrace.queues.arrivals import Arrival, Duplicate
 from headrace.queues.following import OwnBatch
 from headrace.queues.host import Host
@@ -124,9 +125,9 @@ class Sender:
         except HeadraceError as error:
             _fail(sendings, error)
             return
-        first, topic_id, is_fifo = appended.base_offset, partition.topic_id, settings.is_fifo
+        first, ids, is_fifo = appended.base_offset, Ids(partition.topic_id), settings.is_fifo
         messages = [
-            message_of(record, topic_id, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
+            message_of(record, ids, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
         ]
         # One timer for all who wait, and not one for each.
         timer = asyncio.get_running_loop().call_later(_PATIENCE_S, _fail, sendings, QueueUnavailable(_TOO_LATE))
@@ -143,7 +144,7 @@ class Sender:
                 timer.cancel()
                 _fail(sendings, _unknown(error))
                 return
-            host.around.kept.offer(topic_id, messages)
+            host.around.kept.offer(partition.topic_id, messages)
             if not host.has_engine:
                 own.answer()
 

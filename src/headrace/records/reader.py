@@ -19,6 +19,11 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
+_MOST_NUMBER_BYTES = 9
+_NULL = 1
+"""A length of -1, as it is coded."""
+_NO_HEADERS = b"\0"
+_KNOWN_HEADERS = 8
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -61,19 +66,77 @@ def iter_records(
 
 def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
     """The records in `data`, the decompressed records of the batch with this header."""
+    return map(Record._make, fields_in(data, header))
+
+
+def fields_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, bytes | None, bytes | None, Headers]]:
+    """The same as plain tuples, for those who take them apart at once."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-    for delta, timestamp_delta, _, key_start, key_end, value_start, value_end, headers_start, end in spans(
-        data, header
-    ):
-        yield Record(
-            base_offset + delta,
-            wrap_int64(base_timestamp + timestamp_delta) if append_time is None else append_time,
-            None if key_end < 0 else data[key_start:key_end],
-            None if value_end < 0 else data[value_start:value_end],
-            () if end - headers_start == 1 else _headers(data, headers_start),
-        )
+    count = _checked_count(data, header)
+    last_delta = header.last_offset_delta
+    size = len(data)
+    # The numbers of a record are looked at before it is known whether they are there.
+    padded = data + bytes(_MOST_NUMBER_BYTES)
+    known: dict[bytes, Headers] = {_NO_HEADERS: ()}
+    position = 0
+    previous_delta = -1
+    try:
+        for index in range(count):
+            # Most records have no key, numbers of one or two bytes, and no headers, or the same as others: those are
+            # read here, and everything else, also what is wrong, by `_span`.
+            at = position
+            length = padded[at]
+            at += 1
+            if length > 0x7F:
+                length = length & 0x7F | padded[at] << 7
+                at += 1
+            end = at + (length >> 1)
+            timestamp_delta = padded[at + 1]
+            delta = padded[at + 2]
+            at += 3
+            if delta > 0x7F:
+                delta = delta & 0x7F | padded[at] << 7
+                at += 1
+            has_key = padded[at] != _NULL
+            value_length = padded[at + 1]
+            at += 2
+            if value_length > 0x7F:
+                value_length = value_length & 0x7F | padded[at] << 7
+                at += 1
+            value_end = at + (value_length >> 1)
+            headers = None if value_end >= end else known.get(data[value_end:end])
+            if (
+                headers is None
+                or has_key
+                or (length | delta | value_length) & 0x4001
+                or timestamp_delta & 0x81
+                or end > size
+                or not previous_delta < delta >> 1 <= last_delta
+            ):
+                span = _checked_span(data, position, index, previous_delta, last_delta)
+                delta, timestamp_delta, _, key_start, key_end, at, value_end, headers_start, end = span
+                key = None if key_end < 0 else data[key_start:key_end]
+                headers = () if end - headers_start == 1 else _headers(data, headers_start)
+                if len(known) < _KNOWN_HEADERS:
+                    known[data[headers_start:end]] = headers
+            else:
+                delta >>= 1
+                timestamp_delta >>= 1
+                key = None
+            previous_delta = delta
+            position = end
+            yield (
+                base_offset + delta,
+                wrap_int64(base_timestamp + timestamp_delta) if append_time is None else append_time,
+                key,
+                None if value_end < 0 else data[at:value_end],
+                headers,
+            )
+    except IndexError:
+        raise InvalidRecord("a record ends in the middle of a number") from None
+    _check_end(data, position, count)
 
 
 def wrap_int64(value: int) -> int:
@@ -92,26 +155,40 @@ def decompressed(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: 
 
 def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
     """Each record's place in `data`, the decompressed records of the batch with this header, all of it checked."""
-    count = header.record_count
-    if count < 0 or count * _MIN_RECORD_BYTES > len(data):
-        raise InvalidRecord(f"a batch claims {count} records in {len(data)} bytes")
+    count = _checked_count(data, header)
     position = 0
     previous_delta = -1
     try:
         for index in range(count):
-            span = _span(data, position, index)
-            if not previous_delta < span.offset_delta <= header.last_offset_delta:
-                raise InvalidRecord(
-                    f"record {index} of a batch has the offset delta {span.offset_delta} after {previous_delta}, "
-                    f"the last one being {header.last_offset_delta}"
-                )
+            span = _checked_span(data, position, index, previous_delta, header.last_offset_delta)
             previous_delta = span.offset_delta
             position = span.end
             yield span
     except IndexError:
         raise InvalidRecord("a record ends in the middle of a number") from None
+    _check_end(data, position, count)
+
+
+def _checked_count(data: bytes, header: BatchHeader) -> int:
+    count = header.record_count
+    if count < 0 or count * _MIN_RECORD_BYTES > len(data):
+        raise InvalidRecord(f"a batch claims {count} records in {len(data)} bytes")
+    return count
+
+
+def _check_end(data: bytes, position: int, count: int) -> None:
     if position != len(data):
         raise InvalidRecord(f"{len(data) - position} bytes follow the last of {count} records")
+
+
+def _checked_span(data: bytes, position: int, index: int, previous_delta: int, last_delta: int) -> Span:
+    span = _span(data, position, index)
+    if not previous_delta < span.offset_delta <= last_delta:
+        raise InvalidRecord(
+            f"record {index} of a batch has the offset delta {span.offset_delta} after {previous_delta}, "
+            f"the last one being {last_delta}"
+        )
+    return span
 
 
 def _span(data: bytes, position: int, index: int) -> Span:

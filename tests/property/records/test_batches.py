@@ -15,7 +15,7 @@ from headrace.model.errors import RecordError
 from headrace.records.batch import BatchHeader, check_batch
 from headrace.records.builder import build_batch, retain
 from headrace.records.compression import Codec, compress, decompress
-from headrace.records.reader import Record, decompressed, iter_records, spans
+from headrace.records.reader import Record, decompressed, iter_records, records_in, spans
 from headrace.records.validation import validate_for_topic
 
 NOW = 1_700_000_000_000
@@ -44,13 +44,53 @@ def survive(batch: bytes) -> None:
         header = check_batch(batch)
         validate_for_topic(batch, header, COMPACTED, NOW, request_version=9, max_decompressed_bytes=CAP)
         data = decompressed(batch, header, max_decompressed_bytes=CAP)
+        agree(data, header)
         retain(header, data, list(spans(data, header))[::2], delete_horizon_ms=NOW)
+
+
+def agree(data: bytes, header: BatchHeader) -> None:
+    """The quick way to read records and the way to find their places see the same, up to the same mistake."""
+    quick: list[object] = []
+    found: list[object] = []
+    try:
+        for record in records_in(data, header):
+            quick.append((record.offset - header.base_offset, record.key, record.value))
+    except RecordError as error:
+        quick.append(str(error))
+    try:
+        for span in spans(data, header):
+            key = None if span.key_end < 0 else data[span.key_start : span.key_end]
+            value = None if span.value_end < 0 else data[span.value_start : span.value_end]
+            found.append((span.offset_delta, key, value))
+    except RecordError as error:
+        found.append(str(error))
+    assert quick == found
 
 
 @given(records, codecs, st.integers(0, 2**62))
 def test_built_batches_are_read_back(made: list[Record], codec: Codec, base_offset: int) -> None:
     batch = build_batch(made, codec=codec, base_offset=base_offset)
     assert list(iter_records(batch)) == [r._replace(offset=base_offset + i) for i, r in enumerate(made)]
+
+
+@settings(max_examples=examples(400))
+@given(
+    st.lists(st.tuples(st.integers(-1, 200), st.none() | st.binary(max_size=150)), max_size=80).flatmap(
+        lambda made: st.tuples(st.just(made), st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255))))
+    )
+)
+def test_plain_records_are_read_alike_however_they_are_read(
+    case: tuple[list[tuple[int, bytes | None]], list[tuple[int, int]]],
+) -> None:
+    made, changes = case
+    batch = build_batch([Record(0, NOW + time, None, value) for time, value in made])
+    header = check_batch(batch)
+    data = bytearray(decompressed(batch, header))
+    agree(bytes(data), header)
+    for position, byte in changes:
+        if data:
+            data[position % len(data)] = byte
+    agree(bytes(data), header)
 
 
 @given(records, codecs, st.data(), st.none() | timestamps)
