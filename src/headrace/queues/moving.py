@@ -61,6 +61,7 @@ class Moves:
 
     async def start(self, destination: str | None, wanted: Filter, per_second: int | None) -> Move:
         await self._queue.host.opened()
+        await self._queue.host.log.caught_up()
         engine, now_ms = self._queue.host.engine, self._queue.host.now_ms()
         if sum(task.move.status in _ACTIVE for task in self._tasks.values()) >= _KNOWN_MAX:
             raise QueueUnavailable(f"{_KNOWN_MAX} tasks move messages of {self._queue.name} already: wait for one")
@@ -74,7 +75,7 @@ class Moves:
             to_move=engine.counts().available,
             per_second=per_second,
         )
-        task = self._tasks[move.id] = Task(move, wanted, 0, engine.indexed_to)
+        task = self._tasks[move.id] = Task(move, wanted, 0, self._queue.host.partition.last_stable_offset)
         self._forget_oldest()
         self._keep(task)
         self._run(task)
@@ -205,7 +206,11 @@ class Moves:
                 break
             offsets.append(offset)
         if not offsets:
-            return None
+            if host.engine.indexed_to >= min(task.end_offset, host.partition.last_stable_offset):
+                return None
+            # They are in the log, and the engine has not heard of them yet.
+            await host.log.caught_up()
+            return 0
         messages = await queue.bodies.read(offsets, host.settings)
         picked, passed_to = self._pick(task, offsets, messages)
         moved = 0

@@ -16,8 +16,11 @@ from headrace.model.ids import TopicName
 from headrace.model.queue_wire import Filter, Move
 from headrace.queues.api import ReceiveOptions
 from headrace.queues.carrying import Carrier
+from headrace.queues.led import LedQueue
 from headrace.queues.service import QueueService
 from headrace.queues.store import ReplicatedState
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.runtime.clock import SystemClock
 
@@ -166,6 +169,10 @@ def _carrier(broker: QueueBroker, source: str) -> Carrier:
     return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].moves._carrier
 
 
+def _led(broker: QueueBroker, source: str) -> LedQueue:
+    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].led
+
+
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
 def test_nobody_receives_what_is_on_its_way(broker: QueueBroker, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, destination = broker.create(type=kind), broker.create(type=kind)
@@ -250,3 +257,32 @@ def test_what_a_queue_refuses_stays(broker: QueueBroker, monkeypatch: pytest.Mon
     move = _last_move(broker, source)
     assert (move.status, move.moved, move.failure) == ("FAILED", 0, "too large")
     assert broker.bodies(source) == BODIES
+
+
+def test_what_the_engine_has_not_heard_of_is_moved_too(broker: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there is much to read that a Kafka client has sent."""
+    source, destination = broker.create(), broker.create()
+    broker.send(source, "a")
+    host = _led(broker, source).host
+    follow, waited = host.log.data_arrived, 0
+
+    async def patience_ends() -> None:
+        nonlocal waited
+        waited += 1
+        if waited == 3:
+            monkeypatch.setattr(host.log, "data_arrived", follow)
+            follow()
+
+    monkeypatch.setattr(host.log, "data_arrived", lambda: None)
+    monkeypatch.setattr(host.log, "caught_up", patience_ends)
+
+    async def run() -> None:
+        batch = build_batch([Record(0, broker.services.clock.wall_ms(), None, b"b")])
+        appended = host.partition.append(batch, read_header(batch))
+        await host.partition.until_committed(appended.last_offset + 1)
+        assert host.engine.indexed_to == 1
+        await broker.queues.start_move(source, destination, Filter())
+
+    broker.run(run())
+    assert _last_move(broker, source).moved == 2
+    assert broker.bodies(destination) == ["a", "b"]
