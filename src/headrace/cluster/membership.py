@@ -74,6 +74,7 @@ class Membership:
         self._admitted_epoch = ABSENT
         self._is_stopping = False
         self._was_certain = True
+        self._has_said_who_waits = False
         self._looked = asyncio.Event()
         """Set whenever the image has changed."""
         self._gone = asyncio.Event()
@@ -229,7 +230,9 @@ class Membership:
         if found.data_dir == self._data_dir_id:
             log.info("broker %d was here before with the same data directory: its old lease is ended", self.broker_id)
             await self._store.revoke_lease(LeaseId(found.lease))
-        else:
+        elif not self._has_said_who_waits:
+            # Once: it is looked for again several times a second.
+            self._has_said_who_waits = True
             log.warning("another process is broker %d: waiting for it to end", self.broker_id)
 
     # Keeping it
