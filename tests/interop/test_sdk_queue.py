@@ -146,6 +146,21 @@ def test_fifo_keeps_the_order_of_groups_and_no_duplicates(client: Client, name: 
     assert _bodies(orders.receive(max=10, wait=_ENOUGH_S)) == ["2"]
 
 
+def test_a_message_of_a_whole_mebibyte(queue: Queue) -> None:
+    body = b"x" * 1_048_576
+    queue.send(body)
+    (message,) = queue.receive()
+    assert message.body == body
+    message.ack()
+
+
+def test_a_move_of_nothing_is_refused(queue: Queue) -> None:
+    with pytest.raises(ValueError, match="rate must be 1 or more"):
+        queue.redrive(rate=0)
+    with pytest.raises(ValueError, match="limit must be 1 or more"):
+        queue.redrive(limit=-1)
+
+
 def test_a_queue_that_is_not_there_is_said_and_not_made(client: Client, name: str) -> None:
     with pytest.raises(NoSuchQueue, match="headrace queue create"):
         client.queue(name).send("lost")

@@ -20,7 +20,7 @@ from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.polling import Poller
 from headrace.client.publisher import Publisher
 from headrace.client.queue import Description, Queue
-from headrace.client.queue_http import Door
+from headrace.client.queue_http import PATIENCE_S, Door
 from headrace.client.queue_worker import Worker
 from headrace.client.sinks import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
 from headrace.client.subscription import Start, Subscription
@@ -57,6 +57,8 @@ class ClientOptions(TypedDict, total=False):
     the brokers are asked for it."""
     access_key: str
     """`ID:SECRET`, for queues of brokers that have `sqs.access.keys`."""
+    patience: float
+    """For how many seconds a call of a queue is tried when nobody answers; a minute unless told."""
 
 
 class Connection:
@@ -70,6 +72,7 @@ class Connection:
         self._settings = dict(options.get("settings", {}))
         self._http = [each.strip() for each in options.get("http", "").split(",") if each.strip()]
         self._access_key = options.get("access_key", "")
+        self._patience_s = options.get("patience", PATIENCE_S)
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
@@ -100,7 +103,7 @@ class Connection:
 
     def _door(self, queue: str) -> Door:
         config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
-        return Door(lambda: self._http or queue_addresses.find(config, queue), self._access_key)
+        return Door(lambda: self._http or queue_addresses.find(config, queue), self._access_key, self._patience_s)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.

@@ -76,6 +76,8 @@ def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: b
         "queue.buffering.max.kbytes": 256 * 1024,
         "partitioner": "murmur2_random" if uses_keys else "random",
         "message.timeout.ms": 60_000,
+        # A message of a queue has up to 1 MiB, and headers; librdkafka's own limit is a little less.
+        "message.max.bytes": 2 * 1024 * 1024,
     }
     return {**ours, **common(bootstrap, client_id, _without(settings, _CONSUMER_ONLY))}
 

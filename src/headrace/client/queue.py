@@ -14,7 +14,7 @@ from headrace.client.errors import ClientError, NoSuchQueue, QueueFailed, Unreac
 from headrace.client.librdkafka import log
 from headrace.client.outgoing import Payload, Record
 from headrace.client.publisher import Publisher
-from headrace.client.queue_http import PATIENCE_S, Door
+from headrace.client.queue_http import Door
 from headrace.client.queue_message import (
     NewMessage,
     PeekedMessage,
@@ -28,7 +28,7 @@ from headrace.client.queue_message import (
     records_of,
     seconds,
 )
-from headrace.client.queue_settings import QueueOptions, known, settings_of
+from headrace.client.queue_settings import QueueOptions, check, known, settings_of
 from headrace.client.queue_worker import Worker, WorkerLoop
 from headrace.client.redrive import Redrive
 from headrace.client.settling import Settler
@@ -93,23 +93,27 @@ class Queue:
         fine; with others it is `QueueFailed`: change it with `alter`."""
         settings = settings_of(options)
         settings.setdefault("type", "standard")
-        if dead_letter := settings.get("dead.letter"):
-            self._create_dead_letter(dead_letter, settings["type"])
+        self._create_dead_letter(settings, lambda: settings["type"])
         self._know(self._door.call(wire.CreateQueue(self.name, settings), wire.Description))
         return self
 
-    def _create_dead_letter(self, name: str, kind: str) -> None:
+    def _create_dead_letter(self, settings: dict[str, str], kind: Callable[[], str]) -> None:
+        """Make the dead-letter queue of these settings if it is not there, of the same kind; none for settings that
+        will be refused."""
+        check(settings)
+        name = settings.get("dead.letter")
+        if not name or name == self.name:
+            return
         try:
             self._door.call(wire.DescribeQueue(name), wire.Description)
         except NoSuchQueue:
-            self._door.call(wire.CreateQueue(name, {"type": kind}), wire.Description)
+            self._door.call(wire.CreateQueue(name, {"type": kind()}), wire.Description)
 
     def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
         """Change settings; those that are not given stay. Those in `unset`, by their own names such as
         `queue.dead.letter`, go back to their defaults."""
         settings = settings_of(options)
-        if dead_letter := settings.get("dead.letter"):
-            self._create_dead_letter(dead_letter, str(self.describe().settings["type"]))
+        self._create_dead_letter(settings, lambda: str(self.describe().settings["type"]))
         reset: dict[str, str | None] = {known(name): None for name in unset}
         self._door.call(wire.AlterQueue(self.name, {**reset, **settings}), wire.Nothing)
         self._known = None
@@ -217,7 +221,7 @@ class Queue:
         wait_s: float,
         visibility_ms: int | None,
         *,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> list[QueueMessage]:
         wait_s = max(0.0, wait_s)
@@ -254,6 +258,9 @@ class Queue:
     ) -> Redrive:
         """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
         that agree with everything given, `rate` a second. The broker does it; `Redrive.wait` waits for it."""
+        for name, value in (("limit", limit), ("rate", rate)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be 1 or more, not {value}")
         wanted = _filter(ids, body_contains, reason_contains, limit, sent_from, sent_before)
         return Redrive(self._door, self._door.call(wire.StartMove(self.name, to, wanted, rate), wire.Move))
 

@@ -57,9 +57,10 @@ class Door:
     """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
     does not answer."""
 
-    def __init__(self, find: Callable[[], Sequence[str]], access_key: str = "") -> None:
+    def __init__(self, find: Callable[[], Sequence[str]], access_key: str = "", patience_s: float = PATIENCE_S) -> None:
         self._find = find
         self._access_key = access_key
+        self._patience_s = patience_s
         self._lock = threading.Lock()
         self._urls: deque[str] = deque()
         self._idle: list[tuple[float, str, http.client.HTTPConnection]] = []
@@ -71,13 +72,14 @@ class Door:
         answer: type[T],
         *,
         longer_s: float = 0.0,
-        patience_s: float = PATIENCE_S,
+        patience_s: float | None = None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> T:
         """Make a call; `longer_s` is how long the broker may take beyond what is usual. Raises `QueueFailed` when it is
-        refused, and `Unreachable` when nobody answers for `patience_s`, or until `is_over`."""
+        refused, and `Unreachable` when nobody answers for `patience_s` (unless told, that of the client), or until
+        `is_over`."""
         assert wire.ANSWERS[type(request)] is answer
-        give_up_at_s = time.monotonic() + patience_s
+        give_up_at_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         wait_s = _AGAIN_S
         while True:
             try:

@@ -81,8 +81,10 @@ def _headers(message: NewMessage, now_s: float) -> tuple[bytes | None, list[Head
     if reserved := next((name for name, _ in headers if name.startswith("hr.")), None):
         raise ValueError(f"headers that begin with hr. are the queue's own: {reserved}")
     if message.priority is not None and message.priority != queued.NORMAL_PRIORITY:
-        if not queued.LOWEST_PRIORITY <= message.priority <= queued.HIGHEST_PRIORITY:
-            raise ValueError(f"priority must be 0 to 9, not {message.priority}")
+        if not (
+            isinstance(message.priority, int) and queued.LOWEST_PRIORITY <= message.priority <= queued.HIGHEST_PRIORITY
+        ):
+            raise ValueError(f"priority must be 0 to 9, not {message.priority!r}")
         headers.append((queued.PRIORITY, b"%d" % message.priority))
     if (due_ms := _due_ms(message, now_s)) is not None:
         headers.append((queued.DUE, b"%d" % due_ms))
@@ -103,6 +105,8 @@ def _due_ms(message: NewMessage, now_s: float) -> int | None:
     if message.at is not None:
         if message.delay is not None:
             raise ValueError("give delay or at, not both")
+        if not isinstance(message.at, datetime):
+            raise TypeError(f"at must be a datetime, not {message.at!r}")
         if message.at.tzinfo is None:
             raise ValueError("at has no time zone: give datetime.now().astimezone() and the like")
         return round(message.at.timestamp() * 1000)
@@ -114,7 +118,11 @@ def _due_ms(message: NewMessage, now_s: float) -> int | None:
 
 
 def seconds(value: Seconds) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        raise TypeError(f"a time must be a number of seconds or a timedelta, not {value!r}")
+    return float(value)
 
 
 def milliseconds(value: Seconds | None) -> int | None:

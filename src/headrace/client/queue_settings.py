@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Literal, TypedDict
 
+from headrace.client.errors import QueueFailed
 from headrace.client.queue_message import Seconds, seconds
 from headrace.config.queue import PREFIX, QUEUE_SETTINGS
+from headrace.config.settings import did_you_mean
+from headrace.model.errors import SettingsError
 
 
 class QueueOptions(TypedDict, total=False):
@@ -77,5 +80,15 @@ def known(setting: str) -> str:
     """The name of a setting of queues without `queue.`; `ValueError` if there is none."""
     name = setting.removeprefix(PREFIX)
     if PREFIX + name not in QUEUE_SETTINGS:
-        raise ValueError(f"queues have no setting {setting}; docs/settings.md lists those there are")
+        hint = did_you_mean(PREFIX + name, QUEUE_SETTINGS) or "; docs/settings.md lists those there are"
+        raise ValueError(f"queues have no setting {setting}{hint}")
     return name
+
+
+def check(settings: Mapping[str, str]) -> None:
+    """`QueueFailed` for a value that a setting cannot have, as a broker would say it: before anything is made."""
+    try:
+        for name, text in settings.items():
+            QUEUE_SETTINGS[PREFIX + name].parse(text)
+    except SettingsError as error:
+        raise QueueFailed(str(error), code=type(error).__name__) from None

@@ -1,11 +1,13 @@
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from headrace.client.errors import QueueFailed
 from headrace.client.queue_addresses import urls
 from headrace.client.queue_message import NewMessage, QueueMessage, record_of, records_of
-from headrace.client.queue_settings import QueueOptions, settings_of
+from headrace.client.queue_settings import QueueOptions, check, settings_of
 from headrace.client.settling import Settlement
 from headrace.config.queue import queue_settings
 from headrace.model.queue_wire import Received
@@ -166,3 +168,23 @@ def test_addresses_of_brokers() -> None:
         "https://queues.example.org:443",
     ]
     assert urls("http://[::]:80", "::1") == ["http://[::1]:80"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"delay": "5m"}, "a time must be a number of seconds or a timedelta, not '5m'"),
+        ({"ttl": "1h"}, "a time must be a number of seconds"),
+        ({"at": "tomorrow"}, "at must be a datetime, not 'tomorrow'"),
+        ({"priority": "high"}, "priority must be 0 to 9, not 'high'"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_told_in_words(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        record_of("q", NewMessage("x", **options), _NOW_S)
+
+
+def test_values_that_a_setting_cannot_have_are_refused_as_a_broker_would() -> None:
+    check({"max.receives": "3", "dead.letter": "dead"})
+    with pytest.raises(QueueFailed, match=r"queue\.max\.receives=-1 is out of range"):
+        check({"dead.letter": "dead", "max.receives": "-1"})
