@@ -121,3 +121,13 @@ def test_what_is_wrong_is_said_in_one_sentence(run: Run) -> None:
     refused = run("send", "x.fifo", "nobody's", fails=True)
     assert b"fifo queue" in refused.stderr
     assert b"\n" not in refused.stderr
+    assert (
+        b"nobody serves queues at http://127.0.0.1:1;" in run("list", "--http", "http://127.0.0.1:1", fails=True).stderr
+    )
+
+
+def test_a_queue_that_is_refused_leaves_no_dead_letter_queue(run: Run) -> None:
+    assert b"its own" in run("create", "refused", "--dead-letter", "refused", fails=True).stderr
+    wrong = run("create", "refused", "--dead-letter", "refused-dead", "--max-receives", "100000", fails=True)
+    assert b"queue.max.receives=100000 is out of range" in wrong.stderr
+    assert json.loads(run("list", "refused", "--json").stdout) == []

@@ -6,7 +6,7 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, Reso
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 from headrace.cli.cluster_view import connected, stored
-from headrace.cli.output import human_bytes, table
+from headrace.cli.output import count, human_bytes, table
 from headrace.wire import Cluster, Replica
 
 _PLAIN_COLUMNS = 7
@@ -82,7 +82,7 @@ def print_description(description: dict[str, Any], *, all_settings: bool) -> Non
     messages = sum((each["end_offset"] or 0) - (each["first_offset"] or 0) for each in partitions)
     known = [each["size_bytes"] for each in partitions if each["size_bytes"] is not None]
     size = f", {human_bytes(sum(known))}" if known else ""
-    print(f"{description['topic']}: {len(partitions)} partitions, up to {messages:,} messages{size}\n")
+    print(f"{description['topic']}: {count(len(partitions), 'partition')}, up to {count(messages, 'message')}{size}\n")
     columns = [("PARTITION", "right"), ("LEADER", "right"), ("REPLICAS", "left"), ("IN SYNC", "left")]
     if any(len(each["replicas"]) > 1 for each in partitions):
         columns += [("BEHIND", "left")]

@@ -167,7 +167,7 @@ def send(
     ] = None,
     delay: Annotated[str | None, _duration("--delay", "Not to be received before so long from now.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Not to be received before: 2030-01-31T12:00.")
+        str | None, typer.Option("--at", metavar="TIME", help="Not to be received before: 2030-01-31T12:00, 'in 2h'.")
     ] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="9 first; 4 unless told.")] = None,
     group: Annotated[str | None, typer.Option(help="The message group; a fifo queue wants one.")] = None,
@@ -191,14 +191,14 @@ def send(
     from datetime import UTC, datetime
 
     from headrace.cli.queueing import send_messages
-    from headrace.cli.times import parse_duration, parse_time
+    from headrace.cli.times import parse_duration, parse_time_to_come
     from headrace.client.queue_message import SendOptions
 
     options = SendOptions(priority=priority, group=group, dedupe=dedupe)
     if delay is not None:
         options["delay"] = parse_duration(delay)
     if at is not None:
-        options["at"] = datetime.fromtimestamp(parse_time(at) / 1000, UTC)
+        options["at"] = datetime.fromtimestamp(parse_time_to_come(at) / 1000, UTC)
     if ttl is not None:
         options["ttl"] = parse_duration(ttl)
     if headers:

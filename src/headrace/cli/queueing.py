@@ -23,14 +23,16 @@ from headrace.cli.queue_view import (
     print_peeked,
     shown,
 )
-from headrace.cli.reach import check_reachable
+from headrace.cli.reach import check_http_reachable, check_reachable, is_loopback
 from headrace.cli.times import parse_duration
-from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, Redrive
+from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, Redrive, Unreachable
 from headrace.client.queue_message import SendOptions
 from headrace.client.queue_settings import QueueOptions, known
 
 _AT_ONCE = 100
 _SENT_AT_ONCE = 10_000
+_PATIENCE_S = 15.0
+"""For so long a broker is waited for: longer than another takes to lead the queue, and no longer than people wait."""
 _SILENT = logging.getLogger("headrace.cli.queue")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -43,16 +45,34 @@ Options = dict[str, Any]
 def _client(bootstrap: str, http: str) -> Iterator[Client]:
     """A client whose errors are sentences of the command."""
     check_reachable(bootstrap)
+    if http:
+        check_http_reachable(http)
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
     # Not an option of the commands: everybody on the machine can see those.
     access_key = os.environ.get("HEADRACE_ACCESS_KEY", "")
-    client = Client(bootstrap, client_id="headrace-cli", http=http, access_key=access_key, settings={"logger": _SILENT})
+    client = Client(
+        bootstrap,
+        client_id="headrace-cli",
+        http=http,
+        access_key=access_key,
+        patience=_PATIENCE_S,
+        settings={"logger": _SILENT},
+    )
     try:
         with client:
             yield client
+    except Unreachable as error:
+        raise CommandFailed(f"{error}{_why_unreachable(str(error), bootstrap)}") from None
     except (ClientError, ValueError, TypeError) as error:
         raise CommandFailed(str(error)) from None
+
+
+def _why_unreachable(text: str, bootstrap: str) -> str:
+    """The end of a sentence: a broker elsewhere that serves queues to its own machine only, as it does unless told."""
+    if "//127.0.0.1:" in text and not is_loopback(bootstrap):
+        return f"; {bootstrap} serves queues to its own machine only until it is started with --http-listen"
+    return ""
 
 
 @contextmanager

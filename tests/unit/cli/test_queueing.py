@@ -25,3 +25,8 @@ def test_nothing_given_is_no_setting() -> None:
 def test_a_setting_that_queues_do_not_have_is_refused() -> None:
     with pytest.raises(BadArgument, match=r"no setting cleanup\.policy"):
         options_of(None, None, None, None, None, None, ["cleanup.policy=compact"])
+
+
+def test_a_misspelt_setting_is_told_with_the_one_that_was_meant() -> None:
+    with pytest.raises(BadArgument, match=r"no setting max\.recieves; did you mean queue\.max\.receives\?"):
+        options_of(None, None, None, None, None, None, ["max.recieves=3"])

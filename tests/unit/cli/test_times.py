@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.times import parse_duration, parse_time
+from headrace.cli.times import parse_duration, parse_time, parse_time_to_come
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -23,6 +23,25 @@ NOW_MS = int(NOW.timestamp() * 1000)
 )
 def test_times_as_people_write_them(text, expected_ms):
     assert parse_time(text, NOW) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("in 5m", NOW_MS + 300_000),
+        ("1h30m", NOW_MS + 5_400_000),
+        ("2026-01-31T12:00:00Z", NOW_MS),
+        ("1700000000000", 1_700_000_000_000),
+    ],
+)
+def test_what_is_to_happen_counts_from_now(text, expected_ms):
+    assert parse_time_to_come(text, NOW) == expected_ms
+
+
+@pytest.mark.parametrize("text", ["", "in", "tomorrow", "5m ago", "2026-13-01"])
+def test_what_is_no_time_to_come_is_refused_with_an_example(text):
+    with pytest.raises(BadArgument, match="is not a time to come: write 2030"):
+        parse_time_to_come(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["", "ago", "yesterday", "5 minutes", "2026-13-01"])
