@@ -23,19 +23,13 @@ from tests.interop import subject
 from tests.interop.subject import IS_HEADRACE, Subject
 from tests.pipelines.committed import read_committed
 from tests.pipelines.crashing import DECIDING, CrashingCluster
+from tests.waiting import until
 
 TOPIC = "out"
 PARTITIONS = 2
 QUERY = "query"
 TIMEOUT_MS = 60_000
 _numbers = count()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class Killed(BaseException):

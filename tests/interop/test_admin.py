@@ -36,6 +36,7 @@ from kafka.errors import TopicAlreadyExistsError
 
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as PythonPartition
+from tests.waiting import until
 
 from . import batches, clients, wire
 from .batches import Record
@@ -57,13 +58,6 @@ def code_of(futures: dict[Any, Any]) -> int:
         one(futures)
     code: int = caught.value.args[0].code()
     return code
-
-
-def eventually(check: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"still not: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ def settings_of(admin: AdminClient, topic: str) -> dict[str, Any]:
 def test_create_describe_and_delete(admin: AdminClient, broker: Subject) -> None:
     name = fresh_name()
     one(admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "1234567"})]))
-    eventually(lambda: name in admin.list_topics(timeout=60).topics, "listed")
+    until(lambda: name in admin.list_topics(timeout=60).topics, "listed")
     described = one(admin.describe_topics(TopicCollection([name])))
     assert described.name == name
     assert not described.is_internal
@@ -101,7 +95,7 @@ def test_create_describe_and_delete(admin: AdminClient, broker: Subject) -> None
     assert settings_of(admin, name)["retention.ms"].value == "1234567"
 
     one(admin.delete_topics([name]))
-    eventually(lambda: name not in admin.list_topics(timeout=60).topics, "gone")
+    until(lambda: name not in admin.list_topics(timeout=60).topics, "gone")
     assert code_of(admin.describe_topics(TopicCollection([name]))) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -110,7 +104,7 @@ def test_a_topic_made_again_is_empty_and_has_another_id(admin: AdminClient, brok
     first = wire.create_topic(broker.bootstrap, name)
     clients.Confluent().write(broker.bootstrap, name, [Record(b"old")])
     one(admin.delete_topics([name]))
-    eventually(lambda: name not in admin.list_topics(timeout=60).topics, "gone")
+    until(lambda: name not in admin.list_topics(timeout=60).topics, "gone")
     assert wire.create_topic(broker.bootstrap, name) != first
     with wire.Connection(broker.bootstrap) as connection:
         assert wire.offset_at(connection, name, -1).offset == 0
@@ -143,7 +137,7 @@ def test_partitions_can_be_added_but_not_taken_away(
     topic = new_topic(partitions=2)
     clients.Confluent().write(broker.bootstrap, topic, [Record(b"before")], partition=1)
     one(admin.create_partitions([NewPartitions(topic, 5)]))
-    eventually(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 5, "five partitions")
+    until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 5, "five partitions")
     with wire.Connection(broker.bootstrap) as connection:
         wire.wait_topic(connection, topic, 5)
     clients.Confluent().write(broker.bootstrap, topic, [Record(b"after")], partition=4)
@@ -190,7 +184,7 @@ def test_incremental_changes_leave_the_other_settings_alone(admin: AdminClient, 
         one(admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]))
 
     def becomes(name: str, value: str) -> None:
-        eventually(lambda: settings_of(admin, topic)[name].value == value, f"{name}={value}")
+        until(lambda: settings_of(admin, topic)[name].value == value, f"{name}={value}")
 
     change("retention.ms", "2000000", AlterConfigOpType.SET)
     becomes("retention.ms", "2000000")
@@ -208,7 +202,7 @@ def test_incremental_changes_leave_the_other_settings_alone(admin: AdminClient, 
 def test_a_full_change_resets_the_other_settings(admin: AdminClient, new_topic: Callable[..., str]) -> None:
     topic = new_topic(retention_ms="1000000", segment_bytes="2000000")
     one(admin.alter_configs([ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "3000000"})]))
-    eventually(lambda: settings_of(admin, topic)["segment.bytes"].value == "1073741824", "segment.bytes is the default")
+    until(lambda: settings_of(admin, topic)["segment.bytes"].value == "1073741824", "segment.bytes is the default")
     assert settings_of(admin, topic)["retention.ms"].value == "3000000"
 
 
@@ -283,16 +277,16 @@ def test_kafka_python_admin(python_admin: KafkaAdminClient, broker: Subject) -> 
         ]
         return value
 
-    eventually(lambda: retention() == "5000000", "retention.ms is set")
+    until(lambda: retention() == "5000000", "retention.ms is set")
     python_admin.create_partitions({name: PythonPartitions(4)})
-    eventually(lambda: len(python_admin.describe_topics([name])[0]["partitions"]) == 4, "four partitions")
+    until(lambda: len(python_admin.describe_topics([name])[0]["partitions"]) == 4, "four partitions")
 
     clients.KafkaPython().write(broker.bootstrap, name, [Record(b"%d" % at) for at in range(5)])
     where = PythonPartition(name, 0)
     assert python_admin.delete_records({where: 3})[where]["low_watermark"] == 3
     assert clients.KafkaPython().read(broker.bootstrap, name, 2)[0].offset == 3
     python_admin.delete_topics([name])
-    eventually(lambda: name not in python_admin.list_topics(), "gone")
+    until(lambda: name not in python_admin.list_topics(), "gone")
 
 
 def test_kafka_python_describes_the_cluster(python_admin: KafkaAdminClient, broker: Subject) -> None:

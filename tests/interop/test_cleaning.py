@@ -4,16 +4,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from headrace.testing import Broker
-
-DEADLINE_S = 60.0
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -21,15 +19,6 @@ def broker() -> Iterator[Broker]:
     settings = {"log.cleaner.backoff.ms": 50, "log.retention.check.interval.ms": 50, "log.cleaner.threads": 2}
     with Broker(settings=settings) as running:
         yield running
-
-
-def eventually(check: Callable[[], Any]) -> Any:
-    """What `check` gives once it is true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := check()):
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.05)
-    return result
 
 
 def create(broker: Broker, topic: str, **settings: object) -> None:
@@ -86,7 +75,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker, code
     for number in range(300):
         sender.produce("prices", key=f"key-{number % 5}", value=f"value-{number}")
         assert sender.flush(60) == 0
-    found = eventually(lambda: len(all_of := read_all(broker, "prices")) < 60 and all_of)
+    found = until(lambda: len(all_of := read_all(broker, "prices")) < 60 and all_of)
     assert {key: value for _, key, value in found} == {
         f"key-{number % 5}".encode(): f"value-{number}".encode() for number in range(295, 300)
     }
@@ -117,7 +106,7 @@ def test_tombstones_remove_keys(broker: Broker) -> None:
     def keys() -> set[bytes | None]:
         return {key for _, key, _ in read_all(broker, "prices")}
 
-    eventually(lambda: b"gone" not in keys())
+    until(lambda: b"gone" not in keys())
     assert keys() == {f"other-{number}".encode() for number in range(10)}
 
 
@@ -132,7 +121,7 @@ def test_retention_moves_the_start_of_a_topic(broker: Broker) -> None:
     resource = ConfigResource(ResourceType.TOPIC, "events", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(60)
-    low = eventually(lambda: low_watermark(broker, "events"))
+    low = until(lambda: low_watermark(broker, "events"))
     left = read_all(broker, "events")
     assert [offset for offset, _, _ in left] == list(range(left[0][0], 50))
     assert left[0][0] >= low
@@ -146,7 +135,7 @@ def test_everything_past_retention_goes_also_from_the_active_segment(broker: Bro
     sender = producer(broker)
     sender.produce("events", value="x")
     assert sender.flush(60) == 0
-    eventually(lambda: low_watermark(broker, "events") == 1)
+    until(lambda: low_watermark(broker, "events") == 1)
     sender.produce("events", value="y", timestamp=int(time.time() * 1000) + 600_000)
     assert sender.flush(60) == 0
     assert read_all(broker, "events") == [(1, None, b"y")]

@@ -15,6 +15,7 @@ import pytest
 
 from headrace import Backoff, Client, HandlerFailed, Message, Outgoing, Reject
 from headrace.client.handlers import Delivery
+from tests.waiting import until
 
 from .quick import broker  # noqa: F401
 from .subject import Subject
@@ -143,20 +144,13 @@ def test_members_share_a_topic_and_one_takes_over_from_another(
         streams["leaves"].stop()
         before = len(got["stays"])
         publish_until(lambda: not threads["leaves"].is_alive() and len(got["stays"]) > before)
-        wait_until(lambda: len(got["leaves"]) + len(got["stays"]) >= sent)
+        until(lambda: len(got["leaves"]) + len(got["stays"]) >= sent)
     finally:
         for name in got:
             streams[name].stop()
             threads[name].join(60)
     # Leaving in good order commits first: nothing comes twice.
     assert sorted(got["leaves"] + got["stays"], key=int) == [str(number) for number in range(sent)]
-
-
-def wait_until(is_reached: Callable[[], bool], timeout_s: float = 100) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_reached() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert is_reached()
 
 
 def run_until(client: Client, is_done: Callable[[], bool], timeout_s: float = 100) -> None:
@@ -307,7 +301,7 @@ def test_members_that_come_and_go_finish_what_they_have_in_hand(
         threads[-1].start()
 
     def wait_for(number: int) -> None:
-        wait_until(lambda: len(set(handled)) >= number)
+        until(lambda: len(set(handled)) >= number)
 
     join()
     wait_for(20)

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from headrace import Client, QueueMessage
 from headrace.model.queue_wire import Counts
 from headrace.testing.process import BrokerProcess
+from tests.waiting import until
 
 from .subject import SELDOM
 
@@ -37,12 +37,12 @@ def test_work_goes_on_when_the_broker_is_killed(tmp_path: Path) -> None:
         runner.start()
         try:
             for share in (4, 2):
-                _wait_until(partial(_has, handled, _MESSAGES // share))
+                until(partial(_has, handled, _MESSAGES // share))
                 broker.kill()
                 broker.start()
                 queue.send(f"after restart {share}")
-            _wait_until(lambda: len(handled) == _MESSAGES + 2)
-            _wait_until(lambda: queue.counts() == Counts(0, 0, 0))
+            until(lambda: len(handled) == _MESSAGES + 2)
+            until(lambda: queue.counts() == Counts(0, 0, 0))
         finally:
             client.stop()
             runner.join(_ENOUGH_S)
@@ -54,10 +54,3 @@ def test_work_goes_on_when_the_broker_is_killed(tmp_path: Path) -> None:
 
 def _has(handled: dict[str, int], enough: int) -> bool:
     return len(handled) >= enough
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    give_up_at_s = time.monotonic() + _ENOUGH_S
-    while not condition():
-        assert time.monotonic() < give_up_at_s
-        time.sleep(0.05)

@@ -1,8 +1,7 @@
 """Queues over HTTP on three brokers: whichever is asked answers."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -11,14 +10,12 @@ import pytest
 from botocore.config import Config
 
 from headrace.testing.cluster import ClusterProcesses
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd"),
     pytest.mark.xdist_group("sqs-cluster"),
 ]
-
-
-WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +38,6 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
             )
             for broker in cluster.brokers.values()
         ]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Brokers learn of each other's changes a moment later."""
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_whichever_broker_is_asked_answers(clients: list[Any]) -> None:

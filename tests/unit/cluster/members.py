@@ -16,8 +16,9 @@ from headrace.model.errors import StoreConflict
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import Endpoint, PartitionState
 from headrace.runtime.clock import SystemClock
+from tests.waiting import until_async as until
 
-from .test_metadata_cluster import WayToStore, until
+from .ways import WayToStore
 
 SESSION_MS = 60_000
 """So long that no lease ends by itself, however slow the machine: tests end leases, or give shorter sessions."""

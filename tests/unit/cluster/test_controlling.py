@@ -12,9 +12,9 @@ from headrace.model.errors import InvalidReplicationFactor, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName
 from headrace.model.image import BrokerState
 from headrace.testing.etcd import EtcdProcess, is_installed
+from tests.waiting import until_async as until
 
 from .members import Member, Members, run
-from .test_metadata_cluster import until
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 

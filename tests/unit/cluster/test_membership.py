@@ -10,9 +10,9 @@ from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import StartupError
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName
 from headrace.model.image import BrokerState, ClusterImage
+from tests.waiting import until_async as until
 
 from .members import Members, run
-from .test_metadata_cluster import until
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,112 +11,20 @@ import pytest
 from headrace.cluster import layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
-from headrace.cluster.store import (
-    Change,
-    Compare,
-    LeaseId,
-    MetadataStore,
-    Put,
-    Revision,
-    Snapshot,
-    StoreUnavailable,
-    WatchLost,
-    Write,
-)
+from headrace.cluster.store import MetadataStore, Put, StoreUnavailable, WatchLost
 from headrace.config.broker import broker_settings
 from headrace.model.errors import StoreConflict, TopicExists, UnknownTopic
 from headrace.model.ids import BrokerId, TopicId, TopicName
 from headrace.model.image import BrokerInfo, Endpoint, PartitionState, TopicImage
 from headrace.runtime.clock import SystemClock
 from headrace.testing.etcd import EtcdProcess, is_installed
+from tests.waiting import until_async as until
+
+from .ways import WayToStore
 
 WAIT_S = 60
 
 A = TopicName("a")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.005)
-
-
-class WayToStore:
-    """A store that can be away, and that can have forgotten its history."""
-
-    def __init__(self, store: MetadataStore) -> None:
-        self.store = store
-        self.is_away = False
-        self.stale: list[Snapshot] = []
-        """Answers to the next reads of everything."""
-        self.behind = 0
-        """How many revisions reads are behind."""
-        self.swaps = False
-        """Whether each second change comes before the first."""
-        self._breaking = asyncio.Event()
-        self._why: type[StoreUnavailable] | type[WatchLost] = StoreUnavailable
-
-    def break_watch(self, why: type[StoreUnavailable] | type[WatchLost] = StoreUnavailable) -> None:
-        self._why = why
-        self._breaking.set()
-
-    def go_away(self) -> None:
-        self.is_away = True
-        self.break_watch()
-
-    def _check(self) -> None:
-        if self.is_away:
-            raise StoreUnavailable("away")
-
-    async def snapshot(self, prefix: str = "") -> Snapshot:
-        self._check()
-        if not prefix and self.stale:
-            return self.stale.pop(0)
-        snapshot = await self.store.snapshot(prefix)
-        return replace(snapshot, revision=Revision(snapshot.revision - self.behind))
-
-    async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> Revision | None:
-        self._check()
-        return await self.store.commit(compares, writes)
-
-    async def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
-        self._check()
-        changes = self.store.watch(prefix, after)
-        breaking = asyncio.create_task(self._breaking.wait())
-        taking: asyncio.Task[Sequence[Change]] | None = None
-        try:
-            while True:
-                taking = asyncio.ensure_future(anext(changes))
-                await asyncio.wait((taking, breaking), return_when=asyncio.FIRST_COMPLETED)
-                if breaking.done():
-                    self._breaking.clear()
-                    raise self._why("broken")
-                if self.swaps:
-                    late = taking.result()
-                    yield await anext(changes)
-                    yield late
-                else:
-                    yield taking.result()
-        finally:
-            for task in (breaking, taking):
-                if task is not None and not task.done():
-                    task.cancel()
-                    await asyncio.wait((task,))
-            await changes.aclose()
-
-    async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        self._check()
-        return await self.store.grant_lease(ttl_ms)
-
-    async def keep_alive(self, lease: LeaseId) -> bool:
-        self._check()
-        return await self.store.keep_alive(lease)
-
-    async def revoke_lease(self, lease: LeaseId) -> None:
-        self._check()
-        await self.store.revoke_lease(lease)
-
-    async def close(self) -> None: ...
 
 
 async def join(store: MetadataStore, broker_id: int) -> None:
@@ -360,7 +268,8 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCa
         for name in ("a", "c"):
             await one.create_topic(name)
         image = two.image
-        await asyncio.sleep(0.3)
+        refused = ways[1].refused
+        await until(lambda: ways[1].refused >= refused + 2)
         assert two.image is image
         ways[1].is_away = False
         await until(lambda: len(two.image.topics) == 2)

@@ -17,7 +17,7 @@ from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader, make, write_response
 from headrace.protocol.units import from_ms
 from tests.unit.cluster.members import Member, Members, run
-from tests.unit.cluster.test_metadata_cluster import until
+from tests.waiting import until_async as until
 
 METADATA, ELECT, ALTER_CONFIGS, REASSIGN, LIST, DESCRIBE = 3, 43, 44, 45, 46, 60
 PREFERRED, UNCLEAN = 0, 1

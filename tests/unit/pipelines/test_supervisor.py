@@ -4,23 +4,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.pipelines.state import AlreadyRunning, Lock, StateFolder, read_json
 from headrace.pipelines.supervisor import Supervisor, start_in_background, wait_before
+from tests.waiting import until
 
 WAIT_S = 60.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def program(code: str) -> list[str]:

@@ -1,7 +1,7 @@
 """A real broker in this process, asked for its queues directly."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,9 +97,3 @@ class QueueBroker:
     def acknowledge(self, queue: str, *messages: Received) -> None:
         failures = self.run(self.queues.acknowledge(queue, [message.receipt for message in messages]))
         assert failures == [None] * len(messages)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the broker does in the background."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)

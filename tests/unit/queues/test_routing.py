@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from tests.unit.queues.brokers import QueueBroker, until
+from tests.unit.queues.brokers import QueueBroker
+from tests.waiting import until_async
 
 from headrace.model.errors import (
     InvalidReceipt,
@@ -136,7 +137,7 @@ def test_receives_that_wait_elsewhere_keep_nobody_waiting(
 
     async def run() -> None:
         waiting = [asyncio.ensure_future(other.receive(name, ReceiveOptions(1, 20_000))) for _ in range(4)]
-        await until(lambda: sum(lane.startswith("queues-wait") for lane in other.network.lanes) == 2)
+        await until_async(lambda: sum(lane.startswith("queues-wait") for lane in other.network.lanes) == 2)
         await other.send(name, [Outgoing(b"x", str(number)) for number in range(4)])
         assert [len(got) for got in await asyncio.gather(*waiting)] == [1, 1, 1, 1]
         # Their connections are used again.
@@ -153,7 +154,7 @@ def test_a_receiver_that_goes_away_hangs_up(broker: QueueBroker, other: Elsewher
 
     async def run() -> None:
         waiting = asyncio.ensure_future(other.receive(name, ReceiveOptions(1, 20_000)))
-        await until(lambda: bool(other.network.lanes))
+        await until_async(lambda: bool(other.network.lanes))
         waiting.cancel()
         await asyncio.wait([waiting])
         assert other.network.forgotten == list(other.network.lanes)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.queues.brokers import QueueBroker, until
+from tests.unit.queues.brokers import QueueBroker
+from tests.waiting import until_async
 
 from headrace.coordinator.machine import Entry
 from headrace.model import queued
@@ -376,7 +377,7 @@ def test_dead_letters_wait_for_their_queue(broker: QueueBroker) -> None:
 
     async def run() -> None:
         led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
-        await until(lambda: led.host.engine.has_dead)
+        await until_async(lambda: led.host.engine.has_dead)
         await broker.queues.create("not-there-yet", Edit())
         (letter,) = await broker.queues.receive("not-there-yet", ReceiveOptions(1, 20_000))
         assert letter.body == b"a"
@@ -555,7 +556,7 @@ def test_the_log_lets_go_of_what_is_done(own: QueueBroker, monkeypatch: pytest.M
             got = await own.queues.receive(name, ReceiveOptions(1000))
             assert await own.queues.acknowledge(name, [message.receipt for message in got]) == [None] * 1000
         partition = own.services.partitions.get(name, 0)
-        await until(lambda: partition.log.start_offset >= 8192)
+        await until_async(lambda: partition.log.start_offset >= 8192)
 
     own.run(run())
     own.send(name, "last")
