@@ -5,7 +5,8 @@ from random import Random
 
 from headrace.model.ids import BrokerId
 from headrace.replication.fetch_session import Key
-from headrace.replication.leader_fetcher import Following, Host, LeaderFetcher
+from headrace.replication.followed import Following
+from headrace.replication.leader_fetcher import Host, LeaderFetcher
 from headrace.replication.peers import Peers
 from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Protocol
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -27,6 +26,7 @@ from headrace.model.ids import BrokerId
 from headrace.protocol.fetch_request import FETCH_KEY, REPLICA_FETCH_VERSION, WantedByReplica, write_replica_fetch
 from headrace.protocol.fetch_response import FetchAnswer, FetchedRecords, read_fetch_response
 from headrace.replication.fetch_session import Ask, FollowerSession, Key
+from headrace.replication.followed import Followed, Following
 from headrace.replication.follower import Fetched
 from headrace.replication.peers import Answer, Link
 from headrace.replication.throttle import Throttle
@@ -58,28 +58,6 @@ _LOST_SESSION = frozenset(
 )
 
 
-class Following(Protocol):
-    """A partition that follows, as far as it matters here."""
-
-    @property
-    def topic_id(self) -> UUID: ...
-
-    @property
-    def index(self) -> int: ...
-
-    def fetch_position(self) -> tuple[int, int, int, int]:
-        """Leader epoch, offset, epoch of the last record, log start offset."""
-        ...
-
-    def take_fetched(self, leader_epoch: int, part: Fetched) -> None:
-        """Do what the leader of this epoch answered to the current position."""
-        ...
-
-    def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
-        """True if all that is there may be acknowledged; else call back when it may be, or with what rules it out."""
-        ...
-
-
 class Host(Protocol):
     """`Metadata`, as far as it matters here."""
 
@@ -88,31 +66,6 @@ class Host(Protocol):
 
     @property
     def settings(self) -> BrokerSettings: ...
-
-
-class _Followed:
-    """A partition with this leader, and why it may not be asked for now."""
-
-    __slots__ = ("failures", "is_flushing", "is_held", "is_throttled", "partition", "timer")
-
-    def __init__(self, partition: Following) -> None:
-        self.partition = partition
-        self.is_throttled = False
-        self.is_held = False
-        """It failed, or spent its share: not before the timer says so."""
-        self.is_flushing = False
-        self.failures = 0
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        return not (self.is_held or self.is_flushing)
-
-    def release(self) -> None:
-        self.is_held = False
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class _Flight:
@@ -146,7 +99,7 @@ class LeaderFetcher:
         self._random = random
         self._client_id = f"broker-{host.broker_id}"
         self._loop = asyncio.get_running_loop()
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[Key, Followed] = {}
         self._due: dict[Key, None] = {}
         """Partitions of which the leader may have to be told something."""
         self._gone: dict[Key, None] = {}
@@ -172,7 +125,7 @@ class LeaderFetcher:
         if followed is None or followed.partition is not partition:
             if followed is not None:
                 followed.release()
-            followed = self._followed[key] = _Followed(partition)
+            followed = self._followed[key] = Followed(partition)
         followed.is_throttled = is_throttled
         followed.release()
         self._is_due(key)
@@ -361,7 +314,7 @@ class LeaderFetcher:
             self._throttle.spend(len(part.records), self._clock.monotonic_ms())
         self._due[key] = None
 
-    def _is_flushed(self, key: Key, followed: _Followed) -> bool:
+    def _is_flushed(self, key: Key, followed: Followed) -> bool:
         """Whether the leader may be told how far the log is; else the partition is due when it may."""
 
         def flushed(error: BaseException | None) -> None:
@@ -385,7 +338,7 @@ class LeaderFetcher:
 
     # -- trouble
 
-    def _failed(self, key: Key, followed: _Followed, error: BaseException) -> None:
+    def _failed(self, key: Key, followed: Followed, error: BaseException) -> None:
         if isinstance(error, LogClosed | StorageFailed):
             log.error("%s is not replicated any more: %s", followed.partition, error)
             self._leave_out(key)
@@ -393,20 +346,20 @@ class LeaderFetcher:
             return
         self._back_off(key, followed, str(error))
 
-    def _back_off(self, key: Key, followed: _Followed, why: str) -> None:
+    def _back_off(self, key: Key, followed: Followed, why: str) -> None:
         if followed.failures == _SAY_AFTER:
             log.warning("%s is not being replicated for now: %s", followed.partition, why)
         wait_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(followed.failures, 10))
         followed.failures += 1
         self._hold(key, followed, wait_s * (0.75 + 0.5 * self._random.random()))
 
-    def _hold(self, key: Key, followed: _Followed, wait_s: float) -> None:
+    def _hold(self, key: Key, followed: Followed, wait_s: float) -> None:
         followed.release()
         followed.is_held = True
         followed.timer = self._loop.call_later(wait_s, self._hold_is_over, key, followed)
         self._leave_out(key)
 
-    def _hold_is_over(self, key: Key, followed: _Followed) -> None:
+    def _hold_is_over(self, key: Key, followed: Followed) -> None:
         followed.release()
         if self._followed.get(key) is followed:
             self._is_due(key)
