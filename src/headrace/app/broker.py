@@ -22,7 +22,7 @@ from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.replication.peers import TcpTransport
+from headrace.replication.transport import TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.process import tune_process

@@ -38,8 +38,9 @@ from headrace.queues.shares import ShareLocator
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable
-from headrace.replication.peers import Peers, Transport
+from headrace.replication.peers import Peers
 from headrace.replication.throttle import Throttle
+from headrace.replication.transport import Transport
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.runtime.expiries import Expiries

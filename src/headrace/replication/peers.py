@@ -2,21 +2,15 @@
 
 Answers leave a broker in the order of the requests on a connection, so what waits long must not share one with what is
 in a hurry: each kind of work has its lane. Within a lane requests are pipelined.
-
-`Transport` is the only door to the network: TCP here, a modelled network in the simulation. TLS and SASL belong into
-`TcpTransport.connect` and nowhere else.
 """
 
 import asyncio
 import itertools
 import logging
-import socket
-from collections import deque
 from contextlib import suppress
 from random import Random
-from struct import Struct
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -25,51 +19,20 @@ from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, Endpoint
 from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
-from headrace.protocol.framing import FrameReader
-from headrace.runtime.buffers import BufferPool
+from headrace.replication.transport import Channel, Transport
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 30.0
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""A larger answer is not read: a leader bounds what it sends by what was asked for, and by one batch."""
 _IN_FLIGHT_MAX = 32
 _BACKOFF_FIRST_S = 0.02
 _BACKOFF_MAX_S = 0.25
 """Short, for a broker that has just come back may be the leader that everybody waits for."""
-_SCRATCH_BYTES = 256 * 1024
 _API_VERSIONS_VERSION = 3
 BROKER_SOFTWARE = "headrace-broker"
 """What brokers call themselves to each other."""
 _CLIENT_ID_PREFIX = "broker-"
-
-_LENGTH = Struct(">i")
-
-
-class Channel(Protocol):
-    """A connection that is open. Once `exchange` has raised `PeerUnavailable` it is of no use any more."""
-
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        """Send a request (header and body, without the length) and return its answer, likewise.
-
-        Several may wait at a time; answers come in the order of the requests. `PeerUnavailable` if there is none.
-        """
-        ...
-
-    def release(self, frame: memoryview) -> None:
-        """Nobody looks at an answer any more, nor at a part of it: its memory may serve another."""
-        ...
-
-    def close(self) -> None:
-        """Hang up. Whoever waits for an answer gets `PeerUnavailable`."""
-        ...
-
-
-class Transport(Protocol):
-    async def connect(self, endpoint: Endpoint) -> Channel:
-        """An open connection, or `PeerUnavailable`."""
-        ...
 
 
 class Images(Protocol):
@@ -308,108 +271,3 @@ class Peers:
         links, self._links = tuple(self._links.values()), {}
         for link in links:
             await link.close()
-
-
-class TcpTransport:
-    def __init__(self, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
-        self._max_answer_bytes = max_answer_bytes
-        self._buffers = BufferPool()
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-
-    async def connect(self, endpoint: Endpoint) -> Channel:
-        """The one place where a connection to another broker is made."""
-        loop = asyncio.get_running_loop()
-        try:
-            _, channel = await loop.create_connection(
-                lambda: TcpChannel(endpoint, FrameReader(self._max_answer_bytes, self._buffers), self._scratch),
-                endpoint.host,
-                endpoint.port,
-            )
-        except (OSError, UnicodeError) as error:
-            raise PeerUnavailable(f"no broker answers at {endpoint}: {error}") from None
-        return channel
-
-
-class TcpChannel(asyncio.BufferedProtocol):
-    def __init__(self, endpoint: Endpoint, frames: FrameReader, scratch: memoryview) -> None:
-        """`scratch` is shared by all channels: what lies there is taken in the same turn of the loop."""
-        self._endpoint = endpoint
-        self._frames = frames
-        self._scratch = scratch
-        self._transport: asyncio.Transport | None = None
-        self._waiting: deque[asyncio.Future[memoryview]] = deque()
-        self._reason = f"the connection to {endpoint} is closed"
-
-    # -- the user's side
-
-    async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        if self._transport is None or self._transport.is_closing():
-            raise PeerUnavailable(self._reason)
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
-        self._transport.write(_LENGTH.pack(len(frame)) + frame)
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError:
-            self._give_up(f"the broker at {self._endpoint} did not answer within {timeout_s:g} s")
-            raise PeerUnavailable(self._reason) from None
-
-    def release(self, frame: memoryview) -> None:
-        self._frames.release(frame)
-
-    def close(self) -> None:
-        self._give_up(f"the connection to {self._endpoint} was closed")
-
-    # -- the transport's side
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.window() if self._frames.wants_window else self._scratch
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            if self._frames.wants_window:
-                frame = self._frames.advance(nbytes)
-                if frame is not None:
-                    self._arrived(memoryview(frame))
-            else:
-                for frame in self._frames.feed(self._scratch[:nbytes]):
-                    self._arrived(memoryview(frame))
-        except ProtocolError as error:
-            self._give_up(f"the broker at {self._endpoint} sent what is no answer: {error}")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        why = f": {exc}" if exc is not None else ""
-        self._fail(f"the broker at {self._endpoint} closed the connection{why}")
-
-    # -- inside
-
-    def _arrived(self, frame: memoryview) -> None:
-        if not self._waiting:
-            raise ProtocolError("an answer without a request")
-        answer = self._waiting.popleft()
-        if answer.done():
-            # Whoever asked has given up waiting.
-            self._frames.release(frame)
-        else:
-            answer.set_result(frame)
-
-    def _give_up(self, reason: str) -> None:
-        if self._transport is not None:
-            transport, self._transport = self._transport, None
-            transport.abort()
-            self._fail(reason)
-
-    def _fail(self, reason: str) -> None:
-        self._reason = reason
-        waiting, self._waiting = self._waiting, deque()
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(PeerUnavailable(reason))

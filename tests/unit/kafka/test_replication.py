@@ -26,8 +26,9 @@ from headrace.records.reader import Record
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
-from headrace.replication.peers import Channel, Peers
+from headrace.replication.peers import Peers
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
+from headrace.replication.transport import Channel
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.deferred import Deferred
 from headrace.testing.disks import ModelDisk

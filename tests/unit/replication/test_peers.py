@@ -26,7 +26,8 @@ from headrace.protocol.codec import (
 )
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication import peers as peers_module
-from headrace.replication.peers import Peers, TcpTransport
+from headrace.replication.peers import Peers
+from headrace.replication.transport import TcpTransport
 
 LENGTH = Struct(">i")
 PATIENCE_S = 30.0

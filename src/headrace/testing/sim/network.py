@@ -328,7 +328,7 @@ class SimTransport:
 
 
 class PeerTransport:
-    """How a broker reaches the others: the `Transport` of `replication/peers.py`."""
+    """How a broker reaches the others: the `Transport` of `replication/transport.py`."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
@@ -342,7 +342,7 @@ class PeerTransport:
 
 
 class PeerChannel:
-    """The `Channel` of `replication/peers.py`."""
+    """The `Channel` of `replication/transport.py`."""
 
     def __init__(self, channel: SimChannel) -> None:
         self._channel = channel
