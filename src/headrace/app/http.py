@@ -8,7 +8,6 @@ one write.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from headrace.config.broker import BrokerSettings
+from headrace.kafka.server import why_not_listening
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
 
@@ -65,7 +65,7 @@ class HttpServer:
             server = await self._bind(listen.host, listen.port)
         except OSError as error:
             if not may_move or not listen.port:
-                raise StartupError(_why_not_listening(listen, error)) from error
+                raise StartupError(why_not_listening(listen, error, "--http-listen")) from error
             server = await self._bind(listen.host, 0)
         self._server = server
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="http-sweeper")
@@ -241,9 +241,3 @@ class _Answer:
             cycle.transport.close()
         cycle.on_response()
         return True
-
-
-def _why_not_listening(listen: Endpoint, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE or "in use" in str(error):
-        return f"cannot listen on {listen}: another program uses this port; stop it, or use another --http-listen"
-    return f"cannot listen on {listen} for HTTP: {error.strerror or error}"

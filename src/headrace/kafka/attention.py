@@ -60,13 +60,19 @@ class Attention:
             self.forget(key)
 
 
-class _Growth:
+class _Watch:
+    """Waits at a partition for the sake of a replica."""
+
     __slots__ = ("_attention", "_key", "_partition")
 
     def __init__(self, attention: Attention, key: PartitionKey, partition: Partition) -> None:
         self._attention = attention
         self._key = key
         self._partition = partition
+
+
+class _Growth(_Watch):
+    __slots__ = ()
 
     def data_arrived(self) -> None:
         attention = self._attention
@@ -78,13 +84,8 @@ class _Growth:
             attention.wake()
 
 
-class _Commits:
-    __slots__ = ("_attention", "_key", "_partition")
-
-    def __init__(self, attention: Attention, key: PartitionKey, partition: Partition) -> None:
-        self._attention = attention
-        self._key = key
-        self._partition = partition
+class _Commits(_Watch):
+    __slots__ = ()
 
     def data_arrived(self) -> None:
         attention = self._attention

@@ -60,7 +60,7 @@ class KafkaServer:
                 backlog=_BACKLOG,
             )
         except OSError as error:
-            raise StartupError(_why_not_listening(listen, error)) from error
+            raise StartupError(why_not_listening(listen, error, "--kafka-listen")) from error
         port = self._server.sockets[0].getsockname()[1]
         self._endpoint = Endpoint(listen.host, port)
         self._sweeper = loop.create_task(self._sweep())
@@ -153,12 +153,13 @@ def _address(name: Any) -> tuple[str, int]:
     return (str(name[0]), int(name[1])) if name else ("unknown", 0)
 
 
-def _why_not_listening(listen: Endpoint, error: OSError) -> str:
+def why_not_listening(listen: Endpoint, error: OSError, flag: str) -> str:
+    """What to tell whoever starts a broker; `flag` is the option that says where to listen."""
     code = error.errno
     if code == errno.EADDRINUSE or "in use" in str(error):
-        return f"cannot listen on {listen}: another program uses this port; stop it, or use another --kafka-listen"
+        return f"cannot listen on {listen}: another program uses this port; stop it, or use another {flag}"
     if code == errno.EADDRNOTAVAIL:
-        return f"cannot listen on {listen}: this machine has no such address; --kafka-listen 0.0.0.0:PORT takes all"
+        return f"cannot listen on {listen}: this machine has no such address; {flag} 0.0.0.0:PORT takes all"
     if code == errno.EACCES:
-        return f"cannot listen on {listen}: ports below 1024 need more rights; use another --kafka-listen"
+        return f"cannot listen on {listen}: ports below 1024 need more rights; use another {flag}"
     return f"cannot listen on {listen}: {error.strerror or error}"

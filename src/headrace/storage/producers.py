@@ -136,13 +136,7 @@ class Producers:
 
     def end(self, producer_id: int, epoch: int, marker: Marker, offset: int, now_ms: int) -> Ended | None:
         """Take note of a marker at `offset`; the transaction it ended, None if nothing was written in it here."""
-        entry = self._entries.get(producer_id)
-        if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(epoch, now_ms)
-        elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches = []
-        entry.seen_ms = now_ms
+        entry = self._seen(producer_id, epoch, now_ms)
         entry.coordinator_epoch = marker.coordinator_epoch
         first_offset, entry.first_offset = entry.first_offset, -1
         if self._open.pop(producer_id, None) is None:
@@ -189,13 +183,7 @@ class Producers:
         now_ms: int,
     ) -> None:
         """Remember a batch that was appended (and had passed `check`, here or at the leader)."""
-        entry = self._entries.get(producer_id)
-        if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(epoch, now_ms)
-        elif entry.epoch != epoch:
-            entry.epoch = epoch
-            entry.batches = []
-        entry.seen_ms = now_ms
+        entry = self._seen(producer_id, epoch, now_ms)
         entry.timestamp = timestamp
         if attributes & TRANSACTIONAL and entry.first_offset < 0:
             entry.first_offset = self._open[producer_id] = base_offset
@@ -212,6 +200,16 @@ class Producers:
                 base_offset + last_offset_delta,
             )
         )
+
+    def _seen(self, producer_id: int, epoch: int, now_ms: int) -> ProducerEntry:
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(epoch, now_ms)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches = []
+        entry.seen_ms = now_ms
+        return entry
 
     def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> Ended | None:
         """Take note of a batch found in the log or sent by the leader. `marker` is what a control batch says."""

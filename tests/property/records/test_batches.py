@@ -9,6 +9,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.profile import examples
+from tests.property.records.mutation import mutate
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import RecordError
@@ -111,16 +112,7 @@ def test_retained_records_are_the_same_records(
 @given(records, codecs, st.data())
 def test_mutated_batches_end_in_a_record_error(made: list[Record], codec: Codec, data: st.DataObject) -> None:
     batch = bytearray(build_batch(made, codec=codec))
-    for _ in range(data.draw(st.integers(1, 4))):
-        position = data.draw(st.integers(0, len(batch) - 1))
-        change = data.draw(st.integers(0, 2))
-        if change == 0:
-            batch[position] = data.draw(st.integers(0, 255))
-        elif change == 1:
-            batch[position:position] = data.draw(st.binary(min_size=1, max_size=10))
-        elif len(batch) > 62:
-            del batch[position : position + data.draw(st.integers(1, 10))]
-        batch += bytes(max(0, 61 - len(batch)))
+    mutate(batch, data)
     survive(bytes(batch))
     survive(resealed(batch))
 

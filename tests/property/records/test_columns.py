@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kio.records.readers import read_batch
+from tests.property.records.mutation import mutate
 
 from headrace.model.errors import RecordError
 from headrace.records.batch import check_batch
@@ -174,16 +175,7 @@ def test_damage_is_an_error_or_cut_off(buffer: bytes, data: st.DataObject) -> No
 def test_odd_records_are_read_as_the_slow_reader_reads_them(made: list[Record], data: st.DataObject) -> None:
     """The checksum being right, what a malicious producer can send."""
     batch = bytearray(build_batch(made, codec=Codec.NONE))
-    for _ in range(data.draw(st.integers(1, 4))):
-        position = data.draw(st.integers(21, len(batch) - 1))
-        change = data.draw(st.integers(0, 2))
-        if change == 0:
-            batch[position] = data.draw(st.integers(0, 255))
-        elif change == 1:
-            batch[position:position] = data.draw(st.binary(min_size=1, max_size=10))
-        elif len(batch) > 62:
-            del batch[position : position + data.draw(st.integers(1, 10))]
-        batch += bytes(max(0, 61 - len(batch)))
+    mutate(batch, data, first=21)
     buffer = resealed(batch)
     try:
         header = check_batch(buffer)

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from tests.unit.groups.logged import LoggedGroups
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.group import JOIN, LEAVE, Convert, Effects, GroupLimits, Now, Write
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.group import JOIN, LEAVE, GroupLimits, Now
+from headrace.groups.machine import Commit, Committer
 from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
@@ -20,23 +20,9 @@ NOW = Now(0.0, 0)
 IMAGE = ClusterImage("c", BrokerId(0), {}, {}, {}, {}, 1)
 
 
-class World:
+class World(LoggedGroups):
     def __init__(self) -> None:
-        self.log: list[Entry] = []
-        self.machine = GroupMachine(LIMITS)
-        self.machine.loaded(0.0)
-
-    def write(self, entries: Any) -> None:
-        for one in entries:
-            self.log.append(one)
-            self.machine.replay(one, -1)
-
-    def apply(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Write):
-                self.write(effect.entries)
-            elif isinstance(effect, Convert):
-                self.machine.adopt(effect.group)
+        super().__init__(LIMITS)
 
     def heartbeat(self, beat: Heartbeat) -> None:
         waiter: Deferred[Result[Any]] = Deferred()
@@ -44,13 +30,6 @@ class World:
 
     def join(self, member_id: str = "m") -> None:
         self.heartbeat(Heartbeat(member_id, JOIN, rebalance_timeout_ms=1, topics=("t",), owned=frozenset()))
-
-    def restarted(self) -> GroupMachine:
-        machine = GroupMachine(LIMITS)
-        for one in self.log:
-            machine.replay(one, -1)
-        machine.loaded(0.0)
-        return machine
 
 
 def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_offsets() -> None:

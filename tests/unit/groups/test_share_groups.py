@@ -1,17 +1,16 @@
 """Share groups: who is in them, what each gets, and what a restart finds."""
 
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.unit.groups.logged import LoggedGroups
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Place, Subscriber, assign_shared
 from headrace.groups.consumer import Heartbeat
-from headrace.groups.group import JOIN, LEAVE, Beat, Convert, Effects, GroupLimits, Now, ShareLimits, Write
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareLimits
+from headrace.groups.machine import Commit, Committer
 from headrace.groups.share import ShareHeartbeat
 from headrace.model.errors import (
     FencedMemberEpoch,
@@ -38,26 +37,10 @@ def image(partitions: int, revision: int = 1) -> ClusterImage:
     return replace(empty, topics={TopicName("t"): topic}, revision=revision)
 
 
-class World:
+class World(LoggedGroups):
     def __init__(self, partitions: int = 1) -> None:
-        self.log: list[Entry] = []
+        super().__init__(LIMITS)
         self.image = image(partitions)
-        self.machine = GroupMachine(LIMITS)
-        self.machine.loaded(0.0)
-
-    def write(self, entries: Any) -> None:
-        for one in entries:
-            self.log.append(one)
-            self.machine.replay(one, -1)
-
-    def apply(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Write):
-                self.write(effect.entries)
-                for waiter, result in effect.answers:
-                    waiter.resolve(result)
-            elif isinstance(effect, Convert):
-                self.machine.adopt(effect.group)
 
     def beat(self, member_id: str, epoch: int, topics: tuple[str, ...] | None = None, now: Now = NOW) -> Beat:
         told: list[Beat] = []
@@ -69,13 +52,6 @@ class World:
 
     def join(self, member_id: str) -> Beat:
         return self.beat(member_id, JOIN, ("t",))
-
-    def restarted(self) -> GroupMachine:
-        machine = GroupMachine(LIMITS)
-        for one in self.log:
-            machine.replay(one, -1)
-        machine.loaded(0.0)
-        return machine
 
 
 def places(*partitions: int) -> Assignment:

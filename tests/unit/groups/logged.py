@@ -1,0 +1,39 @@
+"""A group machine whose records are kept, so that another one can be made of them, as after a restart."""
+
+from collections.abc import Iterable
+
+from headrace.coordinator.machine import Entry
+from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Write
+from headrace.groups.machine import GroupMachine
+
+
+class LoggedGroups:
+    def __init__(self, limits: GroupLimits) -> None:
+        self._limits = limits
+        self.log: list[Entry] = []
+        self.machine = self.restarted()
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        for one in entries:
+            self.log.append(one)
+            self.machine.replay(one, -1)
+
+    def apply(self, effects: Effects) -> None:
+        """Do what groups want done, and tell those who wait."""
+        for effect in effects:
+            match effect:
+                case Write(entries, answers):
+                    self.write(entries)
+                    for answer in answers:
+                        answer.waiter.resolve(answer.result)
+                case Convert(group):
+                    self.machine.adopt(group)
+                case Answer(waiter, result):
+                    waiter.resolve(result)
+
+    def restarted(self) -> GroupMachine:
+        machine = GroupMachine(self._limits)
+        for one in self.log:
+            machine.replay(one, -1)
+        machine.loaded(0.0)
+        return machine
