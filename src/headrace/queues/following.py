@@ -30,7 +30,7 @@ _PATIENCE_S = 1.0
 class OwnBatch:
     """Messages that were appended by this broker for the queue itself, so that they need not be read again."""
 
-    __slots__ = ("_indexed", "arrivals", "duplicates", "first", "last", "sent_ms")
+    __slots__ = ("_answer", "_is_committed", "_is_told", "arrivals", "duplicates", "first", "last", "sent_ms")
 
     def __init__(
         self,
@@ -38,21 +38,33 @@ class OwnBatch:
         last: int,
         sent_ms: int,
         arrivals: Sequence[Arrival] | None,
-        indexed: "Callable[[OwnBatch], None]",
+        answer: "Callable[[OwnBatch], None]",
     ) -> None:
-        """Without `arrivals` all of them are plain. `indexed` is called once: when the engine knows of them, or cannot
-        yet though they are committed, or nobody can tell any more."""
+        """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and the engine was
+        told of them, or cannot be for now."""
         self.first = first
         self.last = last
         self.sent_ms = sent_ms
         self.arrivals = arrivals
         self.duplicates: Sequence[Duplicate] = ()
-        self._indexed: Callable[[OwnBatch], None] | None = indexed
+        self._is_committed = False
+        self._is_told = False
+        self._answer: Callable[[OwnBatch], None] | None = answer
 
-    def answer(self) -> None:
-        indexed, self._indexed = self._indexed, None
-        if indexed is not None:
-            indexed(self)
+    def committed(self) -> None:
+        self._is_committed = True
+        self._go_on()
+
+    def told(self) -> None:
+        """The engine knows of them, or nobody waits for it any more. That alone answers nobody: what is not committed
+        may be lost, and whoever has lost the lead may be the last to hear of it (invariant 2)."""
+        self._is_told = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_committed and self._is_told and self._answer is not None:
+            answer, self._answer = self._answer, None
+            answer(self)
 
 
 class LogFollower:
@@ -106,7 +118,7 @@ class LogFollower:
         self._engine = None
         self._partition.data_waiters.remove(self)
         for batch in self._own:
-            batch.answer()
+            batch.told()
         self._own.clear()
         for done in self._waiting:
             if not done.done():
@@ -180,12 +192,12 @@ class LogFollower:
         for batch in self._own:
             if batch.last >= self._partition.high_watermark:
                 break
-            batch.answer()
+            batch.told()
 
     def _next_own(self, engine: Engine) -> OwnBatch | None:
         while self._own and self._own[0].first < engine.indexed_to:
             # It was read from the log while the engine was loading.
-            self._own.popleft().answer()
+            self._own.popleft().told()
         return self._own[0] if self._own else None
 
     def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
@@ -193,7 +205,7 @@ class LogFollower:
             engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
         else:
             batch.duplicates = engine.index(batch.arrivals, self._now_ms())
-        batch.answer()
+        batch.told()
 
     # -- reading
 

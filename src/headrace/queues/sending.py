@@ -145,8 +145,9 @@ class Sender:
                 _fail(sendings, _unknown(error))
                 return
             host.around.kept.offer(partition.topic_id, messages)
+            own.committed()
             if not host.has_engine:
-                own.answer()
+                own.told()
 
         if partition.when_committed(appended.last_offset + 1, committed):
             committed(None)
