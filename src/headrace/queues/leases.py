@@ -3,17 +3,47 @@
 One heap has the time of each: when its lease ends, or when what was returned is available again. Nothing is removed
 from the heap when a message is done or its time changes; what does not agree with the message is passed over, and the
 heap is made anew when most of it is of that kind.
+
+What is kept: messages that are received for the first time at the same time share one entry, since most are done before
+anything else happens to them. One to which something does gets an entry of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from pyroaring import BitMap64
 
 from headrace.coordinator.machine import Entry
-from headrace.queues.records import HELD, Held, entry, tombstone
+from headrace.queues.records import HELD, LEASE, Held, LeaseValue, entry, tombstone
 
 _SLACK = 1024
+_TOGETHER_MOST = 256
+
+
+class _Together:
+    """Messages that share an entry."""
+
+    __slots__ = ("key", "left", "offsets", "received_ms", "receiver", "until_ms")
+
+    def __init__(self, until_ms: int, received_ms: int, receiver: str) -> None:
+        self.until_ms = until_ms
+        self.received_ms = received_ms
+        self.receiver = receiver
+        self.offsets: list[int] = []
+        """Until they are kept."""
+        self.left = 0
+        """How many of them still do."""
+        self.key: int | None = None
+        """Of the entry, when there is one."""
+
+    def takes(self, until_ms: int, received_ms: int, receiver: str) -> bool:
+        return (
+            self.until_ms == until_ms
+            and self.received_ms == received_ms
+            and self.receiver == receiver
+            and len(self.offsets) < _TOGETHER_MOST
+        )
 
 
 class Leases:
@@ -28,6 +58,11 @@ class Leases:
         self._heap: list[tuple[int, int]] = []
         self._dirty: set[int] = set()
         self._stored = BitMap64()
+        self._together: dict[int, _Together] = {}
+        """Of each message that shares an entry, or will."""
+        self._to_store: list[_Together] = []
+        self._over: list[int] = []
+        """Keys of entries that nobody shares any more."""
 
     # -- what happens
 
@@ -36,20 +71,22 @@ class Leases:
         held = self.held.get(offset)
         if held is None:
             held = self.held[offset] = Held(1, True, until_ms, now_ms, now_ms, "", receiver)
+            if self._survive:
+                self._share(offset, until_ms, now_ms, receiver)
         else:
             held.attempt += 1
             held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
+            if self._survive:
+                self._keep_alone(offset)
         self.leased += 1
         self._push(offset, until_ms)
-        if self._survive:
-            self._dirty.add(offset)
         return held
 
     def extend(self, offset: int, held: Held, until_ms: int) -> None:
         held.until_ms = until_ms
         self._push(offset, until_ms)
         if self._survive:
-            self._dirty.add(offset)
+            self._keep_alone(offset)
 
     def give_back(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool) -> None:
         """It is leased no more. Hidden until then, or available (or dead) from now on."""
@@ -57,7 +94,7 @@ class Leases:
         self.leased -= 1
         if is_hidden:
             self.hide(offset, held, until_ms)
-        self._dirty.add(offset)
+        self._keep_alone(offset)
 
     def hide(self, offset: int, held: Held, until_ms: int) -> None:
         """It is not leased, and not available until then."""
@@ -83,7 +120,8 @@ class Leases:
         held = self.held.pop(offset, None)
         if held is not None:
             self._leave(offset, held)
-            self._dirty.add(offset)
+            if not self._share_no_more(offset):
+                self._dirty.add(offset)
         return held
 
     def _leave(self, offset: int, held: Held) -> None:
@@ -132,6 +170,29 @@ class Leases:
 
     # -- what is kept
 
+    def _share(self, offset: int, until_ms: int, received_ms: int, receiver: str) -> None:
+        """Keep a message in one entry with those that were received with it."""
+        waiting = self._to_store
+        if not waiting or not waiting[-1].takes(until_ms, received_ms, receiver):
+            waiting.append(_Together(until_ms, received_ms, receiver))
+        together = self._together[offset] = waiting[-1]
+        together.offsets.append(offset)
+        together.left += 1
+
+    def _share_no_more(self, offset: int) -> bool:
+        """Whether it did."""
+        together = self._together.pop(offset, None)
+        if together is None:
+            return False
+        together.left -= 1
+        if not together.left and together.key is not None:
+            self._over.append(together.key)
+        return True
+
+    def _keep_alone(self, offset: int) -> None:
+        self._share_no_more(offset)
+        self._dirty.add(offset)
+
     def load(self, offset: int, held: Held) -> None:
         self.held[offset] = held
         self._push(offset, held.until_ms)
@@ -147,14 +208,32 @@ class Leases:
         if not is_live:
             self._dirty.add(offset)
 
+    def mark_stored_together(self, key: int, live: Collection[int]) -> None:
+        """There is an entry of these messages together. If there are none, it goes with the next changes."""
+        if not live:
+            self._over.append(key)
+            return
+        together = _Together(0, 0, "")
+        together.key, together.left = key, len(live)
+        self._together.update(dict.fromkeys(live, together))
+
     def take_held(self) -> list[Entry]:
-        entries = []
+        entries = [self._entry(together) for together in self._to_store if together.left]
+        self._to_store = []
         for offset in self._dirty:
             held = self._to_keep(offset)
             if held is not None:
                 self._stored.add(offset)
                 entries.append(entry(HELD, offset, held))
         return entries
+
+    def _entry(self, together: _Together) -> Entry:
+        offsets, together.offsets = together.offsets, []
+        if together.left < len(offsets):
+            offsets = [offset for offset in offsets if self._together.get(offset) is together]
+        together.key = offsets[0]
+        steps = [after - before for before, after in pairwise(offsets)]
+        return entry(LEASE, offsets[0], LeaseValue(together.until_ms, together.received_ms, together.receiver, steps))
 
     def _to_keep(self, offset: int) -> Held | None:
         held = self.held.get(offset)
@@ -168,4 +247,5 @@ class Leases:
         for offset in done:
             self._stored.discard(offset)
         self._dirty.clear()
-        return [tombstone(HELD, offset) for offset in done]
+        over, self._over = self._over, []
+        return [*(tombstone(HELD, offset) for offset in done), *(tombstone(LEASE, key) for key in over)]

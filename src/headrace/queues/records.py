@@ -6,6 +6,7 @@ A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets ar
     h 0          ["head-1", …]  everything below this offset is done
     d <chunk>    ["done-1", …]  which messages of the chunk are done
     m <offset>   ["held-1", …]  a message that was received and is not done
+    l <offset>   ["lease-1", …] messages that were received together, each for the first time; m and d count more
     i <chunk>    ["index-1", …] what the records of the chunk say, so that they need not be read again
     u <chunk>    ["ids-1", …]   the de-duplication ids of the chunk
     p <stream>   ["pages-1", …] the last messages that came from another queue
@@ -17,7 +18,8 @@ Live keys are bounded by the messages between head and end (two per chunk, one p
 those of the last five minutes (one per chunk), and by the queues that messages came from (two each).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from struct import Struct
 from struct import error as StructError
 
@@ -34,6 +36,7 @@ again when a queue is loaded."""
 HEAD = b"h"
 DONE = b"d"
 HELD = b"m"
+LEASE = b"l"
 INDEX = b"i"
 IDS = b"u"
 PAGES = b"p"
@@ -74,6 +77,21 @@ class TimesValue(msgspec.Struct, array_like=True, frozen=True):
     lengths: memoryview = memoryview(b"")
 
 
+class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
+    """What `Held` says of many, in one: of those that are done, or have an entry of their own, it does not count."""
+
+    until_ms: int
+    received_ms: int
+    receiver: str
+    steps: Sequence[int]
+    """From the offset of the key to the next message, from there to the next, and so on."""
+
+    def held(self, first: int) -> Iterator[tuple[int, Held]]:
+        """Each message with its offset; `first` is that of the key."""
+        for offset in accumulate(self.steps, initial=first):
+            yield offset, Held(1, True, self.until_ms, self.received_ms, self.received_ms, "", self.receiver)
+
+
 class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
     end: int
     """The first offset that this chunk's records are not told of."""
@@ -98,14 +116,15 @@ class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
     """Number and first offset of each, both rising."""
 
 
-Value = HeadValue | DoneValue | Held | IndexValue | IdsValue | PagesValue
+Value = HeadValue | DoneValue | Held | LeaseValue | IndexValue | IdsValue | PagesValue
 
 _LARGE_BYTES = 512
 _KEY = Struct(">cQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
 _KINDS: dict[bytes, type] = {
-    HEAD: HeadValue, DONE: DoneValue, HELD: Held, INDEX: IndexValue, IDS: IdsValue, PAGES: PagesValue
+    HEAD: HeadValue, DONE: DoneValue, HELD: Held, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
+    PAGES: PagesValue
 }  # fmt: skip
 
 

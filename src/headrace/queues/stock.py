@@ -28,6 +28,7 @@ from headrace.queues.records import (
     Held,
     IdsValue,
     IndexValue,
+    LeaseValue,
     PagesValue,
     TimesValue,
     decode,
@@ -317,6 +318,7 @@ class Stock:
         """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
         done: dict[int, DoneValue] = {}
         held: dict[int, Held] = {}
+        leased: dict[int, LeaseValue] = {}
         chunks: dict[int, Entry] = {}
         ids: dict[int, IdsValue] = {}
         pages: dict[int, PagesValue] = {}
@@ -333,6 +335,8 @@ class Stock:
                     done[number] = value
                 case Held():
                     held[number] = value
+                case LeaseValue():
+                    leased[number] = value
                 case IdsValue():
                     ids[number] = value
                 case PagesValue():
@@ -347,7 +351,11 @@ class Stock:
             self._leases.mark_stored(offset, is_live=is_live)
             if is_live:
                 self._unindexed[offset] = one
-                self._known_to = max(self._known_to, offset)
+        for first, value in leased.items():
+            live = {offset: one for offset, one in value.held(first) if offset not in held and offset not in self._done}
+            self._leases.mark_stored_together(first, live)
+            self._unindexed.update(live)
+        self._known_to = max(self._known_to, max(self._unindexed, default=-1))
         self._load_chunks(chunks)
         self._ids.load(ids.items(), self.indexed_to)
         self._pages.load(pages.items(), self.indexed_to)

@@ -44,12 +44,11 @@ class _Claim:
     """Of a URL that was signed ahead: how long it holds."""
 
 
-def claimed_key_id(request: Signed) -> str:
+def claimed_key_id(authorization: str, query: Sequence[tuple[str, str]]) -> str:
     """The id of the key that a request says it is signed with, right or not; empty if it does not say."""
-    said = request.headers.get("authorization")
-    if said:
-        return said[0].partition("Credential=")[2].partition("/")[0]
-    return next((value.partition("/")[0] for name, value in request.query if name == "X-Amz-Credential"), "")
+    if authorization:
+        return authorization.partition("Credential=")[2].partition("/")[0]
+    return next((value.partition("/")[0] for name, value in query if name == "X-Amz-Credential"), "")
 
 
 def verify(request: Signed, body: bytes, keys: Mapping[str, str], now_s: float) -> str:

@@ -8,6 +8,7 @@ from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,7 +43,7 @@ class Realm:
         return parts[5] if is_ours else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """One request: who asks, and through which address."""
 
@@ -65,16 +66,23 @@ class Call:
         """The name in the URL of a queue, whatever host it says; a bare name will do, as with AWS."""
         if queue_url is None:
             raise errors.missing_parameter("QueueUrl")
+        name = self._name(queue_url, self.realm.account)
+        if not name:
+            raise errors.queue_does_not_exist()
+        return name
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def _name(queue_url: str, account: str) -> str:
+        """Empty if it cannot be that of a queue of ours."""
         path = queue_url
         if "/" in queue_url:
             try:
                 path = urlsplit(queue_url).path.strip("/")
             except ValueError:
-                raise errors.queue_does_not_exist() from None
-        account, _, name = path.rpartition("/")
-        if not name or account not in ("", self.realm.account):
-            raise errors.queue_does_not_exist()
-        return name
+                return ""
+        owner, _, name = path.rpartition("/")
+        return name if owner in ("", account) else ""
 
     def find(self, queue_url: str | None) -> QueueInfo:
         try:

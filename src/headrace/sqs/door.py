@@ -18,7 +18,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
 from headrace.sqs import actions, auth, errors, extended, wire_json, wire_query
 from headrace.sqs.bodies import Bodies, Gone, Receive
-from headrace.sqs.calls import Call, Realm, Registered
+from headrace.sqs.calls import Call, Realm
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
 
@@ -75,11 +75,10 @@ class Door:
     def realm(self) -> Realm:
         return self._realm
 
-    def authenticate(self, request: auth.Signed, body: bytes) -> str:
-        """By which name a client asks."""
-        if not self._keys:
-            return auth.claimed_key_id(request) or self._realm.account
-        return auth.verify(request, body, self._keys, self._realm.wall_ms() / 1000)
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """Whose requests are taken; everybody's if there are none."""
+        return self._keys
 
     async def read(self, receive: Receive, length: int | None) -> bytes:
         return await self._bodies.read(receive, length, MOST_BODY_BYTES)
@@ -112,19 +111,20 @@ Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 class _Request:
     """One request on its way to its answer."""
 
+    __slots__ = ("_door", "_given", "_queue", "_receive", "_scope", "_target", "id")
+
     def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
         self.id = new_id()
         self._door = door
         self._scope = scope
         self._receive = receive
-        self._headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            self._headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        self._target = self._header("x-amz-target")
+        self._given: dict[bytes, bytes] = dict(reversed(scope["headers"]))
+        """The first header of each name."""
+        self._target = self._header(b"x-amz-target")
         self._queue = ""
 
-    def _header(self, name: str) -> str:
-        return self._headers.get(name, [""])[0]
+    def _header(self, name: bytes) -> str:
+        return self._given.get(name, b"").decode("latin-1")
 
     async def answer(self) -> Answer:
         try:
@@ -135,7 +135,7 @@ class _Request:
             return status, content_type, text, [*headers, (b"connection", b"close")]
         try:
             try:
-                sender = self._door.authenticate(self._signed(), body)
+                sender = self._sender(body)
                 wanted, work = self._understand(body, sender)
             finally:
                 self._door.forget(body)
@@ -156,13 +156,20 @@ class _Request:
         return self._result(wanted, result)
 
     def _length(self) -> int | None:
-        text = self._header("content-length")
-        return int(text[:18]) if text.isascii() and text.isdigit() else None
+        text = self._given.get(b"content-length", b"")
+        return int(text[:18]) if text.isdigit() else None
 
-    def _signed(self) -> auth.Signed:
-        scope = self._scope
-        query = query_pairs(scope["query_string"].decode("latin-1"))
-        return auth.Signed(scope["method"], scope["raw_path"].decode("latin-1"), query, self._headers)
+    def _sender(self, body: bytes) -> str:
+        """By which name a client asks."""
+        door, scope = self._door, self._scope
+        query = query_pairs(scope["query_string"].decode("latin-1")) if scope["query_string"] else []
+        if not door.keys:
+            return auth.claimed_key_id(self._header(b"authorization"), query) or door.realm.account
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        signed = auth.Signed(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
+        return auth.verify(signed, body, door.keys, door.realm.wall_ms() / 1000)
 
     # -- in each protocol
 
@@ -170,7 +177,7 @@ class _Request:
         """What is wanted, by its name, and the work that does it."""
         call = Call(self._door.realm, self._base_url(), sender, self._unless_gone)
         if self._target.startswith(extended.TARGET_PREFIX):
-            return extended.understand(call, self._target, self._header("content-type"), body)
+            return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:
             found = wire_json.find(self._target)
             request = wire_json.read(found, body)
@@ -179,17 +186,13 @@ class _Request:
             found = wire_query.find(given)
             request = wire_query.read(found, given, self._scope["path"])
         self._queue = _queue_in(request)
-        return self._run(found, call, request)
-
-    @staticmethod
-    def _run(found: Registered, call: Call, request: Any) -> tuple[str, Awaitable[msgspec.Struct | None]]:
         return found.name, found.run(call, request)
 
     async def _unless_gone(self, what: Awaitable[Any]) -> Any:
         return await self._door.unless_gone(self._receive, what)
 
     def _base_url(self) -> str:
-        host = self._header("host")
+        host = self._header(b"host")
         if not host:
             server = self._scope.get("server") or ("localhost", 80)
             host = f"{server[0]}:{server[1]}"
@@ -197,7 +200,7 @@ class _Request:
 
     def _result(self, wanted: str, result: Any) -> Answer:
         if self._target.startswith(extended.TARGET_PREFIX):
-            content_type = self._header("content-type")
+            content_type = self._header(b"content-type")
             return 200, extended.content_type(content_type), extended.write(content_type, result), []
         if self._target:
             return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
@@ -205,7 +208,7 @@ class _Request:
 
     def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
         if self._target.startswith(extended.TARGET_PREFIX):
-            content_type = self._header("content-type")
+            content_type = self._header(b"content-type")
             return error.status, extended.content_type(content_type), extended.problem(content_type, error, cause), []
         if self._target:
             body, headers = wire_json.write_error(error)
