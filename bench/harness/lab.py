@@ -83,6 +83,8 @@ class Sizes:
     idle_partitions: int = 3000
     group_members: int = 100
     queue_backlogs: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    queue_warm_ups: int = 3
+    """At most so many times three seconds of load before it counts."""
 
 
 QUICK = Sizes(2, 1.5, 0.4, 4.0, 200_000_000, 2_000_000_000, 1_000_000_000, 1_000_000_000)
@@ -96,6 +98,7 @@ FULL = Sizes(
     10_000_000_000,
     10_000_000_000,
     queue_backlogs=(1_000, 100_000, 10_000_000),
+    queue_warm_ups=20,
 )
 
 
