@@ -15,18 +15,17 @@ from headrace.testing.etcd import is_installed
 from tests.faults.test_queue_kill import Killed, Say, ThreeBrokers, one_broker
 
 COUNT = 10_000
-PER_SECOND = 2_000
 Kind = Literal["standard", "fifo"]
 
 
-def _moved_while_killed(killed: Killed, bootstrap: str, kind: Kind, say: Say) -> None:
+def _moved_while_killed(killed: Killed, bootstrap: str, kind: Kind, per_second: int, say: Say) -> None:
     chance = random.Random(f"moves of {kind}")
     with Client(bootstrap) as client:
         source, target = (client.queue(name).create(type=kind) for name in ("from", "to"))
         for number in range(COUNT):
             source.send_soon(str(number), group=f"group-{number % 50}" if kind == "fifo" else None)
         client.flush()
-        move = source.redrive(to=target.name, rate=PER_SECOND)
+        move = source.redrive(to=target.name, rate=per_second)
         kills = 0
         while not move.look().is_over:
             time.sleep(chance.random())
@@ -49,7 +48,7 @@ def _moved_while_killed(killed: Killed, bootstrap: str, kind: Kind, say: Say) ->
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
 def test_each_message_is_in_one_queue_once(tmp_path: Path, kind: Kind, say: Say) -> None:
     with one_broker(tmp_path) as killed:
-        _moved_while_killed(killed, killed.bootstrap, kind, say)
+        _moved_while_killed(killed, killed.bootstrap, kind, 2_000, say)
 
 
 @pytest.mark.slow
@@ -57,4 +56,4 @@ def test_each_message_is_in_one_queue_once(tmp_path: Path, kind: Kind, say: Say)
 @pytest.mark.skipif(not is_installed(), reason="needs etcd")
 def test_the_same_on_three_brokers(tmp_path: Path, say: Say) -> None:
     with ClusterProcesses(tmp_path / "cluster", brokers=3) as cluster:
-        _moved_while_killed(ThreeBrokers(cluster), cluster.bootstrap, "standard", say)
+        _moved_while_killed(ThreeBrokers(cluster), cluster.bootstrap, "standard", 200, say)
