@@ -229,6 +229,7 @@ class Host:
     # -- loading
 
     async def _load(self) -> None:
+        said = ""
         while True:
             try:
                 await self._load_now()
@@ -238,7 +239,9 @@ class Host:
                 return
             except HeadraceError as error:
                 # What is damaged may be mended by another replica; what is not there now, come.
-                log.error("%s cannot be loaded for now: %s", self.name, error)
+                if said != str(error):
+                    said = str(error)
+                    log.error("%s cannot be loaded for now, and is tried again: %s", self, error)
             await asyncio.sleep(_RETRY_S)
         self.state = State.OPEN
         if self._opened is not None and not self._opened.done():

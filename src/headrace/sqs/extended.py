@@ -1,5 +1,6 @@
 """The calls `Headrace.*` of our SDK and command line: all that queues can do (see `model.queue_wire`)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
@@ -87,7 +88,16 @@ async def _list(call: Call, asked: wire.ListQueues) -> wire.Descriptions:
     found = call.queues.queues(asked.prefix)
     if not asked.with_counts:
         return wire.Descriptions([_description(info) for info in found])
-    return wire.Descriptions([_description(info, await call.queues.counts(info.name)) for info in found])
+    counts = await asyncio.gather(*[_counts_if_known(call, info.name) for info in found])
+    return wire.Descriptions(list(map(_description, found, counts)))
+
+
+async def _counts_if_known(call: Call, queue: str) -> wire.Counts | None:
+    """None for one that cannot be served now or was deleted meanwhile: the others are worth a list all the same."""
+    try:
+        return await call.queues.counts(queue)
+    except HeadraceError:
+        return None
 
 
 def _description(info: QueueInfo, counts: wire.Counts | None = None) -> wire.Description:

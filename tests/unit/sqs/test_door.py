@@ -409,6 +409,25 @@ def test_calls_that_are_refused() -> None:
     run(test)
 
 
+def test_a_list_tells_of_the_others_while_a_queue_cannot_be_served() -> None:
+    async def test(client: Client) -> None:
+        await client.queue("jobs")
+        await client.queue("stuck")
+        count = client.queues.counts
+
+        async def counts(name: str) -> wire.Counts:
+            if name == "stuck":
+                raise QueueUnavailable("stuck-0 is being loaded: try again")
+            return await count(name)
+
+        client.queues.counts = counts  # type: ignore[method-assign]
+        found = await call(client, wire.ListQueues("", True))
+        assert isinstance(found, wire.Descriptions)
+        assert [(each.queue, each.counts) for each in found.queues] == [("jobs", wire.Counts(0, 2, 3)), ("stuck", None)]
+
+    run(test)
+
+
 def test_the_same_calls_as_json() -> None:
     async def test(client: Client) -> None:
         await client.queue("jobs")
