@@ -87,6 +87,24 @@ def test_a_queue_from_its_making_to_its_end(run: Run) -> None:
     assert b"no queue" in run("describe", "emails", fails=True).stderr
 
 
+def test_what_a_reader_that_left_did_not_get_is_there_at_once(broker: BrokerProcess, run: Run) -> None:
+    """As with `headrace queue receive … | head -1`."""
+    run("create", "piped")
+    run("send", "piped", stdin=b"%s\n" % (b"x" * 5_000) * 100)
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": broker.bootstrap}
+    command = [*HEADRACE, "receive", "piped", "-n", "100"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"x" * 5_000 + b"\n"
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(_ENOUGH_S) != 0
+    left = json.loads(run("list", "piped", "--json").stdout)[0]
+    assert left["in_flight"] == 0
+    assert 50 < left["available"] < 100
+
+
 def test_a_redrive_is_cancelled_by_ctrl_c(broker: BrokerProcess, run: Run) -> None:
     run("create", "slow-target")
     run("create", "slow-source")

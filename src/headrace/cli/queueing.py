@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from headrace.cli.queue_view import (
 )
 from headrace.cli.reach import check_http_reachable, check_reachable, is_loopback
 from headrace.cli.times import parse_duration
-from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, Redrive, Unreachable
+from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, QueueMessage, Redrive, Unreachable
 from headrace.client.queue_message import SendOptions
 from headrace.client.queue_settings import QueueOptions, known
 
@@ -213,15 +214,26 @@ def receive_messages(
             found = queue.receive(min(_AT_ONCE, maximum - printed), wait=left_s, visibility=visibility_s)
             if not found:
                 break
-            for message in found:
-                print_message(message, as_json=as_json)
-                if then == "ack":
-                    message.ack()
-                elif then == "nack":
-                    message.nack(0, "given back at the command line")
+            _print_all(found, then, as_json=as_json)
             printed += len(found)
     if not printed:
         say(f"No message came to {name} within {wait_s:g} s")
+
+
+def _print_all(found: list[QueueMessage], then: str, *, as_json: bool) -> None:
+    """What is not printed, since the reader of a pipe went away or somebody pressed Ctrl-C, is given back at once."""
+    left = deque(found)
+    try:
+        while left:
+            print_message(left[0], as_json=as_json)
+            message = left.popleft()
+            if then == "ack":
+                message.ack()
+            elif then == "nack":
+                message.nack(0, "given back at the command line")
+    finally:
+        for message in left:
+            message.nack(0, "received at the command line and not printed")
 
 
 def peek_messages(
@@ -282,14 +294,17 @@ def redrive_messages(
                 f"Moving about {count(move.to_move, 'message')}; `headrace queue describe {name}` shows how far it is"
             )
             return
-        _watch(move)
+        _watch(move, wanted.limit)
     if move.status == "CANCELLED":
         raise CommandFailed(f"cancelled: {count(move.moved, 'message')} moved, the rest is still in {name}")
     print(f"Moved {count(move.moved, 'message')} out of {name}")
+    if not move.moved and move.to_move and to is None:
+        say("Without --to QUEUE only those are moved that came from another queue, back to there")
 
 
-def _watch(move: Redrive) -> None:
-    with Progress("moved", total=max(1, move.to_move)) as progress:
+def _watch(move: Redrive, limit: int | None) -> None:
+    total = move.to_move if limit is None else min(move.to_move, limit)
+    with Progress("moved", total=max(1, total)) as progress:
         try:
             move.wait(on_progress=lambda now: progress.update(now.moved))
         except KeyboardInterrupt:
