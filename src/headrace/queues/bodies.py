@@ -48,14 +48,16 @@ class Kept:
         while self._kept_bytes > self._limit_bytes and self._messages:
             self._kept_bytes -= self._messages.popitem(last=False)[1][1]
 
-    def drop(self, topic_id: UUID, offset: int) -> None:
-        """Nobody will ask for it again."""
-        found = self._messages.pop((topic_id.int, offset), None)
-        if found is not None:
-            self._kept_bytes -= found[1]
+    def drop(self, topic_id: UUID, offsets: Iterable[int]) -> None:
+        """Nobody will ask for them again."""
+        topic, pop = topic_id.int, self._messages.pop
+        for offset in offsets:
+            found = pop((topic, offset), None)
+            if found is not None:
+                self._kept_bytes -= found[1]
 
     def _put(self, topic_id: UUID, message: Message, size_bytes: int) -> None:
-        self.drop(topic_id, message.offset)
+        self.drop(topic_id, (message.offset,))
         self._messages[topic_id.int, message.offset] = message, size_bytes
         self._kept_bytes += size_bytes
 
@@ -66,9 +68,9 @@ class Bodies:
         self._kept = kept
         self._workers = workers
 
-    def drop(self, offset: int) -> None:
-        """Nobody will ask for it again."""
-        self._kept.drop(self._partition.topic_id, offset)
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Nobody will ask for them again."""
+        self._kept.drop(self._partition.topic_id, offsets)
 
     async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, Message]:
         """The messages at these offsets. What the log does not have any more is left out."""

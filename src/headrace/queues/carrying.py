@@ -148,8 +148,7 @@ class Carrier:
         if refusal is not None:
             raise refusal
         self._delivered(page)
-        for each in page.messages:
-            self._queue.bodies.drop(each.offset)
+        self._queue.bodies.drop(each.offset for each in page.messages)
 
     async def _send_page(self, page: Page) -> HeadraceError | None:
         """None when it is there; or why it never can be, if certainly nothing of it is."""

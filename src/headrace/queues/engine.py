@@ -209,15 +209,30 @@ class Engine(Stock):
             else:
                 yield from self._groups.take(offset)
 
-    def acknowledge(self, offset: int, attempt: int, now_ms: int) -> None:
-        """It is done. `NotInFlight` if it was received again since; fine if it is done already."""
+    def acknowledge(
+        self, leases: Sequence[tuple[int, int]], now_ms: int, *, any_attempt: bool = False
+    ) -> list[NotInFlight | None]:
+        """They are done, each an offset and an attempt; what went wrong with which. `NotInFlight` if it was received
+        again since, unless `any_attempt` will do; fine if it is done already."""
         self.due(now_ms)
-        if offset in self._done:
-            return
-        held = self._leases.held.get(offset)
-        if held is None or held.attempt != attempt or offset in self._moving:
-            raise NotInFlight(f"message {offset} was received by somebody else since, or by nobody, or is being moved")
-        self._finish(offset)
+        failures: list[NotInFlight | None] = [None] * len(leases)
+        held, done, moving, end = self._leases.held, self._done, self._moving, self.indexed_to
+        finished: dict[int, None] = {}
+        for at, (offset, attempt) in enumerate(leases):
+            known = held.get(offset)
+            is_yours = any_attempt or (known is not None and known.attempt == attempt)
+            if is_yours and known is not None and offset not in moving:
+                finished[offset] = None
+            elif offset in done or (any_attempt and offset >= end):
+                continue
+            elif is_yours and offset not in moving:
+                finished[offset] = None
+            else:
+                failures[at] = NotInFlight(
+                    f"message {offset} was received by somebody else since, or by nobody, or is being moved"
+                )
+        self._finish_all(finished)
+        return failures
 
     def extend(self, offset: int, attempt: int, visibility_ms: int, now_ms: int) -> int:
         """It is leased for so long from now on: until when. With 0 it is available at once."""
@@ -241,16 +256,6 @@ class Engine(Stock):
             delay_ms = self._backoff.delay_ms(held.attempt, self._jitter())
         self._return(offset, held, now_ms, delay_ms, reason)
         return held.until_ms
-
-    def discard(self, offset: int, now_ms: int) -> bool:
-        """It is done, whoever has it: whether it was not."""
-        self.due(now_ms)
-        if offset >= self.indexed_to or offset in self._done:
-            return False
-        if offset in self._moving:
-            raise NotInFlight(f"message {offset} is being moved to another queue")
-        self._finish(offset)
-        return True
 
     def purge(self) -> None:
         """Everything that was indexed is done."""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
-from headrace.model.errors import HeadraceError, PurgeInProgress
+from headrace.model.errors import HeadraceError, InvalidReceipt, PurgeInProgress
 from headrace.model.queue_wire import Counts, Filter, Outgoing, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.bodies import Bodies
@@ -100,8 +100,8 @@ class LedQueue:
         found = await self.bodies.read([lease.offset for lease in leases], self.host.settings)
         if len(found) < len(leases):
             # The log has lost some, by DeleteRecords or its own retention: nobody can ever receive them.
-            gone = [lease for lease in leases if lease.offset not in found]
-            self.host.decide_now(lambda engine, now_ms: _acknowledge_all(engine, gone, now_ms))
+            gone = [(lease.offset, lease.attempt) for lease in leases if lease.offset not in found]
+            self.host.decide_now(lambda engine, now_ms: engine.acknowledge(gone, now_ms))
         receipt_for = self._receipts.write
         return [
             received(
@@ -141,15 +141,23 @@ class LedQueue:
     # -- what was received
 
     async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
-        def acknowledge(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
-            offset, attempt = receipt
-            if any_receipt:
-                engine.discard(offset, now_ms)
-            else:
-                engine.acknowledge(offset, attempt, now_ms)
-            self.bodies.drop(offset)
-
-        return await self._settle(receipts, acknowledge)
+        await self.host.opened()
+        failures: Failures = [None] * len(receipts)
+        leases: dict[int, Receipt] = {}
+        for at, text in enumerate(receipts):
+            try:
+                leases[at] = self._receipts.read(text)
+            except InvalidReceipt as error:
+                failures[at] = error
+        wanted = list(leases.values())
+        outcomes = await self.host.decide(
+            lambda engine, now_ms: engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
+        )
+        self.bodies.drop(lease.offset for lease in wanted)
+        for at, outcome in zip(leases, outcomes, strict=True):
+            if outcome is not None:
+                failures[at] = outcome
+        return failures
 
     async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         def extend(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
@@ -244,8 +252,3 @@ class LedQueue:
         host.decide_now(lambda engine, _: engine.purge())
         host.keep_own(_PURGED, f"{now_ms} {asked}".encode())
         await host.kept()
-
-
-def _acknowledge_all(engine: Engine, leases: Sequence[Lease], now_ms: int) -> None:
-    for lease in leases:
-        engine.acknowledge(lease.offset, lease.attempt, now_ms)

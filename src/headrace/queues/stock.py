@@ -4,7 +4,7 @@
 happens to messages afterwards is `engine.Engine`'s.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -260,6 +260,34 @@ class Stock:
             self._expired.discard(offset)
         if self._groups is not None:
             self._groups.gone(offset, was_leased=was_leased or (held is not None and held.is_leased))
+
+    def _finish_all(self, offsets: Collection[int]) -> None:
+        """They are done. None of them was."""
+        if self._groups is not None or self._moving:
+            for offset in offsets:
+                self._finish(offset)
+            return
+        ordered = sorted(offsets)
+        first = 0
+        for at, offset in enumerate(ordered, 1):
+            if at == len(ordered) or ordered[at] != offset + 1:
+                if first == at - 1:
+                    self._finish(offset)
+                else:
+                    self._finish_run(ordered[first], offset)
+                first = at
+
+    def _finish_run(self, first: int, last: int) -> None:
+        """The same for all of these, of a standard queue of which nothing is being moved."""
+        self._done.add_range(first, last)
+        self._live -= last - first + 1
+        self._shelf.forget_range(first, last)
+        if self._delayed:
+            self._delayed.remove_range(first, last + 1)
+        for offset in range(first, last + 1):
+            self._leases.forget(offset)
+            self._dead.pop(offset, None)
+            self._expired.discard(offset)
 
     def _finish_up_to(self, last: int) -> None:
         """All that were indexed up to here are done."""

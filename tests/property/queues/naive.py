@@ -153,11 +153,11 @@ class NaiveQueue:
                 found.append(message)
         return found
 
-    def acknowledge(self, offset: int, attempt: int) -> bool:
+    def acknowledge(self, offset: int, attempt: int, *, any_attempt: bool = False) -> bool:
         message = self.messages[offset]
         if message.state == DONE:
             return True
-        if message.attempt != attempt or not attempt or message.is_held:
+        if message.is_held or (not any_attempt and (message.attempt != attempt or not attempt)):
             return False
         message.state = DONE
         return True

@@ -217,12 +217,19 @@ class Engines(RuleBasedStateMachine):
         if message is not None:
             attempt = message.attempt - is_stale
             is_fine = self.naive.acknowledge(message.offset, attempt)
-            try:
-                self.engine.acknowledge(message.offset, attempt, self.now_ms)
-            except NotInFlight:
-                assert not is_fine
-            else:
-                assert is_fine
+            (failure,) = self.engine.acknowledge([(message.offset, attempt)], self.now_ms)
+            assert is_fine == (failure is None)
+
+    @rule(which=some, count=st.integers(1, 6), is_stale=st.sampled_from([False, True]), is_any=st.booleans())
+    def acknowledge_some(self, which: int, count: int, is_stale: bool, is_any: bool) -> None:
+        """Some in a row, received or not, and one of them twice."""
+        self.settle_retention()
+        found = list(self.naive.messages.values())
+        wanted = found[which % len(found) :][:count] if found else []
+        leases = [(message.offset, message.attempt - is_stale) for message in wanted + wanted[:1]]
+        expected = [self.naive.acknowledge(*lease, any_attempt=is_any) for lease in leases]
+        failures = self.engine.acknowledge(leases, self.now_ms, any_attempt=is_any)
+        assert [failure is None for failure in failures] == expected
 
     @rule(which=some, visibility=steps, is_stale=st.sampled_from([False, False, False, True]))
     def extend(self, which: int, visibility: int, is_stale: bool) -> None:
@@ -259,18 +266,6 @@ class Engines(RuleBasedStateMachine):
         else:
             assert is_leased
             self.naive.give_back(message.offset, delay_ms)
-
-    @rule(which=some, is_received=st.booleans())
-    def discard(self, which: int, is_received: bool) -> None:
-        message = self.one_of(which, is_received=is_received)
-        if message is not None:
-            was_there = message.state != DONE
-            try:
-                assert self.engine.discard(message.offset, self.now_ms) == was_there
-            except NotInFlight:
-                assert message in self.held()
-            else:
-                message.state = DONE
 
     @rule()
     def bury_the_dead(self) -> None:
@@ -417,7 +412,9 @@ class Engines(RuleBasedStateMachine):
             lambda rng: self.acknowledge(rng.randrange(1000), rarely(rng)): 5,
             lambda rng: self.extend(rng.randrange(1000), time(rng), rarely(rng)): 3,
             lambda rng: self.give_back(rng.randrange(1000), rng.choice([None, time(rng)]), rarely(rng)): 4,
-            lambda rng: self.discard(rng.randrange(1000), rng.random() < 0.5): 1,
+            lambda rng: self.acknowledge_some(
+                rng.randrange(1000), rng.randint(1, 6), rarely(rng), rng.random() < 0.5
+            ): 2,
             lambda _: self.bury_the_dead(): 1,
             lambda rng: self.purge() if rarely(rng) else None: 2,
             lambda rng: self.time_passes(time(rng)): 8,
@@ -475,7 +472,7 @@ class Engines(RuleBasedStateMachine):
             for message in self.naive.receive(1000, STEP_MS):
                 assert message.attempt
             for lease in self.engine.receive(1000, self.now_ms, STEP_MS):
-                self.engine.acknowledge(lease.offset, lease.attempt, self.now_ms)
+                self.engine.acknowledge([(lease.offset, lease.attempt)], self.now_ms)
                 self.naive.acknowledge(lease.offset, lease.attempt)
         assert not self.naive.live()
         assert self.engine.head == self.engine.indexed_to

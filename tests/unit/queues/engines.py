@@ -38,7 +38,9 @@ class Driven:
         return [lease.offset for lease in self.engine.receive(most, self.now_ms, visibility_ms)]
 
     def acknowledge(self, offset: int, attempt: int = 1) -> None:
-        self.engine.acknowledge(offset, attempt, self.now_ms)
+        (failure,) = self.engine.acknowledge([(offset, attempt)], self.now_ms)
+        if failure is not None:
+            raise failure
 
     def give_back(self, offset: int, attempt: int = 1, delay_ms: int | None = None, reason: str = "") -> int:
         return self.engine.give_back(offset, attempt, self.now_ms, delay_ms, reason)

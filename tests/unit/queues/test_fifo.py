@@ -63,8 +63,8 @@ def test_a_dead_message_lets_its_group_go_on() -> None:
 def test_a_message_that_goes_out_of_the_middle_of_its_group_does_not_hold_it_up() -> None:
     queue = Driven(FIFO)
     queue.send(4, group=b"a")
-    queue.engine.discard(1, queue.now_ms)
-    queue.engine.discard(0, queue.now_ms)
+    queue.engine.acknowledge([(1, 0)], queue.now_ms, any_attempt=True)
+    queue.engine.acknowledge([(0, 0)], queue.now_ms, any_attempt=True)
     assert queue.receive(10) == [2, 3]
 
 
@@ -98,7 +98,7 @@ def test_ids_are_remembered_also_when_their_records_are_gone_from_the_log() -> N
     queue = Driven(FIFO)
     queue.engine.due(queue.now_ms)
     queue.send(1, dedupe=b"x", id="first")
-    queue.engine.discard(0, queue.now_ms)
+    queue.engine.acknowledge([(0, 0)], queue.now_ms, any_attempt=True)
     queue.keep()
     assert queue.engine.log_start == 0
     queue.wait(61 * SECOND)
