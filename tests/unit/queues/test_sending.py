@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.unit.queues.brokers import QueueBroker, until
+from tests.unit.queues.brokers import QueueBroker
+from tests.waiting import until_async
 
 from headrace.model.errors import NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Outgoing, Sent
@@ -43,7 +44,7 @@ async def _send_and_lose_the_lead(
 ) -> "asyncio.Task[list[Sent]]":
     """As for a leader whom nobody has told yet of the next one, but the keeper of its state has."""
     sending = asyncio.create_task(broker.queues.send(name, [Outgoing(b"x", "id")]))
-    await until(lambda: name in uncommitted)
+    await until_async(lambda: name in uncommitted)
     host = broker.queues._queues[broker.services.partitions.get(name, 0).topic_id].led.host
     host.close(QueueUnavailable("another broker leads"))
     for _ in range(20):
