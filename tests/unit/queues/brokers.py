@@ -10,9 +10,12 @@ from headrace.app.broker import BrokerApp
 from headrace.config.broker import broker_settings
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.model.queue_wire import Outgoing, Received
+from headrace.model.queue_wire import Move, Outgoing, Received
 from headrace.queues.api import Edit, ReceiveOptions
 from headrace.queues.service import QueueService
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
 from headrace.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -97,3 +100,26 @@ class QueueBroker:
     def acknowledge(self, queue: str, *messages: Received) -> None:
         failures = self.run(self.queues.acknowledge(queue, [message.receipt for message in messages]))
         assert failures == [None] * len(messages)
+
+    def append(self, topic: str, *records: Record, **others: int) -> None:
+        """Write records to the log of a queue or a topic, as a Kafka client does."""
+
+        async def run() -> None:
+            partition = self.services.partitions.get(topic, 0)
+            batch = build_batch(records, **others)  # type: ignore[arg-type]
+            appended = partition.append(batch, read_header(batch))
+            await partition.until_committed(appended.last_offset + 1)
+
+        self.run(run())
+
+    def ended_move(self, source: str) -> Move:
+        """The last move out of a queue, once it has ended."""
+
+        async def run() -> Move:
+            while True:
+                move = (await self.queues.moves(source))[0]
+                if move.status not in ("RUNNING", "CANCELLING"):
+                    return move
+                await asyncio.sleep(0.01)
+
+        return self.run(run())

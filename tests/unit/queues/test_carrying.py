@@ -13,7 +13,7 @@ from tests.unit.queues.brokers import QueueBroker
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import InvalidMessage, NotInFlight, QueueUnavailable
 from headrace.model.ids import TopicName
-from headrace.model.queue_wire import Filter, Move
+from headrace.model.queue_wire import Filter
 from headrace.queues.api import ReceiveOptions
 from headrace.queues.carrying import Carrier
 from headrace.queues.led import LedQueue
@@ -32,26 +32,6 @@ class Later(SystemClock):
 
     def wall_ms(self) -> int:
         return super().wall_ms() + 20 * 60 * 1000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueBroker]:
-    made = QueueBroker(tmp_path_factory.mktemp("queues") / "data")
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def _last_move(broker: QueueBroker, source: str) -> Move:
-    async def run() -> Move:
-        while True:
-            move = (await broker.queues.moves(source))[0]
-            if move.status not in ("RUNNING", "CANCELLING"):
-                return move
-            await asyncio.sleep(0.01)
-
-    return broker.run(run())
 
 
 # -- killed
@@ -136,7 +116,7 @@ def test_a_move_that_is_killed_at_any_step(tmp_path: Path, kind: str, monkeypatc
 
     def move(broker: QueueBroker) -> None:
         broker.run(broker.queues.start_move("from", "to", Filter()))
-        assert _last_move(broker, "from").moved == 3
+        assert broker.ended_move("from").moved == 3
 
     assert _killed_at_each_step(tmp_path, prepare, move) >= 6
 
@@ -204,7 +184,7 @@ def test_nobody_receives_what_is_on_its_way(broker: QueueBroker, kind: str, monk
         go_on.set()
 
     broker.run(run())
-    assert _last_move(broker, source).moved == 3
+    assert broker.ended_move(source).moved == 3
     assert broker.bodies(source) == []
 
 
@@ -217,7 +197,7 @@ def test_a_group_with_something_in_flight_or_hidden_stays(broker: QueueBroker) -
     assert (first.body, second.body) == (b"g1", b"h1")
     broker.run(broker.queues.give_back(source, [(second.receipt, 600_000, "later")]))
     broker.run(broker.queues.start_move(source, destination, Filter()))
-    assert _last_move(broker, source).moved == 2
+    assert broker.ended_move(source).moved == 2
     assert broker.bodies(destination) == ["i1", "i2"]
     broker.acknowledge(source, first)
     assert broker.bodies(source) == ["g2"]
@@ -239,7 +219,7 @@ def test_a_page_whose_fate_is_unknown_is_sent_until_it_is_known(
 
     monkeypatch.setattr(_carrier(broker, source), "_send", fails_twice)
     broker.run(broker.queues.start_move(source, destination, Filter()))
-    move = _last_move(broker, source)
+    move = broker.ended_move(source)
     assert (move.status, move.moved, sent) == ("COMPLETED", 3, [3, 3, 3])
     assert broker.bodies(destination) == BODIES
     assert broker.bodies(source) == []
@@ -254,7 +234,7 @@ def test_what_a_queue_refuses_stays(broker: QueueBroker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(_carrier(broker, source), "_send", refuse)
     broker.run(broker.queues.start_move(source, destination, Filter()))
-    move = _last_move(broker, source)
+    move = broker.ended_move(source)
     assert (move.status, move.moved, move.failure) == ("FAILED", 0, "too large")
     assert broker.bodies(source) == BODIES
 
@@ -284,5 +264,5 @@ def test_what_the_engine_has_not_heard_of_is_moved_too(broker: QueueBroker, monk
         await broker.queues.start_move(source, destination, Filter())
 
     broker.run(run())
-    assert _last_move(broker, source).moved == 2
+    assert broker.ended_move(source).moved == 2
     assert broker.bodies(destination) == ["a", "b"]

@@ -1,7 +1,6 @@
 """Queues that another broker leads: calls go there and back as bytes, and what waits keeps nobody else waiting."""
 
 import asyncio
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -80,15 +79,6 @@ class Elsewhere(QueueService):
 
     async def _nothing_here(self, *_: object) -> Any:
         raise NotLeader("nothing is led here")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueBroker]:
-    made = QueueBroker(tmp_path_factory.mktemp("queues") / "data")
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

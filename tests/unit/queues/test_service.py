@@ -1,15 +1,12 @@
-"""Queues on a real broker: what is sent is received, what is acknowledged is gone, and all of it after a restart."""
+"""Queues on a real broker: what is sent is received, and what is acknowledged is gone."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 from tests.unit.queues.brokers import QueueBroker
-from tests.waiting import until_async
 
 from headrace.coordinator.machine import Entry
-from headrace.model import queued
 from headrace.model.errors import (
     InvalidMessage,
     InvalidPartitions,
@@ -18,38 +15,11 @@ from headrace.model.errors import (
     NotInFlight,
     PurgeInProgress,
     QueueExists,
-    UnknownMove,
     UnknownQueue,
 )
-from headrace.model.queue_wire import Filter, Move, Outgoing
+from headrace.model.queue_wire import Filter, Outgoing
 from headrace.queues.api import Edit, ReceiveOptions
-from headrace.queues.messages import read_origin
-from headrace.records.batch import read_header
-from headrace.records.builder import build_batch
-from headrace.records.markers import Marker
 from headrace.records.reader import Record
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueBroker]:
-    made = QueueBroker(tmp_path_factory.mktemp("queues") / "data")
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[QueueBroker]:
-    """A broker that a test may restart."""
-    made = QueueBroker(tmp_path / "data")
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-# -- what queues there are
 
 
 def test_a_queue_is_created_once_and_found(broker: QueueBroker) -> None:
@@ -97,10 +67,10 @@ def test_a_topic_is_no_queue_and_a_queue_has_one_partition(broker: QueueBroker) 
 def test_a_topic_becomes_a_queue_with_what_it_has(broker: QueueBroker) -> None:
     metadata = broker.services.metadata
     broker.run(metadata.create_topic("becoming", partitions=1))
-    _append(broker, "becoming", Record(0, 1, None, b"before"))
+    broker.append("becoming", Record(0, 1, None, b"before"))
     broker.run(metadata.alter_topic_settings("becoming", lambda _: {"queue.type": "standard"}))
     now_ms = broker.services.clock.wall_ms()
-    _append(broker, "becoming", Record(0, now_ms, None, b"after"))
+    broker.append("becoming", Record(0, now_ms, None, b"after"))
     # What was sent in 1970 is past its retention.
     assert broker.bodies("becoming", wait_ms=20_000) == ["after"]
 
@@ -117,9 +87,6 @@ def test_a_queue_that_is_deleted_is_gone_and_comes_back_empty(broker: QueueBroke
     assert broker.bodies(name) == []
     (failure,) = broker.run(broker.queues.acknowledge(name, [message.receipt]))
     assert isinstance(failure, InvalidReceipt)
-
-
-# -- messages
 
 
 def test_a_message_has_what_was_sent_with_it(broker: QueueBroker) -> None:
@@ -330,236 +297,3 @@ def test_a_purge_that_is_asked_for_again_is_done_once(broker: QueueBroker) -> No
     broker.send(name, "a")
     broker.run(led.purge("this"))
     assert broker.bodies(name) == ["a"]
-
-
-# -- dead letters, and moving them
-
-
-def test_a_message_that_fails_too_often_goes_to_the_dead_letter_queue_and_back(broker: QueueBroker) -> None:
-    dead = broker.create()
-    name = broker.create(max_receives="2", dead_letter=dead)
-    broker.send(name, "poison", priority=6, headers=(("h", b"1"),))
-    for reason in ("first", "last"):
-        (message,) = broker.receive(name, wait_ms=20_000)
-        assert broker.run(broker.queues.give_back(name, [(message.receipt, 0, reason)])) == [None]
-    (letter,) = broker.receive(dead, wait_ms=20_000)
-    assert (letter.id, letter.body, letter.priority, letter.attempt) == ("id-poison", b"poison", 6, 1)
-    assert ("h", b"1") in letter.headers
-    assert (queued.ATTEMPT, b"2") in letter.headers
-    assert letter.origin is not None
-    origin = read_origin(letter.origin)
-    assert (origin["queue"], origin["reason"], origin["attempts"]) == (name, "last", 2)
-    assert letter.sent_at_ms == message.sent_at_ms
-    assert broker.run(broker.queues.extend(dead, [(letter.receipt, 0)])) == [None]
-    assert len(broker.run(broker.queues.peek(dead, Filter(reason_contains="las")))) == 1
-    assert broker.run(broker.queues.peek(dead, Filter(reason_contains="other"))) == []
-    broker.run(broker.queues.start_move(dead, None, Filter()))
-    (back,) = broker.receive(name, wait_ms=20_000)
-    assert (back.id, back.body, back.attempt) == ("id-poison", b"poison", 1)
-    broker.acknowledge(name, back)
-    assert broker.run(broker.queues.counts(dead)).available == 0
-
-
-def test_a_message_that_is_never_deleted_goes_to_the_dead_letter_queue(broker: QueueBroker) -> None:
-    dead = broker.create()
-    name = broker.create(max_receives="1", dead_letter=dead)
-    broker.send(name, "a")
-    broker.receive(name, visibility_ms=50)
-    (letter,) = broker.receive(dead, wait_ms=20_000)
-    assert letter.origin is not None
-    assert read_origin(letter.origin)["reason"] == "received 1 times without being deleted"
-
-
-def test_dead_letters_wait_for_their_queue(broker: QueueBroker) -> None:
-    name = broker.create(max_receives="1", dead_letter="not-there-yet")
-    broker.send(name, "a")
-    broker.receive(name, visibility_ms=1)
-
-    async def run() -> None:
-        led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
-        await until_async(lambda: led.host.engine.has_dead)
-        await broker.queues.create("not-there-yet", Edit())
-        (letter,) = await broker.queues.receive("not-there-yet", ReceiveOptions(1, 20_000))
-        assert letter.body == b"a"
-
-    broker.run(run())
-
-
-def _ended(broker: QueueBroker, source: str) -> Move:
-    async def run() -> Move:
-        while True:
-            move = (await broker.queues.moves(source))[0]
-            if move.status not in ("RUNNING", "CANCELLING"):
-                return move
-            await asyncio.sleep(0.01)
-
-    return broker.run(run())
-
-
-def test_moves_take_what_a_filter_means(broker: QueueBroker) -> None:
-    source, destination = broker.create(), broker.create()
-    broker.send(source, *(f"{kind}{number}" for number in range(150) for kind in "ab"))
-    broker.receive(source, 1)
-    broker.run(broker.queues.start_move(source, destination, Filter(body_contains=b"a")))
-    move = _ended(broker, source)
-    # The first one is in flight.
-    assert (move.status, move.moved) == ("COMPLETED", 149)
-    assert broker.run(broker.queues.counts(destination)).available == 149
-    assert broker.run(broker.queues.counts(source)).available == 150
-    broker.run(broker.queues.start_move(source, destination, Filter(limit=20)))
-    assert _ended(broker, source).moved == 20
-    assert len(broker.run(broker.queues.moves(source))) == 2
-
-
-def test_a_move_is_paced_and_can_be_cancelled(broker: QueueBroker) -> None:
-    source, destination = broker.create(), broker.create()
-    broker.send(source, *map(str, range(100)))
-    move = broker.run(broker.queues.start_move(source, destination, Filter(), per_second=1))
-    assert (move.status, move.to_move, move.per_second) == ("RUNNING", 100, 1)
-    assert broker.run(broker.queues.cancel_move(move.id)).status == "CANCELLING"
-    ended = _ended(broker, source)
-    assert ended.status == "CANCELLED"
-    assert ended.moved < 100
-    counts = broker.run(broker.queues.counts(source)).available, broker.run(broker.queues.counts(destination)).available
-    assert counts == (100 - ended.moved, ended.moved)
-    for unknown in ("x", "0" * 32 + "-1", f"{move.id}0"):
-        with pytest.raises(UnknownMove):
-            broker.run(broker.queues.cancel_move(unknown))
-
-
-def test_a_move_to_a_queue_that_is_gone_fails(broker: QueueBroker) -> None:
-    source, destination = broker.create(), broker.create()
-    with pytest.raises(UnknownQueue):
-        broker.run(broker.queues.start_move(source, "nowhere", Filter()))
-    broker.send(source, "a")
-
-    async def run() -> None:
-        await broker.queues.delete(destination)
-        led = broker.queues._queues[broker.services.metadata.image.topics[source].topic_id]  # type: ignore[index]
-        await led.moves.start(destination, Filter(), None)
-
-    broker.run(run())
-    move = _ended(broker, source)
-    assert move.status == "FAILED"
-    assert move.failure is not None
-    assert destination in move.failure
-    assert broker.bodies(source) == ["a"]
-
-
-# -- records of others
-
-
-def _append(broker: QueueBroker, topic: str, *records: Record, **others: int) -> None:
-    async def run() -> None:
-        partition = broker.services.partitions.get(topic, 0)
-        batch = build_batch(records, **others)  # type: ignore[arg-type]
-        appended = partition.append(batch, read_header(batch))
-        await partition.until_committed(appended.last_offset + 1)
-
-    broker.run(run())
-
-
-def test_records_of_kafka_clients_are_messages(broker: QueueBroker) -> None:
-    name = broker.create()
-    now_ms = broker.services.clock.wall_ms()
-    own = ((queued.PRIORITY, b"9"), (queued.ID, b"mine"), ("x", b"y"))
-    _append(broker, name, Record(0, now_ms, b"k", b"plain"), Record(0, now_ms, None, b"urgent", own))
-    broker.send(name, "ours")
-    urgent, plain, ours = broker.receive(name)
-    assert (urgent.body, urgent.id, urgent.headers) == (b"urgent", "mine", (("x", b"y"),))
-    assert (plain.body, plain.offset, ours.body) == (b"plain", 0, b"ours")
-    assert len(plain.id) == 36
-
-
-def test_messages_of_transactions_count_when_they_are_committed(broker: QueueBroker) -> None:
-    name = broker.create()
-    now_ms = broker.services.clock.wall_ms()
-
-    def write(body: bytes, producer_id: int) -> None:
-        _append(
-            broker, name, Record(0, now_ms, None, body),
-            producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True,
-        )  # fmt: skip
-
-    def end(producer_id: int, *, committed: bool) -> None:
-        async def run() -> None:
-            partition = broker.services.partitions.get(name, 0)
-            appended = partition.append_marker(producer_id, 0, Marker(committed, 0))
-            await partition.until_committed(appended.last_offset + 1)
-
-        broker.run(run())
-
-    write(b"committed", 901)
-    write(b"aborted", 902)
-    broker.send(name, "behind")
-    assert broker.bodies(name) == []
-    end(902, committed=False)
-    end(901, committed=True)
-    assert broker.bodies(name, wait_ms=20_000) == ["committed", "behind"]
-    assert broker.run(broker.queues.counts(name)).available == 0
-
-
-# -- restarts
-
-
-def test_everything_is_there_after_a_restart(own: QueueBroker) -> None:
-    name, dead = own.create("jobs", max_receives="5", dead_letter="dead"), own.create("dead")
-    own.send(name, *map(str, range(10)))
-    own.send(name, "urgent", priority=9)
-    own.send(name, "delayed", delay_ms=600_000)
-    leased = own.receive(name, 4)
-    own.acknowledge(name, *leased[:2])
-    own.run(own.queues.give_back(name, [(leased[2].receipt, 600_000, "not now")]))
-    own.send(dead, *map(str, range(50)))
-    move = own.run(own.queues.start_move(dead, name, Filter(), per_second=1))
-    before = own.run(own.queues.counts(name))
-    own.restart()
-    after = own.run(own.queues.counts(name))
-    assert (after.in_flight, after.delayed) == (before.in_flight, before.delayed) == (1, 2)
-    # The move goes on.
-    found = own.run(own.queues.moves(dead))
-    assert [(each.id, each.status) for each in found] == [(move.id, "RUNNING")]
-    own.run(own.queues.cancel_move(move.id))
-    ended = _ended(own, dead)
-    assert own.run(own.queues.counts(dead)).available == 50 - ended.moved
-    # Nobody gets what is leased, nor what is done; its receiver can still say that it is done.
-    got = own.receive(name, 100)
-    assert [message.body.decode() for message in got if message.origin is None] == ["3", "4", "5", "6", "7", "8", "9"]
-    # One that was copied when the broker stopped may be there without being counted.
-    assert ended.moved <= sum(message.origin is not None for message in got) <= ended.moved + 1
-    own.acknowledge(name, leased[3], *got)
-    own.restart()
-    assert own.run(own.queues.counts(name)) == own.run(own.queues.counts(name))
-    assert own.bodies(name, 100) == []
-    own.run(own.queues.purge(dead))
-    own.restart()
-    with pytest.raises(PurgeInProgress):
-        own.run(own.queues.purge(dead))
-    seen = own.run(own.queues.peek(name, Filter()))
-    assert [(each.body, each.state, each.attempt) for each in seen] == [
-        (b"1", "delayed", 1),
-        (b"delayed", "delayed", 0),
-    ]
-
-
-def test_the_log_lets_go_of_what_is_done(own: QueueBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.queues.service._TRIM_EVERY_S", 0.02)
-    own.restart()
-    name = own.create()
-    # Several chunks of the engine, whose index is kept, and a part of one.
-    total = 9_000
-    for first in range(0, total, 1000):
-        own.run(own.queues.send(name, [Outgoing(b"x", str(first + number)) for number in range(1000)]))
-
-    async def run() -> None:
-        for _ in range(total // 1000):
-            got = await own.queues.receive(name, ReceiveOptions(1000))
-            assert await own.queues.acknowledge(name, [message.receipt for message in got]) == [None] * 1000
-        partition = own.services.partitions.get(name, 0)
-        await until_async(lambda: partition.log.start_offset >= 8192)
-
-    own.run(run())
-    own.send(name, "last")
-    own.restart()
-    assert own.bodies(name) == ["last"]
-    assert own.run(own.queues.counts(name)).in_flight == 1
