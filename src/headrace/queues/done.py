@@ -4,7 +4,7 @@ Everything below `head` is. Above it, a chunk of offsets that has any done has t
 4,096 messages, whatever the order in which they were done.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from headrace.coordinator.machine import Entry
 from headrace.queues.records import CHUNK, CHUNK_BITS, DONE, HEAD, DoneValue, HeadValue, entry, tombstone
@@ -24,6 +24,14 @@ def numbers_of(bits: int) -> Iterator[int]:
         if byte:
             for number in _NUMBERS[byte]:
                 yield start * 8 + number
+
+
+def number_with(bits: Iterable[int]) -> int:
+    """The number that has these bits."""
+    found = bytearray(CHUNK // 8)
+    for bit in bits:
+        found[bit >> 3] |= 1 << (bit & 7)
+    return int.from_bytes(found, "little")
 
 
 _NUMBERS = tuple(tuple(number for number in range(8) if byte >> number & 1) for byte in range(256))
@@ -71,15 +79,29 @@ class Done:
         """They are done: how many of them were not."""
         added = 0
         for chunk, start, end in chunks_of(max(first, self.head), last):
-            before = self._bits.get(chunk, 0)
-            after = before | bits_of(start, end)
-            if after != before:
-                added += after.bit_count() - before.bit_count()
-                self._bits[chunk] = after
-                self._dirty.add(chunk)
+            added += self._add(chunk, bits_of(start, end))
         if first <= self.head <= last:
             self._move_head()
         return added
+
+    def add_bits(self, chunk: int, bits: int) -> int:
+        """The same for some of a chunk."""
+        head_chunk = self.head >> CHUNK_BITS
+        if chunk < head_chunk:
+            return 0
+        if chunk > head_chunk:
+            return self._add(chunk, bits)
+        added = self._add(chunk, bits & ~((1 << (self.head & _IN_CHUNK)) - 1))
+        self._move_head()
+        return added
+
+    def _add(self, chunk: int, bits: int) -> int:
+        before = self._bits.get(chunk, 0)
+        after = before | bits
+        if after != before:
+            self._bits[chunk] = after
+            self._dirty.add(chunk)
+        return after.bit_count() - before.bit_count()
 
     def _move_head(self) -> None:
         chunk = self.head >> CHUNK_BITS

@@ -29,10 +29,15 @@ from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.ages import grain_ms
 from headrace.queues.api import Counts
 from headrace.queues.backoff import Backoff
+from headrace.queues.late import turn_ms
 from headrace.queues.records import Held
 from headrace.queues.stock import QUEUE, Keeping, Stock
 
 _SAVE_EVERY_MS = 60_000
+# How many messages one call does something with at the most; then more is due, and it is called again.
+_SHOWN_AT_ONCE = 10_000
+_AGED_AT_ONCE = 50_000
+_FINISHED_AT_ONCE = 2_000
 
 
 class Lease(NamedTuple):
@@ -81,6 +86,7 @@ class Engine(Stock):
         self._settings = settings
         self._limits()
         self._ages.grain = grain_ms(settings.retention_ms, settings.priority_ageing_ms)
+        self._late.turn_ms = turn_ms(settings.retention_ms)
         self._shelf.ageing_ms = settings.priority_ageing_ms
         for offset, held in list(self._leases.held.items()):
             is_elsewhere = held.is_leased or self._leases.is_hidden(offset) or offset in self._moving
@@ -286,9 +292,9 @@ class Engine(Stock):
     def next_due_ms(self) -> int | None:
         """When `due` is to be called."""
         times = [self._leases.next_ms, self._delays.next_ms, self._expiries.next_ms]
-        oldest_ms = self._ages.oldest_ms
-        if oldest_ms is not None:
-            times.append(oldest_ms + self._settings.retention_ms)
+        for oldest_ms in (self._ages.oldest_ms, self._late.oldest_ms):
+            if oldest_ms is not None:
+                times.append(oldest_ms + self._settings.retention_ms)
         if self._index.is_unsaved:
             times.append(self._saved_ms + _SAVE_EVERY_MS)
         return min((time for time in times if time is not None), default=None)
@@ -299,8 +305,23 @@ class Engine(Stock):
             if was_leased:
                 self._hide_again(offset, held, now_ms)
             self._came_back(offset, held, was_leased=was_leased)
-        shown = self._delays.due(now_ms)
-        if shown is not None:
+        self._show(now_ms)
+        for offset in self._expiries.due(now_ms, _FINISHED_AT_ONCE) or ():
+            self._expire(offset)
+        self._age(now_ms)
+
+    def _show(self, now_ms: int) -> None:
+        """Delays end, turn by turn."""
+        room = _SHOWN_AT_ONCE
+        while room > 0:
+            soonest_ms = self._delays.next_ms
+            if soonest_ms is None or soonest_ms > now_ms:
+                return
+            end_ms = self._late.end_of(soonest_ms)
+            shown = self._delays.due(min(now_ms, end_ms), room)
+            assert shown is not None
+            room -= len(shown)
+            self._late.add_all(shown, end_ms)
             shown &= self._delayed
             self._delayed -= shown
             if self._groups is None:
@@ -308,24 +329,29 @@ class Engine(Stock):
             else:
                 for offset in shown:
                     self._groups.shown(offset)
-        expired = self._expiries.due(now_ms)
-        if expired is not None:
-            for offset in expired:
-                self._expire(offset)
-        self._age(now_ms)
 
     def _age(self, now_ms: int) -> None:
-        oldest_ms = self._ages.oldest_ms
-        if oldest_ms is not None and oldest_ms + self._settings.retention_ms <= now_ms:
-            last = self._ages.sent_by(now_ms - self._settings.retention_ms)
+        oldest_ms, late_ms = self._ages.oldest_ms, self._late.oldest_ms
+        limit_ms = now_ms - self._settings.retention_ms
+        if oldest_ms is not None and oldest_ms <= limit_ms:
+            last = self._ages.sent_by(limit_ms)
             if last is not None:
-                self._finish_up_to(last)
+                if not self._late and not self._delayed:
+                    self._finish_up_to(last)
+                else:
+                    last = min(last, max(self.head, self._aged_to) + _AGED_AT_ONCE)
+                    self._finish_aged(last)
                 self._ages.forget_before(last + 1)
+        if late_ms is not None and late_ms <= limit_ms:
+            for offset in self._late.take_due_by(limit_ms, _FINISHED_AT_ONCE):
+                if offset not in self._done:
+                    self._finish(offset)
         if now_ms - self._saved_ms >= _SAVE_EVERY_MS:
             self._saved_ms = now_ms
             self._ages.forget_before(self.head)
             self._delays.forget_before(self.head)
             self._expiries.forget_before(self.head)
+            self._late.forget_before(self.head)
             self._ids.forget(now_ms)
             self._ids.save_open()
             self._index.save_open()

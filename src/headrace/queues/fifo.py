@@ -162,6 +162,6 @@ class Groups:
             self._show(group)
 
     def gone_up_to(self, last: int) -> None:
-        """All that were not received and are not behind this offset are done."""
-        for front in sorted(front for front in self._by_front if front <= last):
+        """Of those up to this offset, many are done that were not received."""
+        for front in sorted(front for front in self._by_front if front <= last and self._is_gone(front)):
             self.gone(front, was_leased=False)

@@ -75,19 +75,9 @@ def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> No
         raise InvalidMessage(f"a message's group has 1 to {_MAX_ID_LENGTH} characters")
     if message.dedupe is not None and not 0 < len(message.dedupe) <= _MAX_ID_LENGTH:
         raise InvalidMessage(f"a message's dedupe has 1 to {_MAX_ID_LENGTH} characters")
-    if message.ttl_ms is not None:
-        _check_time(message.ttl_ms)
-    if message.due_at_ms is not None:
-        _check_time(message.due_at_ms, message.due_at_ms - now_ms, settings)
-    if message.delay_ms is not None:
-        _check_time(message.delay_ms, message.delay_ms, settings)
-
-
-def _check_time(time_ms: int, delay_ms: int = 0, settings: QueueSettings | None = None) -> None:
-    if not 0 <= time_ms < _MAX_TIME_MS:
-        raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
-    if settings is not None and delay_ms >= settings.retention_ms:
-        raise InvalidMessage("the message would be too old before it is to be received: raise queue.retention.ms")
+    for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
+        if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
+            raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
 
 
 def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:
@@ -233,7 +223,7 @@ def moved_record(
     """The record of a message that goes to another queue, from the one that it lies in.
 
     It is to be received at once there, and is counted anew; how often it was received is told. A dead letter keeps the
-    time of its sending, by which its retention counts.
+    time of its sending; its retention counts from now on, since it is due now.
     """
     told = {
         "queue": origin.queue,

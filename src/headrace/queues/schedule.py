@@ -14,8 +14,6 @@ from pyroaring import BitMap64
 from headrace.queues.records import CHUNK_BITS, TimesValue
 from headrace.queues.times import Span, spans_of, step_of, time_of
 
-_AT_ONCE = 10_000
-
 
 class Schedule:
     def __init__(self) -> None:
@@ -48,11 +46,12 @@ class Schedule:
     @property
     def next_ms(self) -> int | None:
         """When to ask again."""
-        steps = [heap[0][0] for heap in (self._open, self._whole) if heap]
-        return time_of(min(steps)) if steps else None
+        if not self._open and not self._whole:
+            return None
+        return time_of(min(heap[0][0] for heap in (self._open, self._whole) if heap))
 
-    def due(self, now_ms: int) -> BitMap64 | None:
-        """What is due by now, each once. If much is, not all of it at once: then `next_ms` is in the past."""
+    def due(self, now_ms: int, most: int) -> BitMap64 | None:
+        """What is due by now, each once. If much more is than `most`, not all of it: then `next_ms` is in the past."""
         soonest_ms = self.next_ms
         if soonest_ms is None or soonest_ms > now_ms:
             return None
@@ -61,11 +60,10 @@ class Schedule:
             _, first, last = heappop(self._open)
             due.add_range(first, last + 1)
         heap = self._whole
-        room = _AT_ONCE
-        while heap and room > 0 and time_of(heap[0][0]) <= now_ms:
+        while heap and most > 0 and time_of(heap[0][0]) <= now_ms:
             _, first, last, spans = heap[0]
             due.add_range(first, last + 1)
-            room -= last - first + 1
+            most -= last - first + 1
             following = next(spans, None)
             if following is None:
                 heappop(heap)

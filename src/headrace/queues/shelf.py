@@ -86,6 +86,10 @@ class Shelf:
         for offsets in (*self._available, *self._of_level.values()):
             offsets.remove_range(first, last + 1)
 
+    def forget_all(self, gone: BitMap64) -> None:
+        for offsets in (*self._available, *self._of_level.values()):
+            offsets -= gone
+
     def take_between(self, first: int, last: int, most: int) -> list[int]:
         """Of those of normal priority: the first in this range, taken off."""
         offsets = self._available[NORMAL_PRIORITY]

@@ -16,8 +16,9 @@ from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.ages import Ages, grain_ms
 from headrace.queues.arrivals import Arrival, Duplicate, Index, members_of
 from headrace.queues.dedupe import Ids, digest
-from headrace.queues.done import Done, bits_of, chunks_of, numbers_of
+from headrace.queues.done import Done, bits_of, chunks_of, number_with, numbers_of
 from headrace.queues.fifo import Groups
+from headrace.queues.late import Late
 from headrace.queues.leases import Leases
 from headrace.queues.pages import Pages
 from headrace.queues.records import (
@@ -85,6 +86,9 @@ class Stock:
         self._delayed = BitMap64()
         self._delays = Schedule()
         self._expiries = Schedule()
+        self._late = Late(settings.retention_ms)
+        self._aged_to = 0
+        """All below are done that are too old by when they were sent, unless they were to be received later."""
         self._expired: set[int] = set()
         """In flight, and not to be received again."""
         self._dead: dict[int, None] = {}
@@ -160,8 +164,12 @@ class Stock:
         due_ms = arrival.due_ms
         if due_ms is None:
             due_ms = sent_ms + settings.delay_ms
-        if due_ms > now_ms:
+        if due_ms > sent_ms:
             chunk.add_delayed(number, number, due_ms)
+            if due_ms > now_ms:
+                self._delays.add(offset, offset, due_ms)
+            else:
+                self._late.add(offset, offset, due_ms)
         if arrival.expires_ms is not None:
             chunk.add_expiring(number, arrival.expires_ms)
             self._expiries.add(offset, offset, arrival.expires_ms)
@@ -172,7 +180,6 @@ class Stock:
             return None
         if due_ms > now_ms:
             self._delayed.add(offset)
-            self._delays.add(offset, offset, due_ms)
         self._place(offset, group)
         return None
 
@@ -208,16 +215,20 @@ class Stock:
         if sent_ms is not None:
             sent_ms = min(sent_ms, now_ms)
             self._ages.add(last, sent_ms)
-            due_ms = sent_ms + self._settings.delay_ms
+            if self._settings.delay_ms:
+                due_ms = sent_ms + self._settings.delay_ms
         if self._keeping.index:
             for number, start, end in chunks_of(first, last):
                 chunk = self._index.at((number << CHUNK_BITS) + start)
                 chunk.end = (number << CHUNK_BITS) + end + 1
                 if sent_ms is not None:
                     chunk.add_age(end, sent_ms, self._ages.grain)
-                if due_ms > now_ms:
+                if due_ms:
                     chunk.add_delayed(start, end, due_ms)
+                if due_ms > now_ms:
                     self._delays.add((number << CHUNK_BITS) + start, (number << CHUNK_BITS) + end, due_ms)
+        if 0 < due_ms <= now_ms:
+            self._late.add(first, last, due_ms)
         if due_ms > now_ms:
             self._delayed.add_range(first, last + 1)
         else:
@@ -300,6 +311,27 @@ class Stock:
         self._live -= self._done.add_range(self.head, last)
         self._shelf.forget_range(head, last)
         self._delayed.remove_range(head, last + 1)
+        if self._groups is not None:
+            self._groups.gone_up_to(last)
+
+    def _finish_aged(self, last: int) -> None:
+        """The same for those that were not sent to be received later."""
+        first = max(self.head, self._aged_to)
+        self._aged_to = last + 1
+        gone = BitMap64()
+        gone.add_range(first, last + 1)
+        gone -= self._delayed
+        gone -= self._late.between(gone)
+        for offset in [offset for offset in chain(self._moving, self._leases.held) if offset in gone]:
+            if offset not in self._done:
+                self._finish(offset)
+        for chunk, start, end in chunks_of(first, last):
+            base = chunk << CHUNK_BITS
+            part = BitMap64()
+            part.add_range(base + start, base + end + 1)
+            part &= gone
+            self._live -= self._done.add_bits(chunk, number_with(offset - base for offset in part))
+        self._shelf.forget_all(gone)
         if self._groups is not None:
             self._groups.gone_up_to(last)
 

@@ -11,6 +11,7 @@ from headrace.config.queue import QueueSettings
 from headrace.queues.ages import grain_ms
 from headrace.queues.arrivals import Arrival
 from headrace.queues.dedupe import WINDOW_MS
+from headrace.queues.late import turn_ms
 from headrace.queues.pages import Place
 
 AVAILABLE, IN_FLIGHT, HIDDEN, DEAD, DONE = "available", "in flight", "delayed", "dead", "done"
@@ -68,7 +69,7 @@ class NaiveQueue:
         return None
 
     def fresh(self, arrival: Arrival) -> Message:
-        due_ms = arrival.due_ms if arrival.due_ms is not None else arrival.sent_ms + self.settings.delay_ms
+        due_ms = self.due_ms(arrival)
         return Message(arrival, HIDDEN if due_ms > arrival.sent_ms else AVAILABLE, due_ms)
 
     def advance(self, now_ms: int) -> None:
@@ -91,16 +92,24 @@ class NaiveQueue:
         limit = self.settings.max_receives if self.settings.dead_letter else 0
         if message.state in (AVAILABLE, HIDDEN) and limit and message.attempt >= limit:
             message.state = DEAD
-        if arrival.sent_ms + self.settings.retention_ms + self.grain_ms <= now_ms:
+        if self.too_old_ms(arrival) + self.lateness_ms(arrival) <= now_ms:
             message.state = DONE
 
-    @property
-    def grain_ms(self) -> int:
+    def due_ms(self, arrival: Arrival) -> int:
+        return arrival.due_ms if arrival.due_ms is not None else arrival.sent_ms + self.settings.delay_ms
+
+    def too_old_ms(self, arrival: Arrival) -> int:
+        return max(arrival.sent_ms, self.due_ms(arrival)) + self.settings.retention_ms
+
+    def lateness_ms(self, arrival: Arrival) -> int:
+        """By how much retention may be late."""
+        if self.due_ms(arrival) > arrival.sent_ms:
+            return turn_ms(self.settings.retention_ms)
         return grain_ms(self.settings.retention_ms, self.settings.priority_ageing_ms)
 
     def is_nearly_too_old(self, message: Message) -> bool:
         """Whether retention may have taken it already."""
-        return message.arrival.sent_ms + self.settings.retention_ms <= self.now_ms
+        return self.too_old_ms(message.arrival) <= self.now_ms
 
     def receive(self, most: int, visibility_ms: int) -> list[Message]:
         held = sum(message.is_held for message in self.messages.values() if message.state == IN_FLIGHT)

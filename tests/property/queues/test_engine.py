@@ -249,8 +249,11 @@ class Engines(RuleBasedStateMachine):
         else:
             assert is_leased
             assert not is_too_long
-            message.until_ms = self.now_ms + visibility_ms
-            self.naive.age(message)
+            if visibility_ms:
+                message.until_ms = self.now_ms + visibility_ms
+                self.naive.age(message)
+            else:
+                self.naive.give_back(message.offset, 0)
 
     @rule(which=some, delay=st.none() | steps, is_stale=st.sampled_from([False, False, False, True]))
     def give_back(self, which: int, delay: int | None, is_stale: bool) -> None:

@@ -6,7 +6,7 @@ from tests.unit.queues.engines import SECOND, START_MS, Driven
 
 from headrace.config.queue import QueueSettings
 from headrace.queues.ages import Ages
-from headrace.queues.arrivals import Index
+from headrace.queues.arrivals import Arrival, Index
 from headrace.queues.records import CHUNK, IndexValue
 from headrace.queues.schedule import Schedule
 from headrace.queues.times import STEP_MS, offsets_of, packed, spans_of, step_of
@@ -135,20 +135,66 @@ def test_a_message_goes_when_its_time_to_live_is_over_but_not_from_under_its_rec
 
 def test_what_nobody_deleted_goes_with_retention_wherever_it_is() -> None:
     queue = Driven(QueueSettings(type="standard", retention_ms=60 * SECOND))
-    queue.send(3)
-    queue.send(due_ms=queue.now_ms + DAY)
+    queue.send(4)
     queue.receive(1, 3600 * SECOND)
     queue.wait(30 * SECOND)
     queue.send(1)
     queue.restart()
     queue.wait(29 * SECOND)
-    assert queue.counts() == (3, 1, 1)
+    assert queue.counts() == (4, 1, 0)
     queue.wait(2 * SECOND)
     assert queue.counts() == (1, 0, 0)
     assert queue.receive(10) == [4]
     queue.wait(3600 * SECOND)
     queue.keep()
     assert queue.engine.log_start == 5
+
+
+@pytest.mark.parametrize("kind", ["standard", "fifo"])
+def test_retention_counts_from_when_a_message_is_due(kind: str) -> None:
+    queue = Driven(QueueSettings(type=kind, retention_ms=64 * SECOND))
+    queue.send(2)
+    for group in (b"a", b"b", b"c"):
+        queue.send(due_ms=queue.now_ms + DAY, group=group)
+        queue.send(group=group)
+    queue.wait(3600 * SECOND)
+    assert queue.counts() == (0, 0, 3)
+    queue.restart()
+    assert queue.counts() == (0, 0, 3)
+    queue.wait(DAY - 3600 * SECOND + STEP_MS)
+    assert queue.receive(1, DAY) == [2]
+    queue.restart()
+    assert queue.receive(1) == [4]
+    queue.acknowledge(4)
+    queue.wait(63 * SECOND)
+    assert queue.counts() == (1, 1, 0)
+    queue.wait(3 * SECOND)
+    assert queue.counts() == (0, 0, 0)
+    queue.keep()
+    assert queue.engine.log_start == 8
+
+
+def test_a_message_that_was_due_while_nobody_led_the_queue_is_there_for_its_retention() -> None:
+    queue = Driven(QueueSettings(type="standard", retention_ms=64 * SECOND))
+    sent_ms, queue.now_ms = queue.now_ms, queue.now_ms + DAY
+    queue.log.append(Arrival(0, sent_ms, due_ms=queue.now_ms - 60 * SECOND))
+    queue.log.append(Arrival(1, sent_ms))
+    for _ in range(2):
+        queue.restart()
+        assert queue.counts() == (1, 0, 0)
+    queue.wait(6 * SECOND)
+    assert queue.counts() == (0, 0, 0)
+
+
+def test_retention_counts_from_the_end_of_the_queues_delay() -> None:
+    queue = Driven(QueueSettings(type="standard", retention_ms=64 * SECOND, delay_ms=DAY))
+    queue.engine.index_plain(0, 9, queue.now_ms, queue.now_ms)
+    queue.wait(DAY + STEP_MS)
+    assert queue.counts() == (10, 0, 0)
+    queue.wait(63 * SECOND)
+    assert queue.counts() == (10, 0, 0)
+    queue.wait(3 * SECOND)
+    assert queue.counts() == (0, 0, 0)
 
 
 def test_a_record_with_a_time_to_come_does_not_keep_others_from_going() -> None:
@@ -185,7 +231,7 @@ def test_a_schedule_gives_each_once_in_time_however_many_come_due_together() -> 
     now = start
     while (soon := schedule.next_ms) is not None:
         now = max(now, soon)
-        for offset in schedule.due(now) or ():
+        for offset in schedule.due(now, 1000) or ():
             times[offset] += 1
             assert due_ms[offset] <= now < due_ms[offset] + STEP_MS
     assert times == Counter(due_ms.keys())
@@ -196,10 +242,10 @@ def test_what_was_due_before_its_chunk_was_whole_is_not_given_again() -> None:
     start = 1_000_000 * STEP_MS
     for offset in range(CHUNK):
         schedule.add(offset, offset, start + offset // 8 * STEP_MS)
-    early = set(schedule.due(start + 100 * STEP_MS) or ())
+    early = set(schedule.due(start + 100 * STEP_MS, CHUNK) or ())
     schedule.close(0, packed([(start // STEP_MS + offset // 8, offset, offset) for offset in range(CHUNK)]))
     assert schedule.next_ms == start + 101 * STEP_MS
-    assert early.isdisjoint(schedule.due(start + CHUNK * STEP_MS) or ())
+    assert early.isdisjoint(schedule.due(start + CHUNK * STEP_MS, CHUNK) or ())
 
 
 def test_the_times_of_chunks_whose_messages_are_done_are_forgotten() -> None:
@@ -210,7 +256,7 @@ def test_the_times_of_chunks_whose_messages_are_done_are_forgotten() -> None:
     schedule.forget_before(2 * CHUNK - 1)
     assert schedule.next_ms == DAY
     schedule.forget_before(2 * CHUNK)
-    assert list(schedule.due(9 * DAY) or ()) == [2 * CHUNK]
+    assert list(schedule.due(9 * DAY, CHUNK) or ()) == [2 * CHUNK]
 
 
 @pytest.mark.parametrize("spread_ms", [0, 1000, 4 * DAY, 40_000 * DAY])

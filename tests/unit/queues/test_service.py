@@ -155,8 +155,7 @@ def test_a_queue_refuses_what_is_no_message(broker: QueueBroker) -> None:
         Outgoing(b"x", "i", priority=10),
         Outgoing(b"x", ""),
         Outgoing(b"x", "i", ttl_ms=-1),
-        Outgoing(b"x", "i", delay_ms=5 * 24 * 60 * 60 * 1000),
-        Outgoing(b"x", "i", due_at_ms=2**50),
+        Outgoing(b"x", "i", due_at_ms=2**53),
         Outgoing(b"x", "i", group=""),
         Outgoing(b"x", "i", headers=(("h", None),) * 101),
     ):
