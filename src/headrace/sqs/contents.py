@@ -18,6 +18,7 @@ from headrace.sqs import errors
 MAX_BYTES = 1_048_576
 TRACE_HEADER = "AWSTraceHeader"
 SENDER_ID = "SenderId"
+_SENDER_HEADER = SYSTEM_ATTRIBUTE_PREFIX + SENDER_ID
 _MOST_ATTRIBUTES = 10
 _MOST_NAME_LENGTH = 256
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
@@ -177,12 +178,14 @@ def size_of(attributes: Attributes) -> int:
 
 
 def to_headers(attributes: Attributes | None, system: Attributes | None, sender: str) -> Headers:
-    headers: list[tuple[str, bytes | None]] = [(SYSTEM_ATTRIBUTE_PREFIX + SENDER_ID, sender.encode())]
-    for name, value in (system or {}).items():
-        headers.append((SYSTEM_ATTRIBUTE_PREFIX + name, (value.StringValue or "").encode()))
-    for name, value in (attributes or {}).items():
-        data = value.BinaryValue if value.BinaryValue is not None else (value.StringValue or "").encode()
-        headers.append((ATTRIBUTE_PREFIX + name, (value.DataType or "").encode() + b"\n" + data))
+    headers: list[tuple[str, bytes | None]] = [(_SENDER_HEADER, sender.encode())]
+    if system:
+        for name, value in system.items():
+            headers.append((SYSTEM_ATTRIBUTE_PREFIX + name, (value.StringValue or "").encode()))
+    if attributes:
+        for name, value in attributes.items():
+            data = value.BinaryValue if value.BinaryValue is not None else (value.StringValue or "").encode()
+            headers.append((ATTRIBUTE_PREFIX + name, (value.DataType or "").encode() + b"\n" + data))
     return tuple(headers)
 
 

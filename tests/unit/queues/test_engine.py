@@ -41,6 +41,33 @@ def test_a_late_acknowledgement_is_good_while_nobody_else_has_received_the_messa
     queue.acknowledge(1, attempt=1)
 
 
+def test_what_is_received_together_is_one_entry_until_something_happens_to_one() -> None:
+    def kinds() -> list[bytes]:
+        queue.keep()
+        return sorted(key[:1] for key in queue.kept if key[:1] in b"ml")
+
+    queue = Driven()
+    queue.send(1000)
+    assert queue.receive(300) == [*range(300)]
+    assert kinds() == [b"l", b"l"]
+    queue.extend(7, 60 * SECOND)
+    queue.give_back(8)
+    queue.acknowledge(0)
+    assert kinds() == [b"l", b"l", b"m", b"m"]
+    queue.restart()
+    queue.wait(30 * SECOND)
+    assert queue.receive(300) == [*range(1, 7), *range(8, 300), 300, 301]
+    assert kinds() == [b"l", *[b"m"] * 299]
+    for offset in range(1, 300):
+        queue.acknowledge(offset, attempt=1 if offset == 7 else 2)
+    assert kinds() == [b"l"]
+    queue.restart()
+    assert queue.engine.in_flight == 2
+    queue.acknowledge(300)
+    queue.acknowledge(301)
+    assert kinds() == []
+
+
 def test_a_lease_is_extended_from_now_on_and_for_twelve_hours_in_all() -> None:
     queue = Driven()
     queue.send()

@@ -44,7 +44,7 @@ class SendMessageResult(msgspec.Struct, omit_defaults=True):
 @action(SendMessage)
 async def send_message(call: Call, request: SendMessage) -> SendMessageResult:
     info = call.find(request.QueueUrl)
-    message = outgoing(call, info, request)
+    message = _outgoing(call, info, request)
     (sent,) = await call.queues.send(info.name, (message,))
     return SendMessageResult(*_told(info, request, message, sent))
 
@@ -91,9 +91,10 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
     ready: list[tuple[str, SendMessageBatchRequestEntry, Outgoing]] = []
     refused: list[BatchResultErrorEntry] = []
     for entry_id, entry in entries:
-        _check_ids(info, entry)
+        if info.settings.is_fifo:
+            _check_ids(info, entry)
         try:
-            ready.append((entry_id, entry, outgoing(call, info, entry)))
+            ready.append((entry_id, entry, _outgoing(call, info, entry)))
         except SqsError as error:
             refused.append(failed(entry_id, error))
     sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
@@ -107,7 +108,7 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
 Request = SendMessage | SendMessageBatchRequestEntry
 
 
-def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
+def _outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
     """The message that a request wants to send; `SqsError` if the queue does not take it."""
     if not request.MessageBody:
         raise errors.missing_parameter("MessageBody")
@@ -124,16 +125,18 @@ def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
             "One or more parameters are invalid. Reason: Message must be shorter than "
             f"{info.settings.max_message_bytes} bytes."
         )
-    _check_ids(info, request)
-    _check_values(info, request.MessageGroupId, request.MessageDeduplicationId)
-    dedupe = request.MessageDeduplicationId
-    if dedupe is None and info.settings.is_fifo:
-        dedupe = sha256(body).hexdigest()
+    group, dedupe = request.MessageGroupId, request.MessageDeduplicationId
+    if info.settings.is_fifo:
+        _check_ids(info, request)
+        if dedupe is None:
+            dedupe = sha256(body).hexdigest()
+    if group is not None or request.MessageDeduplicationId is not None:
+        _check_values(info, group, request.MessageDeduplicationId)
     return Outgoing(
         body,
         new_id(),
-        delay_ms=_delay_ms(info, request.DelaySeconds),
-        group=request.MessageGroupId,
+        delay_ms=None if request.DelaySeconds is None else _delay_ms(info, request.DelaySeconds),
+        group=group,
         dedupe=dedupe,
         headers=contents.to_headers(attributes, system, call.sender),
     )
@@ -141,8 +144,6 @@ def outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
 
 def _check_ids(info: QueueInfo, request: Request) -> None:
     """That what a fifo queue needs is there. A batch in which it is missing fails as a whole."""
-    if not info.settings.is_fifo:
-        return
     if request.MessageGroupId is None:
         raise errors.missing_parameter("MessageGroupId")
     if request.MessageDeduplicationId is None and not info.settings.dedupe_by_content:
@@ -170,9 +171,7 @@ def _is_plain(text: str) -> bool:
     return text.isprintable() and " " not in text
 
 
-def _delay_ms(info: QueueInfo, delay_s: int | None) -> int | None:
-    if delay_s is None:
-        return None
+def _delay_ms(info: QueueInfo, delay_s: int) -> int | None:
     if not 0 <= delay_s <= _MOST_DELAY_S:
         raise errors.invalid_value(delay_s, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {_MOST_DELAY_S}.")
     if info.settings.is_fifo:
