@@ -4,23 +4,21 @@ A broker that does not answer is waited for: it may be starting again, or anothe
 made twice without harm, but for those in `_ONCE`.
 """
 
-import http.client
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.http_connection import HttpConnection
 from headrace.client.librdkafka import log
 from headrace.model import queue_wire as wire
 
 _ANSWER_TIMEOUT_S = 30.0
-_CONNECT_TIMEOUT_S = 5.0
 _IDLE_S = 3.0
 """Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
 _AGAIN_S = 0.05
@@ -63,7 +61,7 @@ class Door:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._urls: deque[str] = deque()
-        self._idle: list[tuple[float, str, http.client.HTTPConnection]] = []
+        self._idle: list[tuple[float, str, HttpConnection]] = []
         self._is_closed = False
 
     def call(
@@ -107,10 +105,10 @@ class Door:
 
     def _try(self, request: msgspec.Struct, timeout_s: float) -> Any:
         url, connection = self._connection()
-        is_new = connection.sock is None
+        is_new = not connection.is_open
         try:
             status, data = self._ask(connection, request, timeout_s)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             connection.close()
             if is_new:
                 self._forget(url)
@@ -121,7 +119,7 @@ class Door:
             raise
         self._keep(url, connection)
         try:
-            if status == http.client.OK:
+            if status == HTTPStatus.OK:
                 return _answers[type(request)].decode(data)
             problem = _problem.decode(data)
         except msgspec.MsgspecError:
@@ -129,26 +127,18 @@ class Door:
             raise ClientError(f"{url} is not a Headrace broker's address for queues: {status} {text}") from None
         raise failed(problem)
 
-    def _ask(
-        self, connection: http.client.HTTPConnection, request: msgspec.Struct, timeout_s: float
-    ) -> tuple[int, bytes]:
-        if connection.sock is None:
-            connection.connect()
-        sock: socket.socket = connection.sock
-        sock.settimeout(timeout_s)
+    def _ask(self, connection: HttpConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
         headers = {
-            "Host": f"{connection.host}:{connection.port}",
+            "Host": connection.host,
             "Content-Type": wire.MSGPACK,
             "X-Amz-Target": wire.TARGET_PREFIX + type(request).__name__,
         }
         body = _encode(request)
         if self._access_key:
             headers = _signed(headers, body, self._access_key)
-        connection.request("POST", "/", body, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
+        return connection.post(headers, body, timeout_s)
 
-    def _connection(self) -> tuple[str, http.client.HTTPConnection]:
+    def _connection(self) -> tuple[str, HttpConnection]:
         now_s = time.monotonic()
         with self._lock:
             while self._idle:
@@ -164,11 +154,11 @@ class Door:
                 raise _NoAnswer(str(error), was_sent=False) from None
             with self._lock:
                 self._urls = deque(urls)
-        return urls[0], connected_to(urls[0])
+        return urls[0], HttpConnection(urls[0])
 
-    def _keep(self, url: str, connection: http.client.HTTPConnection) -> None:
+    def _keep(self, url: str, connection: HttpConnection) -> None:
         with self._lock:
-            if not self._is_closed and connection.sock is not None:
+            if not self._is_closed and connection.is_open:
                 self._idle.append((time.monotonic(), url, connection))
                 return
         connection.close()
@@ -179,15 +169,6 @@ class Door:
         with self._lock:
             if url in self._urls:
                 self._urls.remove(url)
-
-
-def connected_to(url: str) -> http.client.HTTPConnection:
-    """A connection that is made with its first request."""
-    parts = urlsplit(url if "//" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ClientError(f"{url} is not an address for queues: write http://HOST:PORT")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port, timeout=_CONNECT_TIMEOUT_S)
 
 
 def failed(problem: wire.Problem) -> QueueFailed:

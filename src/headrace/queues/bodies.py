@@ -102,17 +102,25 @@ class Bodies:
         return (await read_slice(partition, cut, offset, settings, self._workers)).messages
 
 
+def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> Piece | None:
+    """What a slice says, if it is small and in the page cache."""
+    data = cut.file.read_cached(cut.position, cut.length) if cut.length <= _AHEAD_BYTES else None
+    if data is None:
+        return None
+    below = partition.last_stable_offset
+    return read_messages(data, offset, below, partition.aborted_within(offset, below), partition.topic_id, settings)
+
+
 async def read_slice(
     partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
 ) -> Piece:
     """What a slice says: in this turn if it is small and in the page cache, else in a worker thread."""
+    piece = read_cached(partition, cut, offset, settings)
+    if piece is not None:
+        return piece
     below = partition.last_stable_offset
     aborted = partition.aborted_within(offset, below)
     topic_id = partition.topic_id
-    if cut.length <= _AHEAD_BYTES:
-        data = cut.file.read_cached(cut.position, cut.length)
-        if data is not None:
-            return read_messages(data, offset, below, aborted, topic_id, settings)
 
     def read() -> Piece:
         return read_messages(

@@ -9,19 +9,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from itertools import groupby
+from typing import Any, cast
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, OffsetOutOfRange, QueueUnavailable
 from headrace.queues.arrivals import Arrival, Duplicate
-from headrace.queues.bodies import Kept, read_slice
+from headrace.queues.bodies import Kept, read_cached, read_slice
 from headrace.queues.engine import Engine
-from headrace.queues.indexing import Piece, Plain, Skipped
+from headrace.queues.indexing import Piece, Plain, Skipped, Step
 from headrace.replication.partition import Partition
 
 log = logging.getLogger(__name__)
 
 _SLICE_BYTES = 256 * 1024
+_AT_HAND_BYTES = 32 * 1024
 _STEPS_PER_TURN = 2_000
 _RETRY_S = 0.5
 _PATIENCE_S = 1.0
@@ -171,8 +173,11 @@ class LogFollower:
         while engine.indexed_to < below:
             batch = self._next_own(engine)
             if batch is None or batch.first > engine.indexed_to or batch.last >= below:
-                self._is_reading = True
-                self._in_background(self._read_on(engine, below if batch is None else min(below, batch.first)))
+                if batch is not None or not self._read_now(engine):
+                    self._is_reading = True
+                    self._in_background(self._read_on(engine, below if batch is None else min(below, batch.first)))
+                elif engine.indexed_to < below:
+                    self.data_arrived()
                 break
             self._own.popleft()
             self._index_own(engine, batch)
@@ -209,6 +214,20 @@ class LogFollower:
 
     # -- reading
 
+    def _read_now(self, engine: Engine) -> bool:
+        """Tell of what comes next in the log, if that is little and at hand: somebody may be waiting for it."""
+        offset = engine.indexed_to
+        try:
+            cut = self._partition.slice(offset, _AT_HAND_BYTES, committed=True, at_least_one=True)
+            piece = None if cut is None else read_cached(self._partition, cut, offset, self._settings())
+        except HeadraceError:
+            return False
+        if piece is None or piece.next_offset == offset or len(piece.steps) > _STEPS_PER_TURN:
+            return False
+        self._index_steps(engine, piece.steps)
+        self._kept.offer(self._partition.topic_id, piece.messages)
+        return True
+
     async def _read_on(self, engine: Engine, end: int) -> None:
         try:
             await self._read_to(engine, end)
@@ -244,24 +263,19 @@ class LogFollower:
                 self._tell(engine)
 
     async def _index_piece(self, engine: Engine, piece: Piece) -> None:
+        for at in range(0, len(piece.steps), _STEPS_PER_TURN):
+            if at:
+                await asyncio.sleep(0)
+            self._index_steps(engine, piece.steps[at : at + _STEPS_PER_TURN])
+
+    def _index_steps(self, engine: Engine, steps: Sequence[Step]) -> None:
         now_ms = self._now_ms()
-        arrivals: list[Arrival] = []
-
-        def flush() -> None:
-            if arrivals:
-                engine.index(arrivals, now_ms)
-                arrivals.clear()
-
-        for at, step in enumerate(piece.steps, 1):
-            if isinstance(step, Arrival):
-                arrivals.append(step)
-            else:
-                flush()
+        for kind, run in groupby(steps, type):
+            if kind is Arrival:
+                engine.index(cast(list[Arrival], list(run)), now_ms)
+                continue
+            for step in run:
                 if isinstance(step, Plain):
                     engine.index_plain(step.first, step.last, step.sent_ms, now_ms)
                 elif isinstance(step, Skipped):
                     engine.skip(step.first, step.last)
-            if at % _STEPS_PER_TURN == 0:
-                flush()
-                await asyncio.sleep(0)
-        flush()

@@ -1,0 +1,122 @@
+"""A connection over HTTP/1.1, kept for one request after the other: as much of it as the calls of queues need.
+
+The standard library's reads the head of every answer with the parser for e-mails, which takes longer than all the rest
+of a call.
+"""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from io import BufferedReader
+from urllib.parse import urlsplit
+
+from headrace.client.errors import ClientError
+
+_CONNECT_TIMEOUT_S = 5.0
+_MOST_LINE_BYTES = 64 * 1024
+_MOST_HEADERS = 100
+_PORTS = {"http": 80, "https": 443}
+
+
+class BadAnswer(OSError):
+    """What came is not an answer over HTTP."""
+
+
+class HttpConnection:
+    """Made with its first request. After an error it is of no use any more."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ClientError(f"{url} is not an address for queues: write http://HOST:PORT")
+        self._is_secure = parts.scheme == "https"
+        self._address = (parts.hostname, parts.port or _PORTS[parts.scheme])
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.host = f"{host}:{self._address[1]}"
+        self._socket: socket.socket | None = None
+        self._answers: BufferedReader | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def close(self) -> None:
+        for each in (self._answers, self._socket):
+            if each is not None:
+                each.close()
+        self._socket = self._answers = None
+
+    def post(self, headers: Mapping[str, str], body: bytes, timeout_s: float) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises `OSError`."""
+        if self._socket is None or self._answers is None:
+            self._socket = self._connected()
+            self._answers = self._socket.makefile("rb")
+        self._socket.settimeout(timeout_s)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"POST / HTTP/1.1\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+        self._socket.sendall(head.encode("latin-1") + body)
+        return self._answer(self._answers)
+
+    def _connected(self) -> socket.socket:
+        connected = socket.create_connection(self._address, _CONNECT_TIMEOUT_S)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._is_secure:
+                return ssl.create_default_context().wrap_socket(connected, server_hostname=self._address[0])
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+    def _answer(self, answers: BufferedReader) -> tuple[int, bytes]:
+        try:
+            version, status = self._status(answers)
+            headers = _headers(answers)
+            while status == 100:
+                version, status = self._status(answers)
+                headers = _headers(answers)
+            if b"chunked" in headers.get(b"transfer-encoding", b""):
+                body = _chunks(answers)
+            else:
+                length = int(headers[b"content-length"])
+                body = answers.read(length)
+                if len(body) < length:
+                    raise ConnectionResetError("the connection was closed in the middle of an answer")
+        except (KeyError, ValueError) as error:
+            raise BadAnswer(f"an answer over http cannot be understood: {error!r}") from None
+        if version == b"HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close":
+            self.close()
+        return status, body
+
+    @staticmethod
+    def _status(answers: BufferedReader) -> tuple[bytes, int]:
+        line = answers.readline(_MOST_LINE_BYTES)
+        if not line:
+            raise ConnectionResetError("the connection was closed without an answer")
+        version, status = line.split(None, 2)[:2]
+        if not version.startswith(b"HTTP/1."):
+            raise ValueError(version)
+        return version, int(status)
+
+
+def _headers(answers: BufferedReader) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for _ in range(_MOST_HEADERS):
+        line = answers.readline(_MOST_LINE_BYTES)
+        if line in (b"\r\n", b"\n"):
+            return found
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the connection was closed in the middle of an answer")
+        name, _, value = line.partition(b":")
+        found[name.lower()] = value.strip()
+    raise ValueError("too many headers")
+
+
+def _chunks(answers: BufferedReader) -> bytes:
+    """As a proxy may send it."""
+    pieces = []
+    while length := int(answers.readline(_MOST_LINE_BYTES).partition(b";")[0], 16):
+        pieces.append(answers.read(length))
+        answers.readline(_MOST_LINE_BYTES)
+    _headers(answers)
+    return b"".join(pieces)
