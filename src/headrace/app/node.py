@@ -125,6 +125,7 @@ class Node:
         metadata.announce(own)
         if self._membership is not None:
             await self._take_place(self._membership, metadata, hosting, own)
+            self._keep(services.producer_ids.keep_ahead(), "producer ids")
 
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""

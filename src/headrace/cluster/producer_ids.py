@@ -1,16 +1,19 @@
 """Producer ids: numbers that are given out once and never again, whatever crashes.
 
 A broker takes a block of ids with one compare-and-set and hands them out from memory. Those of a block that are not
-used when the broker stops are lost, which costs nothing: there are 2^63 of them.
+used when the broker stops are lost, which costs nothing: there are 2^63 of them. In a cluster it takes the next block
+before it needs it, so that new producers can come while the store is away.
 """
 
 import asyncio
 
 from headrace.cluster import layout
 from headrace.cluster.store import ABSENT, Compare, MetadataStore, Put, StoreUnavailable
+from headrace.model.errors import HeadraceError
 from headrace.model.ids import ProducerId
 
 BLOCK_SIZE = 1_000
+_RETRY_S = 1.0
 
 
 class ProducerIds:
@@ -18,6 +21,9 @@ class ProducerIds:
         self._store = store
         self._next = 0
         self._end = 0
+        self._spare: int | None = None
+        """The first id of a block that was taken ahead."""
+        self._spare_used = asyncio.Event()
         self._taking = asyncio.Lock()
         self._failures = 0
 
@@ -34,13 +40,30 @@ class ProducerIds:
                 return self._pop()
         return self._pop()
 
+    async def keep_ahead(self) -> None:
+        """Always have a block in reserve, until cancelled."""
+        while True:
+            self._spare_used.clear()
+            if self._spare is None:
+                try:
+                    self._spare = await self._take_block()
+                except HeadraceError:
+                    # Nobody waits for this one; whoever does is told why it cannot be had.
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+            await self._spare_used.wait()
+
     async def _fill(self) -> None:
-        try:
-            self._next = await self._take_block()
-        except StoreUnavailable:
-            self._failures += 1
-            raise
-        self._end = self._next + BLOCK_SIZE
+        if self._spare is not None:
+            first, self._spare = self._spare, None
+            self._spare_used.set()
+        else:
+            try:
+                first = await self._take_block()
+            except StoreUnavailable:
+                self._failures += 1
+                raise
+        self._next, self._end = first, first + BLOCK_SIZE
 
     def _pop(self) -> ProducerId:
         given = ProducerId(self._next)

@@ -3,6 +3,7 @@
 `kind` is what the JSON protocol calls an error, `code` what the query protocol does; clients of either know both.
 """
 
+from headrace.cluster.store import StoreUnavailable
 from headrace.model.errors import (
     DiskFull,
     HeadraceError,
@@ -214,6 +215,7 @@ PASSING = (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     StoreConflict,
+    StoreUnavailable,
     DiskFull,
 )
 """Errors that pass by themselves."""
