@@ -46,7 +46,8 @@ def _copied_at_each_step(folder: Path) -> Iterator[list[Path]]:
 
     def copy() -> None:
         copies.append(folder.with_name(f"killed-{len(copies)}"))
-        shutil.copytree(folder, copies[-1])
+        # Another thread may be renaming one of these just now.
+        shutil.copytree(folder, copies[-1], ignore=shutil.ignore_patterns("*.tmp"))
 
     async def write_and_copy(self: ReplicatedState, queue: str, term: int, entries: Sequence[Entry]) -> None:
         await write(self, queue, term, entries)
