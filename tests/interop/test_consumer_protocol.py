@@ -9,62 +9,16 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from . import wire
+from .consumer_members import Member
+from .group_readers import QUICK, TIMEOUT_S, Reader, commit, described, produce, until
 from .subject import Subject
-from .test_wire_consumer_groups import Member
 
-QUICK = {
-    "group_consumer_min_heartbeat_interval_ms": "100",
-    "group_consumer_heartbeat_interval_ms": "200",
-    "group_consumer_min_session_timeout_ms": "1000",
-    "group_consumer_session_timeout_ms": "45000",
-    "group_initial_rebalance_delay_ms": "0",
-}
 HASTY = {**QUICK, "group_consumer_session_timeout_ms": "4000"}
 """For members that are to be missed soon."""
-TIMEOUT_S = 90.0
-
-
-class Reader:
-    """A consumer, with the values that it read and committed."""
-
-    def __init__(self, bootstrap: str, group: str, *topics: str, **settings: object) -> None:
-        self.values: list[int] = []
-        own = {name.replace("_", "."): value for name, value in settings.items()}
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "group.protocol": "consumer",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "topic.metadata.refresh.interval.ms": 1000,
-                "reconnect.backoff.max.ms": 500,
-                **own,
-            }
-        )
-        self.consumer.subscribe(list(topics))
-
-    def poll(self) -> None:
-        message = self.consumer.poll(0.02)
-        if message is None:
-            return
-        error = message.error()
-        if error is None:
-            self.values.append(int(message.value()))
-        else:
-            assert error.retriable() or error.code() in (
-                KafkaError._ALL_BROKERS_DOWN,
-                KafkaError._TIMED_OUT,
-                KafkaError._TRANSPORT,
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-            ), error
-
-    def partitions(self) -> set[tuple[str, int]]:
-        return {(one.topic, one.partition) for one in self.consumer.assignment()}
 
 
 @pytest.fixture
@@ -79,34 +33,6 @@ def reader() -> Iterator[Callable[..., Reader]]:
         yield make
 
 
-def produce(bootstrap: str, topic: str, values: range, partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for value in values:
-        producer.produce(topic, str(value), partition=value % partitions)
-    assert producer.flush(TIMEOUT_S) == 0
-
-
-def until(holds: Callable[[], bool], *readers: Reader) -> None:
-    end = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < end, [(sorted(one.partitions()), len(one.values)) for one in readers]
-        for one in readers:
-            one.poll()
-
-
-def commit(consumer: Consumer, **what: Any) -> None:
-    """Commit; again, if the member was told its next epoch while the commit was on its way."""
-    end = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            consumer.commit(asynchronous=False, **what)
-            return
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.STALE_MEMBER_EPOCH or time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-
-
 def shared_out(topic: str, partitions: int, *readers: Reader) -> Callable[[], bool]:
     """Whether each partition has one reader, and no reader has two more than another."""
 
@@ -117,11 +43,6 @@ def shared_out(topic: str, partitions: int, *readers: Reader) -> Callable[[], bo
         return sum(sizes) == partitions and set().union(*held) == whole and max(sizes) - min(sizes) <= 1
 
     return holds
-
-
-def described(bootstrap: str, group: str) -> Any:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
 
 
 def test_members_share_topics_as_they_come_and_go(

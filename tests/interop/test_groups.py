@@ -4,65 +4,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from typing import IO, Any
+from typing import IO
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from . import wire
+from .group_clients import QUICK, TIMEOUT_S, consumer, group, produce, read, until
 from .subject import Subject
-
-QUICK = {"group_initial_rebalance_delay_ms": "0", "group_min_session_timeout_ms": "500"}
-TIMEOUT_S = 90.0
-
-
-def produce(bootstrap: str, topic: str, values: range, partitions: int = 4) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for value in values:
-        producer.produce(topic, str(value), partition=value % partitions)
-    assert producer.flush(TIMEOUT_S) == 0
-
-
-def consumer(bootstrap: str, group: str, **settings: object) -> Consumer:
-    own = {name.replace("_", "."): value for name, value in settings.items()}
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "heartbeat.interval.ms": 300,
-            **own,
-        }
-    )
-
-
-def read(one: Consumer, count: int) -> list[int]:
-    """The next `count` values."""
-    found: list[int] = []
-    end = time.monotonic() + TIMEOUT_S
-    while len(found) < count:
-        assert time.monotonic() < end, f"{len(found)} of {count} messages came"
-        message = one.poll(0.2)
-        if message is not None and message.error() is None:
-            found.append(int(message.value()))
-    return found
-
-
-def until(holds: Callable[[], bool], *polled: Consumer) -> None:
-    """Poll these consumers until something holds."""
-    end = time.monotonic() + TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < end
-        for one in polled:
-            one.poll(0.05)
-        if not polled:
-            time.sleep(0.05)
 
 
 def test_a_group_goes_on_where_it_was_after_a_kill(own_broker: Callable[..., Subject]) -> None:
@@ -194,11 +146,6 @@ def test_a_group_carries_on_through_a_kill_of_the_broker(own_broker: Callable[..
     with closing(consumer(broker.bootstrap, "g")) as one:
         committed = one.committed([TopicPartition("t", index) for index in range(4)], timeout=TIMEOUT_S)
     assert [part.offset for part in committed] == [30] * 4
-
-
-def group(bootstrap: str, name: str) -> Any:
-    with wire.Connection(bootstrap) as connection:
-        return connection.call(wire.DESCRIBE_GROUPS, 5, groups=[name]).groups[0]
 
 
 def until_told(output: IO[str], wanted: str) -> None:

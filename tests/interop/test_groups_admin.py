@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from .group_clients import QUICK, TIMEOUT_S, consumer, produce, read
 from .subject import Subject
-from .test_groups import QUICK, TIMEOUT_S, consumer, produce, read
 
 
 def test_list_describe_alter_and_delete(own_broker: Callable[..., Subject]) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -19,26 +18,8 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
 from . import wire
+from .group_clients import QUICK, TIMEOUT_S, consumer, group, produce, python_consumer, until
 from .subject import Subject
-from .test_groups import QUICK, TIMEOUT_S, consumer, group, produce, until
-
-
-def python_consumer(bootstrap: str, name: str, *topics: str, **settings: Any) -> KafkaConsumer:
-    """A member that knows its topics before it joins: kafka-python may hand out nothing of one that it has not heard of
-    yet, and find that in order until its metadata is old."""
-    one = KafkaConsumer(
-        *topics,
-        bootstrap_servers=bootstrap,
-        group_id=name,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=20_000,
-        heartbeat_interval_ms=300,
-        metadata_max_age_ms=1000,
-        **settings,
-    )
-    until(lambda: all(one.partitions_for_topic(topic) for topic in topics))
-    return one
 
 
 def python_read(one: KafkaConsumer, count: int) -> list[int]:

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from . import wire
+from .group_clients import python_consumer
+from .group_readers import QUICK, Reader, commit, described, produce, until
 from .subject import Subject
-from .test_consumer_protocol import QUICK, Reader, commit, described, produce, until
-from .test_groups_clients import python_consumer
 
 PARTITIONS = 6
 SETTINGS = QUICK

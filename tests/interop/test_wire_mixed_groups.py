@@ -10,11 +10,11 @@ import pytest
 from headrace.groups.subscription import read_assignment, write_assignment
 
 from . import wire
+from .classic_members import Member
+from .consumer_members import Member as ConsumerMember
+from .consumer_members import described
 from .quick import broker  # noqa: F401 - a fixture
 from .subject import Subject
-from .test_wire_consumer_groups import Member as ConsumerMember
-from .test_wire_consumer_groups import described
-from .test_wire_groups import Member
 from .wire import Connection, Error
 
 NAME = "cooperative-sticky"
