@@ -30,6 +30,12 @@ class Message:
     is_held: bool = False
     """In flight to another queue, and in no receiver's hands."""
 
+    def let_go(self) -> None:
+        """Nobody moves it."""
+        if self.is_held and self.state == IN_FLIGHT:
+            self.state = AVAILABLE
+        self.is_held = False
+
     @property
     def offset(self) -> int:
         return self.arrival.offset
@@ -134,12 +140,6 @@ class NaiveQueue:
         for message in free:
             message.state, message.is_held = IN_FLIGHT, True
         return free
-
-    def let_go(self, message: Message) -> None:
-        if message.is_held and message.state == IN_FLIGHT:
-            message.state = AVAILABLE
-        message.is_held = False
-        self.age(message)
 
     def next(self, wanted: int) -> list[Message]:
         available = [message for message in self.messages.values() if message.state == AVAILABLE]

@@ -196,7 +196,8 @@ class Engines(RuleBasedStateMachine):
                 message.state = DONE
             else:
                 self.engine.let_go(message.offset, self.now_ms)
-                self.naive.let_go(message)
+                message.let_go()
+                self.naive.age(message)
 
     def settle_retention(self) -> None:
         """Retention may be late: what the engine has let go already is gone."""
@@ -344,7 +345,7 @@ class Engines(RuleBasedStateMachine):
         self.naive.advance(self.now_ms + passing * STEP_MS)
         for versions in (self.naive.messages, self.committed, *self.snapshots):
             for message in versions.values():
-                self.naive.let_go(message)
+                message.let_go()
         self.engine = self.new_engine()
         self.engine.load([Entry(key, value) for key, value in self.kept.items()])
         self.engine.drop_before(self.log_start)
@@ -465,7 +466,8 @@ class Engines(RuleBasedStateMachine):
             return
         for message in self.held():
             self.engine.let_go(message.offset, self.now_ms)
-            self.naive.let_go(message)
+            message.let_go()
+            self.naive.age(message)
         for _ in range(200):
             if not self.naive.live():
                 break
