@@ -91,7 +91,7 @@ class Schedule:
         return percentiles(self._latencies_ns)
 
 
-def _entries(answer: Any) -> list[Any]:
+def entries_of(answer: Any) -> list[Any]:
     """The entries of the one stream in an answer to XREAD; newer clients give a mapping, older ones a list."""
     if isinstance(answer, dict):
         (chunks,) = answer.values()
@@ -120,7 +120,7 @@ def redis_run(args: argparse.Namespace) -> dict[str, float]:
             if not answer:
                 last = "0"
                 continue
-            entries = _entries(answer)
+            entries = entries_of(answer)
             last = entries[-1][0]
             counter.add(len(entries))
         return counter.result()
@@ -134,15 +134,15 @@ def redis_run(args: argparse.Namespace) -> dict[str, float]:
             answer = reader.xread({args.topic: last}, block=5000)
             if not answer:
                 return
-            entries = _entries(answer)
+            entries = entries_of(answer)
             for key, fields in entries:
                 last = key
                 schedule.arrived(fields[b"v"])
 
-    return _threaded(schedule, read, lambda data: client.xadd(args.topic, {b"v": data}))
+    return threaded(schedule, read, lambda data: client.xadd(args.topic, {b"v": data}))
 
 
-def _threaded(schedule: Schedule, read: Any, send: Any) -> dict[str, float]:
+def threaded(schedule: Schedule, read: Any, send: Any) -> dict[str, float]:
     sys.setswitchinterval(1e-4)
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -239,8 +239,9 @@ async def nats_run(args: argparse.Namespace) -> dict[str, float]:
         await client.close()
 
 
-class RabbitRun:
-    """A connection of pika's callback kind: the only one that lets publisher confirms be in flight."""
+class RabbitClient:
+    """A connection of pika's callback kind: the only one that lets publisher confirms be in flight. It publishes on the
+    channel that it opens."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         import pika
@@ -250,17 +251,16 @@ class RabbitRun:
         self._counter = Counter(args)
         self._schedule: Schedule | None = None
         self._value = b"x" * args.message_bytes
-        self._sent = self._confirmed = 0
+        self._sent = self._confirmed = self._next = 0
         self._result: dict[str, float] | None = None
         self._failure: BaseException | None = None
-        self._next = 0
         self._properties = pika.BasicProperties(delivery_mode=2)
+        self._channel: Any = None
 
     def run(self) -> dict[str, float]:
-        parameters = self._pika.ConnectionParameters("127.0.0.1", self._args.port)
         self._connection = self._pika.SelectConnection(
-            parameters,
-            on_open_callback=lambda connection: connection.channel(on_open_callback=self._opened),
+            self._pika.ConnectionParameters("127.0.0.1", self._args.port),
+            on_open_callback=lambda connection: connection.channel(on_open_callback=self._open),
             on_open_error_callback=lambda _, error: self._fail(error),
             on_close_callback=lambda _, error: self._fail(error),
         )
@@ -269,6 +269,13 @@ class RabbitRun:
         if self._result is None:
             raise RuntimeError(f"RabbitMQ: {self._failure}")
         return self._result
+
+    def _open(self, channel: Any) -> None:
+        self._channel = channel
+        self._opened()
+
+    def _opened(self) -> None:
+        raise NotImplementedError
 
     def _too_late(self) -> None:
         self._fail(TimeoutError("it took too long"))
@@ -281,41 +288,17 @@ class RabbitRun:
         self._result = result
         self._connection.ioloop.stop()
 
-    def _opened(self, channel: Any) -> None:
-        self._channel = channel
-        arguments = {"x-queue-type": "stream"}
-        channel.queue_declare(self._args.topic, durable=True, arguments=arguments, callback=self._declared)
-
-    def _declared(self, _: Any) -> None:
-        if self._args.what == "produce":
-            self._channel.confirm_delivery(self._on_confirm, callback=lambda _: self._publish())
-            return
-        self._channel.basic_qos(prefetch_count=2000, callback=lambda _: self._subscribe())
-
-    def _publish(self) -> None:
-        while self._sent - self._confirmed < _WINDOW and self._sent < self._args.max_messages:
+    def _publish(self, window: int) -> None:
+        while self._sent - self._confirmed < window and self._sent < self._args.max_messages:
             self._channel.basic_publish("", self._args.topic, self._value, self._properties)
             self._sent += 1
 
-    def _on_confirm(self, frame: Any) -> None:
+    def _confirm(self, frame: Any) -> int:
+        """How many messages a confirmation is about."""
         tag = frame.method.delivery_tag
-        done = tag - self._confirmed if frame.method.multiple else 1
-        self._confirmed += max(done, 0)
-        self._counter.add(max(done, 0))
-        if self._counter.is_over() or self._confirmed >= self._args.max_messages:
-            self._finish(self._counter.result())
-        elif self._sent - self._confirmed < _WINDOW // 2:
-            self._publish()
-
-    def _subscribe(self) -> None:
-        latency = self._args.what == "latency"
-        arguments = {"x-stream-offset": "next" if latency else "first"}
-        self._channel.basic_consume(
-            self._args.topic,
-            self._on_message,
-            arguments=arguments,
-            callback=(lambda _: self._begin_schedule()) if latency else None,
-        )
+        confirmed = max(tag - self._confirmed if frame.method.multiple else 1, 0)
+        self._confirmed += confirmed
+        return confirmed
 
     def _begin_schedule(self) -> None:
         self._schedule = Schedule(self._args)
@@ -332,12 +315,49 @@ class RabbitRun:
             self._channel.basic_publish("", self._args.topic, self._schedule.message(due), self._properties)
             self._next += 1
 
-    def _on_message(self, _: Any, method: Any, __: Any, body: bytes) -> None:
-        if self._schedule is not None:
-            self._schedule.arrived(body)
-            self._channel.basic_ack(method.delivery_tag)
-            if self._schedule.seen >= self._schedule.total:
-                self._finish(self._schedule.result())
+    def _arrived(self, channel: Any, method: Any, body: bytes) -> bool:
+        """Whether it is latencies that are measured; then the message is dealt with."""
+        if self._schedule is None:
+            return False
+        self._schedule.arrived(body)
+        channel.basic_ack(method.delivery_tag)
+        if self._schedule.seen >= self._schedule.total:
+            self._finish(self._schedule.result())
+        return True
+
+
+class RabbitRun(RabbitClient):
+    """Streams."""
+
+    def _opened(self) -> None:
+        arguments = {"x-queue-type": "stream"}
+        self._channel.queue_declare(self._args.topic, durable=True, arguments=arguments, callback=self._declared)
+
+    def _declared(self, _: Any) -> None:
+        if self._args.what == "produce":
+            self._channel.confirm_delivery(self._on_confirm, callback=lambda _: self._publish(_WINDOW))
+            return
+        self._channel.basic_qos(prefetch_count=2000, callback=lambda _: self._subscribe())
+
+    def _on_confirm(self, frame: Any) -> None:
+        self._counter.add(self._confirm(frame))
+        if self._counter.is_over() or self._confirmed >= self._args.max_messages:
+            self._finish(self._counter.result())
+        elif self._sent - self._confirmed < _WINDOW // 2:
+            self._publish(_WINDOW)
+
+    def _subscribe(self) -> None:
+        latency = self._args.what == "latency"
+        arguments = {"x-stream-offset": "next" if latency else "first"}
+        self._channel.basic_consume(
+            self._args.topic,
+            self._on_message,
+            arguments=arguments,
+            callback=(lambda _: self._begin_schedule()) if latency else None,
+        )
+
+    def _on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
+        if self._arrived(channel, method, body):
             return
         self._counter.add(1)
         if self._counter.total % 500 == 0:

@@ -9,13 +9,11 @@ documentation calls fast. A message counts when its acknowledgement was sent aft
 
 import argparse
 import json
-import sys
 import threading
-import time
 from collections import deque
 from typing import Any
 
-from client_peers import Counter, Schedule
+from client_peers import Counter, RabbitClient, Schedule, entries_of, threaded
 
 _WINDOW = 8000
 _AT_ONCE = 500
@@ -100,17 +98,7 @@ def _headrace_latency(args: argparse.Namespace, queue: Any) -> dict[str, float]:
                 schedule.arrived(message.body)
                 message.ack()
 
-    return _threaded(schedule, read, queue.send_soon)
-
-
-def _threaded(schedule: Schedule, read: Any, send: Any) -> dict[str, float]:
-    sys.setswitchinterval(1e-4)
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    for n in range(schedule.total):
-        send(schedule.message(schedule.wait_for(n)))
-    reader.join(20)
-    return schedule.result()
+    return threaded(schedule, read, queue.send_soon)
 
 
 def redis_run(args: argparse.Namespace) -> dict[str, float]:
@@ -122,12 +110,7 @@ def redis_run(args: argparse.Namespace) -> dict[str, float]:
 
     def entries(block_ms: int) -> list[Any]:
         answer: Any = reader.xreadgroup("workers", "one", {args.topic: ">"}, count=_AT_ONCE, block=block_ms)
-        if not answer:
-            return []
-        if isinstance(answer, dict):
-            (chunks,) = answer.values()
-            return [entry for chunk in chunks for entry in chunk]
-        return list(answer[0][1])
+        return entries_of(answer) if answer else []
 
     def settle(keys: list[Any]) -> None:
         pipe = reader.pipeline(transaction=False)
@@ -148,7 +131,7 @@ def redis_run(args: argparse.Namespace) -> dict[str, float]:
                 schedule.arrived(fields[b"v"])
             settle([key for key, _ in found])
 
-    return _threaded(schedule, read, lambda data: client.xadd(args.topic, {b"v": data}))
+    return threaded(schedule, read, lambda data: client.xadd(args.topic, {b"v": data}))
 
 
 def _redis_work(args: argparse.Namespace, client: Any, entries: Any, settle: Any) -> dict[str, float]:
@@ -181,104 +164,41 @@ def _redis_work(args: argparse.Namespace, client: Any, entries: Any, settle: Any
     return result
 
 
-class RabbitRun:
-    """A connection of pika's callback kind: the only one that lets publisher confirms be in flight. It publishes and
-    consumes on a channel each."""
+class RabbitRun(RabbitClient):
+    """A quorum queue. Publishes and consumes on a channel each."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        import pika
-
-        self._pika = pika
-        self._args = args
-        self._counter = Counter(args)
-        self._schedule: Schedule | None = None
-        self._value = b"x" * args.message_bytes
-        self._sent = self._confirmed = self._next = 0
-        self._result: dict[str, float] | None = None
-        self._failure: BaseException | None = None
-        self._properties = pika.BasicProperties(delivery_mode=2)
-
-    def run(self) -> dict[str, float]:
-        self._connection = self._pika.SelectConnection(
-            self._pika.ConnectionParameters("127.0.0.1", self._args.port),
-            on_open_callback=lambda connection: connection.channel(on_open_callback=self._declare),
-            on_open_error_callback=lambda _, error: self._fail(error),
-            on_close_callback=lambda _, error: self._fail(error),
-        )
-        self._connection.ioloop.call_later(self._args.seconds + self._args.warmup + _STALL_S, self._too_late)
-        self._connection.ioloop.start()
-        if self._result is None:
-            raise RuntimeError(f"RabbitMQ: {self._failure}")
-        return self._result
-
-    def _too_late(self) -> None:
-        self._fail(TimeoutError("it took too long"))
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = error
-        self._connection.ioloop.stop()
-
-    def _finish(self, result: dict[str, float]) -> None:
-        self._result = result
-        self._connection.ioloop.stop()
-
-    def _declare(self, channel: Any) -> None:
-        self._publishing = channel
-        arguments = {"x-queue-type": "quorum"}
-        channel.queue_declare(
+    def _opened(self) -> None:
+        self._channel.queue_declare(
             self._args.topic,
             durable=True,
-            arguments=arguments,
+            arguments={"x-queue-type": "quorum"},
             callback=lambda _: self._connection.channel(on_open_callback=self._consume),
         )
 
     def _consume(self, channel: Any) -> None:
-        self._consuming = channel
         channel.basic_qos(
             prefetch_count=_WINDOW,
             callback=lambda _: channel.basic_consume(
-                self._args.topic, self._on_message, callback=lambda _: self._confirm()
+                self._args.topic, self._on_message, callback=lambda _: self._ask_for_confirms()
             ),
         )
 
-    def _confirm(self) -> None:
-        self._publishing.confirm_delivery(self._on_confirm, callback=lambda _: self._begin())
+    def _ask_for_confirms(self) -> None:
+        self._channel.confirm_delivery(self._on_confirm, callback=lambda _: self._begin())
 
     def _begin(self) -> None:
         if self._args.what == "latency":
-            self._schedule = Schedule(self._args)
-            self._tick()
+            self._begin_schedule()
         else:
-            self._publish()
-
-    def _publish(self) -> None:
-        while self._sent - self._confirmed < _WINDOW:
-            self._publishing.basic_publish("", self._args.topic, self._value, self._properties)
-            self._sent += 1
+            self._publish(_WINDOW)
 
     def _on_confirm(self, frame: Any) -> None:
-        tag = frame.method.delivery_tag
-        self._confirmed += max(tag - self._confirmed if frame.method.multiple else 1, 0)
+        self._confirm(frame)
         if self._schedule is None and self._sent - self._confirmed < _WINDOW // 2:
-            self._publish()
-
-    def _tick(self) -> None:
-        assert self._schedule is not None
-        while self._next < self._schedule.total:
-            due = self._schedule.due_ns(self._next)
-            wait_s = (due - time.monotonic_ns()) / 1e9
-            if wait_s > 0:
-                self._connection.ioloop.call_later(wait_s, self._tick)
-                return
-            self._publishing.basic_publish("", self._args.topic, self._schedule.message(due), self._properties)
-            self._next += 1
+            self._publish(_WINDOW)
 
     def _on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
-        if self._schedule is not None:
-            self._schedule.arrived(body)
-            channel.basic_ack(method.delivery_tag)
-            if self._schedule.seen >= self._schedule.total:
-                self._finish(self._schedule.result())
+        if self._arrived(channel, method, body):
             return
         self._counter.add(1)
         if self._counter.total % _AT_ONCE == 0:
