@@ -79,6 +79,7 @@ class Hosting:
         self._cluster = cluster
         self._own_id = metadata.broker_id
         self._is_serving = False
+        self._is_finished = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         """Held by whoever adds or removes partitions."""
@@ -113,6 +114,8 @@ class Hosting:
         Raises what keeps a partition from being hosted; that is tried again in the background.
         """
         async with self._changing:
+            if self._is_finished:
+                return
             changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
             self._take_roles(new, changed)
             for name, topic in old.topics.items():
@@ -139,9 +142,12 @@ class Hosting:
         self._in_background(self._look_again())
 
     async def finish(self) -> None:
-        """Wait for what a change left to be done in the background, and try nothing again."""
+        """Wait for the change under way, and for what changes left to be done in the background. Take no more of them
+        and try nothing again: the logs are closed next, and their folders may be another process's then."""
         if self._trying_again is not None:
             self._trying_again.cancel()
+        async with self._changing:
+            self._is_finished = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Roles

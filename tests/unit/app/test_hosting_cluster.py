@@ -221,6 +221,23 @@ def test_a_replica_that_a_reassignment_takes_away_goes_with_its_folder(tmp_path:
     run(tmp_path, strangers_stay)
 
 
+def test_a_broker_that_stops_leaves_changes_to_the_next_start(tmp_path: Path) -> None:
+    async def stopping(bench: Bench) -> None:
+        await three_brokers(bench)
+        await topic_on(bench, {0: [2, 1], 1: [2, 3]})
+        assert bench.folders() == {"t-0"}
+        await bench.hosting.finish()
+        # The logs are closed by then, and another process may have their folders.
+        await bench.change(0, replicas=(OTHER, THIRD), isr=(OTHER, THIRD))
+        await bench.change(1, replicas=(OTHER, OWN), isr=(OTHER,))
+        assert bench.folders() == {"t-0"}
+
+    async def started_again(bench: Bench) -> None:
+        assert bench.folders() == {"t-1"}
+
+    run(tmp_path, stopping, started_again)
+
+
 async def _change_behind_its_back(root: Path) -> None:
     store = await SqliteStore.open(root / "metadata.sqlite", SystemClock())
     metadata = Metadata(store, broker_settings({"broker.id": "2"}), Endpoint("h", 1), is_alone=False)
