@@ -55,7 +55,8 @@ class Done:
         self._stored: set[int] = set()
         self._passed: set[int] = set()
         """Chunks that are stored and not needed any more."""
-        self._is_head_dirty = False
+        self.is_head_dirty = False
+        """Whether the head is among the next changes."""
 
     def __contains__(self, offset: int) -> bool:
         if offset < self.head:
@@ -110,7 +111,7 @@ class Done:
             self._bits.pop(chunk, None)
             self._dirty.discard(chunk)
             self._passed.add(chunk)
-            self._is_head_dirty = True
+            self.is_head_dirty = True
             chunk += 1
             bits = self._bits.get(chunk, 0)
         # The lowest bit that is not set.
@@ -122,7 +123,7 @@ class Done:
         self._bits.clear()
         self._dirty.clear()
         self._passed |= self._stored
-        self._is_head_dirty = True
+        self.is_head_dirty = True
 
     # -- what is kept
 
@@ -151,9 +152,9 @@ class Done:
 
     def take_head(self) -> list[Entry]:
         """The head, if it has passed a chunk; then the chunks that it has passed are not needed any more."""
-        if not self._is_head_dirty:
+        if not self.is_head_dirty:
             return []
-        self._is_head_dirty = False
+        self.is_head_dirty = False
         return [entry(HEAD, 0, HeadValue(self.head))]
 
     def take_passed(self) -> list[Entry]:

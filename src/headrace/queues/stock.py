@@ -356,6 +356,8 @@ class Stock:
         else:
             self._index.restart(self.indexed_to)
         done, leases, index, ids = self._done, self._leases, self._index, self._ids
+        if done.is_head_dirty:
+            ids.save_open()
         # Records below the head, or in a chunk that is indexed, are not read again: their ids and pages come before.
         # After a purge a chunk says nothing of what was before it: the head comes before. The index of a chunk does not
         # say which of its records are done, or no messages: that comes before. Tombstones come after what they stand

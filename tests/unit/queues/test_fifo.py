@@ -3,6 +3,7 @@ from tests.unit.queues.engines import SECOND, Driven
 
 from headrace.config.queue import QueueSettings
 from headrace.queues.dedupe import WINDOW_MS
+from headrace.queues.records import CHUNK
 
 FIFO = QueueSettings(type="fifo")
 
@@ -106,6 +107,19 @@ def test_ids_are_remembered_also_when_their_records_are_gone_from_the_log() -> N
     assert queue.engine.log_start == 1
     queue.restart()
     assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+
+
+def test_ids_are_remembered_of_messages_that_were_done_when_the_head_was_kept() -> None:
+    queue = Driven(FIFO)
+    queue.send(CHUNK)
+    queue.receive()
+    queue.keep()
+    queue.send(1, dedupe=b"x", id="first")
+    queue.wait(31 * SECOND)
+    for lease in queue.engine.receive(CHUNK + 1, queue.now_ms):
+        queue.acknowledge(lease.offset, lease.attempt)
+    queue.restart()
+    assert queue.send(1, dedupe=b"x", id="second") == [(CHUNK + 1, CHUNK, "first")]
 
 
 def test_ids_are_remembered_after_a_purge() -> None:
