@@ -17,6 +17,7 @@ from headrace.cli.transfer import Transfer
 from headrace.wire import Cluster, ClusterInfo, LogDir, Partition, PartitionInfo, Topic, WireError
 
 THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_LIMIT_STAYS = "The limit on its speed stays: `headrace cluster throttle off` takes it away"
 DRAINING = "broker.draining"
 _LOOK_EVERY_S = 0.5
 _SHOWN = 40
@@ -260,12 +261,14 @@ def _apply(
     if not wait:
         print("The cluster is at it; `headrace cluster status` shows how far it is")
         if throttle_bytes:
-            print("The limit on its speed stays: `headrace cluster throttle off` takes it away")
+            print(_LIMIT_STAYS)
         return
     try:
         _watch(cluster, moves, situation)
     except KeyboardInterrupt:
         say("The cluster goes on with it: `headrace cluster status` shows it, `reassign --cancel` stops it")
+        if throttle_bytes:
+            say(_LIMIT_STAYS)
         raise
     if throttle_bytes:
         _throttle(cluster, 0)
