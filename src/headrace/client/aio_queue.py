@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from headrace.client import queue as sync
@@ -21,6 +20,7 @@ from headrace.client.queue_message import QueueMessage as SyncMessage
 from headrace.client.queue_settings import QueueOptions
 from headrace.client.queue_worker import Worker
 from headrace.client.redrive import Redrive as SyncRedrive
+from headrace.client.redrive import RedriveOptions, Wanted
 from headrace.client.settling import Settlement
 from headrace.client.threads import DaemonThreads
 from headrace.model.queue_wire import Counts, Received
@@ -168,46 +168,11 @@ class Queue:
             future.add_done_callback(_give_back)
             raise
 
-    async def peek(
-        self,
-        max: int = 10,
-        *,
-        ids: Iterable[str] = (),
-        body_contains: str | bytes = b"",
-        reason_contains: str = "",
-        after_offset: int = -1,
-    ) -> list[PeekedMessage]:
-        return await self._do(
-            lambda: self._queue.peek(
-                max, ids=ids, body_contains=body_contains, reason_contains=reason_contains, after_offset=after_offset
-            )
-        )
+    async def peek(self, max: int = 10, *, after_offset: int = -1, **wanted: Unpack[Wanted]) -> list[PeekedMessage]:
+        return await self._do(lambda: self._queue.peek(max, after_offset=after_offset, **wanted))
 
-    async def redrive(
-        self,
-        to: str | None = None,
-        *,
-        ids: Iterable[str] = (),
-        body_contains: str | bytes = b"",
-        reason_contains: str = "",
-        sent_from: datetime | None = None,
-        sent_before: datetime | None = None,
-        limit: int | None = None,
-        rate: int | None = None,
-    ) -> Redrive:
-        def start() -> SyncRedrive:
-            return self._queue.redrive(
-                to,
-                ids=ids,
-                body_contains=body_contains,
-                reason_contains=reason_contains,
-                sent_from=sent_from,
-                sent_before=sent_before,
-                limit=limit,
-                rate=rate,
-            )
-
-        return Redrive(await self._do(start), self._threads)
+    async def redrive(self, to: str | None = None, **options: Unpack[RedriveOptions]) -> Redrive:
+        return Redrive(await self._do(lambda: self._queue.redrive(to, **options)), self._threads)
 
     def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function

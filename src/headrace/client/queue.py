@@ -30,7 +30,7 @@ from headrace.client.queue_message import (
 )
 from headrace.client.queue_settings import QueueOptions, check, known, settings_of
 from headrace.client.queue_worker import Worker, WorkerLoop
-from headrace.client.redrive import Redrive
+from headrace.client.redrive import Redrive, RedriveOptions, Wanted
 from headrace.client.settling import Settler
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
@@ -230,39 +230,22 @@ class Queue:
         name, settler = self.name, self._settler
         return [QueueMessage(name, each, settler) for each in found.messages]
 
-    def peek(
-        self,
-        max: int = 10,
-        *,
-        ids: Iterable[str] = (),
-        body_contains: str | bytes = b"",
-        reason_contains: str = "",
-        after_offset: int = -1,
-    ) -> list[PeekedMessage]:
-        """Look at messages, whatever their state, in the order of sending, without leasing them."""
-        wanted = _filter(ids, body_contains, reason_contains, limit=max)
-        found = self._door.call(wire.Peek(self.name, wanted, after_offset), wire.AllPeeked).messages
-        return [PeekedMessage(each) for each in found]
+    def peek(self, max: int = 10, *, after_offset: int = -1, **wanted: Unpack[Wanted]) -> list[PeekedMessage]:
+        """Look at messages, whatever their state, in the order of sending, without leasing them: at those that agree
+        with everything given."""
+        call = wire.Peek(self.name, _filter(wanted, limit=max), after_offset)
+        return [PeekedMessage(each) for each in self._door.call(call, wire.AllPeeked).messages]
 
-    def redrive(
-        self,
-        to: str | None = None,
-        *,
-        ids: Iterable[str] = (),
-        body_contains: str | bytes = b"",
-        reason_contains: str = "",
-        sent_from: datetime | None = None,
-        sent_before: datetime | None = None,
-        limit: int | None = None,
-        rate: int | None = None,
-    ) -> Redrive:
+    def redrive(self, to: str | None = None, **options: Unpack[RedriveOptions]) -> Redrive:
         """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
         that agree with everything given, `rate` a second. The broker does it; `Redrive.wait` waits for it."""
+        limit, rate = options.get("limit"), options.get("rate")
         for name, value in (("limit", limit), ("rate", rate)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, not {value}")
-        wanted = _filter(ids, body_contains, reason_contains, limit, sent_from, sent_before)
-        return Redrive(self._door, self._door.call(wire.StartMove(self.name, to, wanted, rate), wire.Move))
+        moved = _filter(options, limit, options.get("sent_from"), options.get("sent_before"))
+        call = wire.StartMove(self.name, to, moved, rate)
+        return Redrive(self._door, self._door.call(call, wire.Move))
 
     def redrives(self) -> list[Redrive]:
         """The latest moves out of this queue, the last first."""
@@ -356,15 +339,12 @@ class Queue:
 
 
 def _filter(
-    ids: Iterable[str],
-    body_contains: str | bytes,
-    reason_contains: str,
-    limit: int | None,
-    sent_from: datetime | None = None,
-    sent_before: datetime | None = None,
+    wanted: Wanted, limit: int | None, sent_from: datetime | None = None, sent_before: datetime | None = None
 ) -> wire.Filter:
-    body = body_contains.encode() if isinstance(body_contains, str) else body_contains
-    return wire.Filter(list(ids), reason_contains, body, _ms(sent_from), _ms(sent_before), limit)
+    contains = wanted.get("body_contains", b"")
+    body = contains.encode() if isinstance(contains, str) else contains
+    reason = wanted.get("reason_contains", "")
+    return wire.Filter(list(wanted.get("ids", ())), reason, body, _ms(sent_from), _ms(sent_before), limit)
 
 
 def _ms(when: datetime | None) -> int | None:
