@@ -162,7 +162,7 @@ def with_preferred_leader(image: ClusterImage, state: PartitionState) -> Partiti
 
 def _raised(old: PartitionState, new: PartitionState, *, is_led_anew: bool = False) -> PartitionState:
     """The new state with the epochs that follow from what is new in it; the old one if nothing is."""
-    is_led_anew = is_led_anew or new.leader != old.leader
+    is_led_anew = is_led_anew or new.leader != old.leader or reassignment.somebody_leaves(old, new.replicas)
     if new == old and not is_led_anew:
         return old
     return replace(

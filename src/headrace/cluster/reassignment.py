@@ -7,6 +7,9 @@
 While it is under way everybody in `replicas` fetches, and whoever is in the ISR counts. It ends when every new replica
 is in the ISR and no fewer than before are in sync; then `removing` leave. It can be changed, and taken back, at any
 time. None of this takes anybody out of an ISR who is the last one in it.
+
+Whenever somebody leaves, the leader epoch rises (invariant 36). One that has not heard of it still fetches with the log
+that it will delete when it does: if it were a replica again by then, that log would count as its new one.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +39,12 @@ def begun(state: PartitionState, wanted: Sequence[BrokerId]) -> PartitionState:
     if (replicas, adding, removing) == (state.replicas, state.adding, state.removing):
         return state
     return replace(
-        state, replicas=replicas, adding=adding, removing=removing, partition_epoch=state.partition_epoch + 1
+        state,
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+        leader_epoch=LeaderEpoch(state.leader_epoch + somebody_leaves(state, replicas)),
+        partition_epoch=state.partition_epoch + 1,
     )
 
 
@@ -48,15 +56,21 @@ def cancelled(state: PartitionState, can_lead: Callable[[BrokerId], bool]) -> Pa
         raise InvalidReplicaAssignment(
             f"of the replicas before the move, {list(replicas)}, none is in sync: to go back would lose messages"
         )
-    leader, leader_epoch = state.leader, state.leader_epoch
+    leader = state.leader
     if leader in state.adding:
         heirs = [broker for broker in replicas if broker in isr and can_lead(broker)]
         if not heirs:
             raise InvalidReplicaAssignment(
                 f"of the replicas before the move, {list(replicas)}, none that is in sync is up: try again when one is"
             )
-        leader, leader_epoch = heirs[0], LeaderEpoch(leader_epoch + 1)
+        leader = heirs[0]
+    leader_epoch = LeaderEpoch(state.leader_epoch + somebody_leaves(state, replicas))
     return PartitionState(leader, leader_epoch, isr, replicas, state.partition_epoch + 1)
+
+
+def somebody_leaves(state: PartitionState, replicas: Sequence[BrokerId]) -> bool:
+    """Whether a broker has no replica any more when these are the replicas."""
+    return not set(state.replicas) <= set(replicas)
 
 
 def is_complete(state: PartitionState, isr: Sequence[BrokerId]) -> bool:

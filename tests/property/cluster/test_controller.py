@@ -33,8 +33,14 @@ def check_step(image: ClusterImage, changes: Changes) -> None:
         assert new.leader_epoch >= old.leader_epoch
         if new.leader != old.leader:
             assert new.leader_epoch == old.leader_epoch + 1
+        check_leaving(old, new)
         if new.leader == NO_LEADER:
             assert not any(map(image.can_lead, new.isr))
+
+
+def check_leaving(old: PartitionState, new: PartitionState) -> None:
+    if not set(old.replicas) <= set(new.replicas):
+        assert new.leader_epoch > old.leader_epoch, "what a former replica asks for does not count any more"
 
 
 def is_right(image: ClusterImage, state: PartitionState) -> None:
@@ -128,7 +134,9 @@ def test_a_move_can_be_taken_back(image: ClusterImage, data: st.DataObject) -> N
             other = data.draw(st.lists(st.sampled_from(sorted(image.brokers)), min_size=1, unique=True))
             assert reassignment.target(reassignment.begun(moving, other)) == tuple(other)
             assert set(moving.isr) <= set(reassignment.begun(moving, other).replicas)
+            check_leaving(moving, reassignment.begun(moving, other))
             back = reassignment.cancelled(moving, image.can_lead)
+            check_leaving(moving, back)
             assert set(back.replicas) == set(still.replicas)
             assert not back.is_reassigning
             assert set(back.isr) <= set(back.replicas)

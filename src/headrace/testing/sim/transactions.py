@@ -1,7 +1,8 @@
 """Transactions in the simulation: a producer that commits some and aborts others, and a reader of what is committed.
 
 The producer never gives a transaction up while it can find out how it ended. Where it is fenced (a coordinator timed it
-out, say) before it asked to commit, the transaction has failed; after that, nobody knows.
+out, say) before it asked to commit, the transaction has failed; after that, nobody knows. It has a new epoch for each
+transaction (KIP-890): without, a request to end one that arrives very late ends the next, and no broker could tell.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from headrace.testing.sim.network import SimChannel, SimTransport
 from headrace.testing.sim.world import Process, ProcessClock
 
 _FIND_COORDINATOR, _INIT_PRODUCER_ID, _ADD_PARTITIONS, _END = 10, 22, 24, 26
-_VERSION = 3
+_VERSION, _END_VERSION = 3, 5
 _LIMIT_S = 6.0
 _TIMEOUT = timedelta(seconds=60)
 _RETRIABLE = {3, 5, 6, 7, 14, 15, 16, 19, 20, 51, 56, 74, 75, 76, 100}
@@ -129,10 +130,13 @@ class Transactor:
             response = await self._ask_coordinator(request)
             code = response.error_code.value
             if code == 0:
-                self._producer = (response.producer_id, response.producer_epoch)
-                self._sequences.clear()
+                self._is_now(response)
                 return
             await self._refused("init", code, may_be_fenced=False)
+
+    def _is_now(self, response: Any) -> None:
+        self._producer = (response.producer_id, response.producer_epoch)
+        self._sequences.clear()
 
     async def _add(self, place: Place) -> None:
         schema = request_schema(_ADD_PARTITIONS, _VERSION)
@@ -153,12 +157,14 @@ class Transactor:
 
     async def _end(self, *, committed: bool) -> None:
         producer_id, epoch = self._producer
-        request = request_schema(_END, _VERSION).EndTxnRequest(
+        request = request_schema(_END, _END_VERSION).EndTxnRequest(
             transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, committed=committed
         )
         while True:
-            code = (await self._ask_coordinator(request)).error_code.value
+            response = await self._ask_coordinator(request)
+            code = response.error_code.value
             if code == 0:
+                self._is_now(response)
                 return
             await self._refused("end", code)
 
@@ -193,14 +199,14 @@ class Transactor:
 
     async def _ask_coordinator(self, request: Any) -> Any:
         """The answer of the coordinator, asked again until there is one."""
-        key = request.__api_key__
+        key, version = request.__api_key__, request.__version__
         while True:
             if self._coordinator < 0:
                 await self._find_coordinator()
             frame = await self._exchange(self._coordinator, request)
             if frame is not None:
-                _, at = read_response_header(key, _VERSION, frame)
-                return read_response(key, _VERSION, frame, at)
+                _, at = read_response_header(key, version, frame)
+                return read_response(key, version, frame, at)
             self._coordinator = -1
             await self._pause()
 
