@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, bootstrap_option, parse_pairs
 
 queue_app = typer.Typer(
     help="Work that is handed out, acknowledged and retried: create queues, send, receive, peek, redrive.",
@@ -16,16 +16,7 @@ queue_app = typer.Typer(
 )
 
 _Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
-_Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap",
-        "-b",
-        metavar="HOST:PORT",
-        envvar="HEADRACE_BOOTSTRAP",
-        help="The broker to talk to, which must be Headrace; any of a cluster.",
-    ),
-]
+_Bootstrap = Annotated[str, bootstrap_option("The broker to talk to, which must be Headrace; any of a cluster.")]
 _Http = Annotated[
     str,
     typer.Option(

@@ -15,6 +15,7 @@ from headrace.client.errors import ClientError
 _CONNECT_TIMEOUT_S = 5.0
 _MOST_LINE_BYTES = 64 * 1024
 _MOST_HEADERS = 100
+_MOST_BODY_BYTES = 256 * 1024 * 1024
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -78,10 +79,7 @@ class HttpConnection:
             if b"chunked" in headers.get(b"transfer-encoding", b""):
                 body = _chunks(answers)
             else:
-                length = int(headers[b"content-length"])
-                body = answers.read(length)
-                if len(body) < length:
-                    raise ConnectionResetError("the connection was closed in the middle of an answer")
+                body = _read(answers, int(headers[b"content-length"]), _MOST_BODY_BYTES)
         except (KeyError, ValueError) as error:
             raise BadAnswer(f"an answer over http cannot be understood: {error!r}") from None
         if version == b"HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close":
@@ -115,8 +113,19 @@ def _headers(answers: BufferedReader) -> dict[bytes, bytes]:
 def _chunks(answers: BufferedReader) -> bytes:
     """As a proxy may send it."""
     pieces = []
+    left_bytes = _MOST_BODY_BYTES
     while length := int(answers.readline(_MOST_LINE_BYTES).partition(b";")[0], 16):
-        pieces.append(answers.read(length))
+        pieces.append(_read(answers, length, left_bytes))
+        left_bytes -= length
         answers.readline(_MOST_LINE_BYTES)
     _headers(answers)
     return b"".join(pieces)
+
+
+def _read(answers: BufferedReader, length: int, most_bytes: int) -> bytes:
+    if not 0 <= length <= most_bytes:
+        raise ValueError(f"a body of {length} bytes")
+    body = answers.read(length)
+    if len(body) < length:
+        raise ConnectionResetError("the connection was closed in the middle of an answer")
+    return body

@@ -77,6 +77,10 @@ def test_who_hangs_up_gave_no_answer(answer: bytes) -> None:
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: some\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\nabc",
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200,
     ],
 )
