@@ -146,6 +146,7 @@ class Moves:
     async def _deliver(self) -> None:
         """What was on its way when the queue had another leader."""
         async with self._turn:
+            # If it never can be there, its messages are here as before: its task meets the same, and says so.
             with suppress(HeadraceError):
                 await self._carrier.deliver()
 
