@@ -9,7 +9,7 @@ from headrace.testing.checkers import report
 from headrace.testing.histories import Recorder
 from headrace.wire import Cluster, WireError
 from tests.faults.crowd import Crowd
-from tests.faults.nemesis import FAULTS, ROLLING, Scene
+from tests.faults.nemesis import FAULTS, ROLLING, Fault, Scene
 from tests.faults.testbed import Testbed
 from tests.faults.verdict import Verdict, conclude
 from tests.faults.workload import PARTITIONS, TOPICS
@@ -53,9 +53,14 @@ def run(
     per_second: float,
     is_small: bool = False,
     topic_settings: Mapping[str, str] | None = None,
+    others: Mapping[str, Fault] | None = None,
     say: Callable[[str], None],
 ) -> Verdict:
-    """These faults in this order, with rests between them in which all must come right again."""
+    """These faults in this order, with rests between them in which all must come right again.
+
+    `others` are faults of a test's own, by name.
+    """
+    known = {name: fault for name, (fault, _) in (FAULTS | ROLLING).items()} | dict(others or {})
     for need, reason in bed.lacks.items():
         say(f"without {need}: {reason}")
     create_topics(bed, {**TOPIC_SETTINGS, **(topic_settings or {})})
@@ -66,7 +71,7 @@ def run(
         scene = Scene(bed, crowd, PLACES, Random(seed), record)
         await_progress(crowd)
         for number, name in enumerate(faults, 1):
-            fault, _ = (FAULTS | ROLLING)[name]
+            fault = known[name]
             record.note("begin", name)
             began = time.monotonic()
             whom = fault(scene)

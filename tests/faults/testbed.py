@@ -55,7 +55,7 @@ class _Cluster(ClusterProcesses):
             port=free_port(),
             settings={"http.listen": f"{host}:{free_port()}", "sqs.access.keys": SQS_KEY, **self._settings},
             args=["--etcd", self.etcd.endpoint, "--broker-id", str(broker_id), "--rack", f"rack-{broker_id}"],
-            env=bed.clock_env(broker_id),
+            env={**bed.env, **bed.clock_env(broker_id)},
             prefix=[] if bed.network is None else bed.network.prefix(name),
             log_file=self.folder / f"broker-{broker_id}.log",
         )
@@ -79,7 +79,9 @@ class Testbed:
         with_disks: bool = True,
         with_network: bool = True,
         with_clock: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        """`env` is for the brokers' processes when they are first started."""
         if not is_installed():
             pytest.skip("etcd is not installed")
         self.folder = folder
@@ -89,6 +91,7 @@ class Testbed:
         self.disks: dict[str, LoopDisk] = {}
         self._undo = ExitStack()
         self.settings: dict[str, object] = {**SETTINGS, **(settings or {})}
+        self.env = dict(env or {})
         self._wants = {NETWORK: with_network, DISKS: with_disks, CLOCK: with_clock}
         self.cluster: ClusterProcesses
 

@@ -39,6 +39,23 @@ def test_every_codec_becomes_that_of_the_topic(
     assert [record.offset for record in records] == list(range(30))
 
 
+@pytest.mark.parametrize(("name", "fast", "small"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", -50, 19)])
+def test_a_level_makes_batches_smaller(
+    connection: wire.Connection, new_topic: Callable[..., str], name: str, fast: int, small: int
+) -> None:
+    words = [b"%x" % (number * number % 9973) for number in range(20_000)]
+    sizes = []
+    for level in (fast, small):
+        topic = new_topic(compression_type=name, **{f"compression_{name}_level": str(level)})
+        batch = batches.batch([Record(b" ".join(words))])
+        assert wire.produce(connection, topic, batch).error_code == Error.none
+        records = wire.fetch(connection, topic, partition_max_bytes=1 << 24, max_bytes=1 << 24).records
+        (stored,) = batches.parse(records)
+        assert (stored.codec, stored.records[0].value) == (CODECS[name], b" ".join(words))
+        sizes.append(len(records))
+    assert sizes[1] < 0.95 * sizes[0]
+
+
 def test_sequences_are_kept_and_duplicates_known(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(compression_type="gzip")
     end = time.monotonic() + 60

@@ -19,7 +19,7 @@ EXPECTED = {
     wire.DELETE_RECORDS: (0, 2), wire.INIT_PRODUCER_ID: (0, 6), wire.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     wire.DESCRIBE_CONFIGS: (1, 4), wire.ALTER_CONFIGS: (0, 2), wire.DESCRIBE_LOG_DIRS: (1, 5),
     wire.CREATE_PARTITIONS: (0, 3), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_CLUSTER: (0, 2),
-    wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0), wire.UPDATE_FEATURES: (0, 2),
     wire.ELECT_LEADERS: (0, 2), wire.LIST_PARTITION_REASSIGNMENTS: (0, 0), wire.LIST_CONFIG_RESOURCES: (0, 1),
     wire.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
     wire.OFFSET_COMMIT: (2, 10), wire.OFFSET_FETCH: (1, 10), wire.OFFSET_DELETE: (0, 0),
@@ -106,6 +106,7 @@ def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str,
         wire.LIST_PARTITION_REASSIGNMENTS: {"topics": None, "timeout": 10_000},
         wire.ALTER_PARTITION_REASSIGNMENTS: {"topics": [], "timeout": 10_000},
         wire.LIST_CONFIG_RESOURCES: {},
+        wire.UPDATE_FEATURES: {"feature_updates": [], "timeout": 10_000},
     }
 
 

@@ -32,6 +32,7 @@ from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.recoding import Recoder
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
 from headrace.queues.service import QueueService
 from headrace.queues.shares import ShareLocator
@@ -109,6 +110,16 @@ class Node:
         metadata = Metadata(place.store, settings, endpoint, is_alone=place.is_alone, new_uuid=outside.new_uuid)
         await metadata.open(place.data_dir.cluster_id)
         undo.push_async_callback(metadata.close)
+        # Before anything else hears of a higher level, and could write what older versions do not know.
+        metadata.subscribe(lambda _, image: self._mark_level(image.feature_level))
+        self._mark_level(metadata.image.feature_level)
+        if metadata.image.feature_level < LATEST_LEVEL:
+            log.info(
+                "the feature level is %d, as before the upgrade: headrace cluster upgrade raises it to %d once every "
+                "broker runs this version, and then there is no way back to the version before",
+                metadata.image.feature_level,
+                LATEST_LEVEL,
+            )
         partitions = PartitionTable(lambda: metadata.image)
         logs = await self._open_log_manager(partitions)
         flusher = outside.make_flusher(lambda _, error: logs.fail(error))
@@ -132,6 +143,16 @@ class Node:
         await self._undo.aclose()
 
     # The parts
+
+    def _mark_level(self, level: int) -> None:
+        """Let versions that do not know the cluster's feature level refuse this data directory by name.
+
+        If it cannot be written, the metadata store refuses them all the same, and the next start tries again.
+        """
+        try:
+            self._place.data_dir.raise_level(level, self._outside.disk)
+        except OSError as error:
+            log.warning("the data directory could not be marked for feature level %d: %s", level, error)
 
     async def _open_log_manager(self, partitions: PartitionTable) -> LogManager:
         outside = self._outside

@@ -91,8 +91,11 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
     path, broker_id = Path(settings.data_dir), BrokerId(settings.broker_id)
     known = DataDir.cluster_of(path, disk)
     # A new directory takes the id of the cluster, which is therefore founded first.
-    cluster_id = await found(store, uuid_text(uuid4())) if known is None else None
-    data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster_id)
+    if known is None:
+        cluster_id, level = await found(store, uuid_text(uuid4()))
+        data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster_id, level=level)
+    else:
+        data_dir = DataDir.acquire(path, disk, broker_id=broker_id)
     try:
         if known is not None:
             await _come_with_data(store, data_dir, settings.etcd_prefix, disk, clock)
@@ -106,7 +109,8 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
 async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, disk: Disk, clock: Clock) -> None:
     """Check that the cluster in the store is the one of this directory, or make it that."""
     path, known = data_dir.path, data_dir.cluster_id
-    here = await cluster_in(store)
+    cluster = await cluster_in(store)
+    here = None if cluster is None else cluster.cluster_id
     if here is not None and here != known:
         raise StartupError(
             f"{path} belongs to the cluster {known}, and etcd holds {here} under {prefix}: "
@@ -126,7 +130,7 @@ async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, 
             f"etcd holds no cluster under {prefix}, and that is where the metadata of {path} was: "
             "is etcd.prefix right? If etcd has lost its data, restore it from a backup"
         )
-    elif here is None and (here := await found(store, known)) != known:
+    elif here is None and (here := (await found(store, known)).cluster_id) != known:
         raise StartupError(f"{path} belongs to the cluster {known}, and etcd holds {here}: use another data.dir")
 
 

@@ -205,6 +205,28 @@ def reassign(
     )
 
 
+@cluster_app.command("upgrade")
+def upgrade(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and do nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Turn on what a new version of Headrace brings, once every broker runs it.
+
+    After an upgrade of the program, brokers go on as before, so that the upgrade can be taken back: they write nothing
+    that the version before cannot read. This command ends that. It raises the cluster's feature level to the highest
+    that every broker knows; a single broker is a cluster of one. It cannot be undone.
+
+    Examples:
+
+    * `headrace cluster upgrade --dry-run`
+    * `headrace cluster upgrade --bootstrap broker1:9092`
+    """
+    from headrace.cli.cluster_upgrade import upgrade as run
+
+    run(bootstrap, dry_run=dry_run, yes=yes)
+
+
 @cluster_app.command("throttle")
 def throttle(
     rate: Annotated[str, typer.Argument(metavar="BYTES|off", help="Per second and broker: 10M.", show_default=False)],

@@ -60,6 +60,7 @@ def as_dict(view: ClusterView) -> dict[str, Any]:
     return {
         "cluster_id": view.cluster_id,
         "controller": view.controller,
+        "feature_level": view.level.finalized or None,
         "is_serving": view.is_serving,
         "is_well": view.is_well,
         "brokers": [
@@ -144,6 +145,14 @@ def _findings(view: ClusterView) -> list[Any]:
     for each in view.brokers:
         if each.state in ("away", "unreachable"):
             lines.append(Text(f"Broker {each.broker_id} is {each.state}.", style="red"))
+    if 0 < view.level.finalized < view.level.highest:
+        lines.append(
+            Text(
+                f"The feature level is {view.level.finalized} and can be {view.level.highest} once every broker runs "
+                "the new version; `headrace cluster upgrade`",
+                style="dim",
+            )
+        )
     if view.is_well:
         lines.append(Text("All partitions are led, and all of their replicas are in sync.", style="green"))
     return lines

@@ -3,13 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.reach import check_reachable, nobody_at
+from headrace.model.features import FEATURE
 from headrace.wire import (
+    NO_FEATURE,
     Cluster,
     ClusterInfo,
+    Feature,
     LogDir,
     Partition,
     PartitionInfo,
@@ -54,6 +57,8 @@ class ClusterView:
     away_from_preferred: tuple[Partition, ...]
     """Led by another than the first replica, though that one is in sync."""
     reassigning: Mapping[Partition, Reassignment]
+    level: Feature = NO_FEATURE
+    """The cluster's feature level; 0 where it is not a Headrace, or one before 0.2."""
 
     @property
     def is_serving(self) -> bool:
@@ -146,7 +151,8 @@ def look(cluster: Cluster) -> ClusterView:
     reassigning: Mapping[Partition, Reassignment] = {}
     with suppress(WireError):  # only the controller tells of them, and it may have just died
         reassigning = cluster.reassignments() if info.controller >= 0 else {}
-    return compose(info, topics, _min_isr(cluster, list(topics)), reassigning, stored(cluster, info))
+    view = compose(info, topics, _min_isr(cluster, list(topics)), reassigning, stored(cluster, info))
+    return replace(view, level=cluster.feature(FEATURE))
 
 
 def stored(cluster: Cluster, info: ClusterInfo) -> dict[int, list[LogDir] | None]:

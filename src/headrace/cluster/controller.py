@@ -17,6 +17,9 @@ A broker that comes back with another data directory has nothing of what it is t
 has another member, be that alive or not. Where it is the only member, all is lost unless the directory comes back: it
 is not admitted while there is such a partition, and `Changes.refused` says so.
 
+A broker that does not know the cluster's feature level could not read what the others write: it is not admitted and
+never elected, and `Changes.outdated` says so.
+
 A broker is drained by reassignments, a bounded number at a time. When it is dead and has nothing left, it is forgotten.
 In the same way topics that the cluster needs itself get the replicas they should have once there are brokers for them:
 whoever was the first to need them may have been there before the others.
@@ -58,6 +61,8 @@ class Changes:
     """Brokers that do not belong to the cluster any more."""
     refused: Mapping[BrokerId, tuple[TopicPartition, ...]] = field(default_factory=dict)
     """Brokers that are not admitted because they came back without their data, which nobody else has: that of these."""
+    outdated: tuple[BrokerId, ...] = ()
+    """Brokers that are not admitted because they do not know the cluster's feature level."""
 
     def __bool__(self) -> bool:
         return bool(self.partitions or self.brokers or self.forgotten)
@@ -87,14 +92,16 @@ def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] |
         if name in image.topics:
             changed |= _grown(image, image.topics[name], factor, changed)
     refused = _irreplaceable(image, changed, {broker for broker in starting if _has_lost_data(image, broker)})
+    outdated = tuple(sorted(broker for broker in starting if _is_outdated(image, broker)))
     return Changes(
         changed,
         tuple(
             replace(image.brokers[broker], state=BrokerState.ACTIVE, former_data_dir="")
-            for broker in sorted(starting - refused.keys())
+            for broker in sorted(starting - refused.keys() - set(outdated))
         ),
         tuple(sorted(_to_forget(image, draining))),
         refused,
+        outdated,
     )
 
 
@@ -135,7 +142,7 @@ def settled(image: ClusterImage, state: PartitionState) -> PartitionState:
         return _raised(state, replace(state, isr=isr))
     with_data = tuple(broker for broker in state.isr if not _has_lost_data(image, broker)) or state.isr
     for broker in state.replicas:
-        if broker in with_data and _is(image, broker, BrokerState.STARTING) and not _has_lost_data(image, broker):
+        if broker in with_data and _may_lead_once_admitted(image, broker):
             return _raised(state, replace(state, leader=broker, isr=(broker,)), is_led_anew=True)
     return _raised(state, replace(state, leader=NO_LEADER, isr=with_data))
 
@@ -176,6 +183,15 @@ def _is(image: ClusterImage, broker_id: BrokerId, state: BrokerState) -> bool:
     """Whether a broker is alive and in this state."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.is_alive and broker.state is state
+
+
+def _may_lead_once_admitted(image: ClusterImage, broker_id: BrokerId) -> bool:
+    is_starting = _is(image, broker_id, BrokerState.STARTING)
+    return is_starting and not _has_lost_data(image, broker_id) and not _is_outdated(image, broker_id)
+
+
+def _is_outdated(image: ClusterImage, broker_id: BrokerId) -> bool:
+    return image.brokers[broker_id].max_level < image.feature_level
 
 
 def _has_lost_data(image: ClusterImage, broker_id: BrokerId) -> bool:

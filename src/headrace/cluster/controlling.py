@@ -66,6 +66,7 @@ class Controlling:
         self._pending = _Pending()
         self._wake = asyncio.Event()
         self._refused: dict[BrokerId, tuple[TopicPartition, ...]] = {}
+        self._outdated: frozenset[BrokerId] = frozenset()
         self._balance_at_ms = 0.0
         self._task: asyncio.Task[None] | None = None
 
@@ -152,7 +153,8 @@ class Controlling:
         fence = self._metadata.unchanged(layout.CONTROLLER)
         if self._metadata.image.controller_id != membership.broker_id or fence.mod_revision < membership.epoch:
             return False  # It is another broker, or what is left of this one's former lease.
-        self._fence, self._pending, self._refused = fence, _Pending(everything=True), {}
+        self._fence, self._pending = fence, _Pending(everything=True)
+        self._refused, self._outdated = {}, frozenset()
         self._rearm()
         log.info("broker %d controls the cluster", membership.broker_id)
         return True
@@ -220,6 +222,15 @@ class Controlling:
                     len(partitions),
                 )
         self._refused = dict(changes.refused)
+        level = self._metadata.image.feature_level
+        for broker_id in sorted(set(changes.outdated) - self._outdated):
+            log.error(
+                "broker %d is not admitted: its version does not know feature level %d of this cluster. Start it with "
+                "a newer version of Headrace",
+                broker_id,
+                level,
+            )
+        self._outdated = frozenset(changes.outdated)
 
 
 def _changed_brokers(old: ClusterImage, new: ClusterImage) -> Iterator[BrokerId]:

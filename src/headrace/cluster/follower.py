@@ -31,6 +31,7 @@ from headrace.cluster.store import (
 from headrace.config.broker import BrokerSettings, broker_settings
 from headrace.config.topic import TopicSettings, topic_settings
 from headrace.model.errors import SettingsError, StartupError, StoreConflict
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint
 
@@ -146,7 +147,7 @@ class Follower:
     async def _join(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()
         if layout.CLUSTER not in snapshot.items:
-            founded = Put(layout.CLUSTER, layout.encode(layout.ClusterRecord(new_cluster_id)))
+            founded = Put(layout.CLUSTER, layout.encode_cluster(new_cluster_id, LATEST_LEVEL))
             await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
         if not self.is_alone:
             return
@@ -164,7 +165,7 @@ class Follower:
 
     def _image_from(self, snapshot: Snapshot) -> ClusterImage:
         self._key_revisions = {key: item.mod_revision for key, item in snapshot.items.items()}
-        cluster_id = layout.decode_cluster_id(snapshot.items[layout.CLUSTER].value)
+        cluster_id = layout.decode_cluster(snapshot.items[layout.CLUSTER].value).cluster_id
         return layout.image_from(snapshot, cluster_id, self.broker if self.is_alone else None)
 
     async def _follow(self, after: Revision) -> None:

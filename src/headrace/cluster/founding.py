@@ -10,8 +10,10 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from headrace.cluster import layout
+from headrace.cluster.layout import ClusterIdentity
 from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Revision, StoreRefused, Versioned, Write
 from headrace.model.errors import StartupError
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 
 WRITES_PER_COMMIT = 100
@@ -23,18 +25,18 @@ _WAIT_FOR_MOVER_S = 60.0
 log = logging.getLogger(__name__)
 
 
-async def cluster_in(store: MetadataStore) -> str | None:
-    """The id of the cluster that the store holds."""
+async def cluster_in(store: MetadataStore) -> ClusterIdentity | None:
+    """The cluster that the store holds."""
     item = await _item(store, layout.CLUSTER)
-    return None if item is None else layout.decode_cluster_id(item.value)
+    return None if item is None else layout.decode_cluster(item.value)
 
 
-async def found(store: MetadataStore, cluster_id: str) -> str:
-    """The id of the cluster in the store, which is the given one if there was none.
+async def found(store: MetadataStore, cluster_id: str) -> ClusterIdentity:
+    """The cluster in the store, which has the given id and the latest feature level if there was none.
 
     A cluster that is being moved in is waited for.
     """
-    record = layout.encode(layout.ClusterRecord(cluster_id))
+    record = layout.encode_cluster(cluster_id, LATEST_LEVEL)
     looks_left = int(_WAIT_FOR_MOVER_S / _LOOK_EVERY_S)
     while True:
         if (here := await cluster_in(store)) is not None:
@@ -54,7 +56,7 @@ async def found(store: MetadataStore, cluster_id: str) -> str:
 
 
 async def move_in(source: MetadataStore, target: MetadataStore, cluster_id: str, broker_id: BrokerId) -> None:
-    """Make the cluster of a broker that was alone the one of `target`. Repeat it until it returns.
+    """Make the cluster of a broker that was alone the one of `target`, at its level. Repeat it until it returns.
 
     `StartupError` if the target holds something else. `StoreUnavailable` leaves it unfinished.
     """
@@ -71,7 +73,8 @@ async def move_in(source: MetadataStore, target: MetadataStore, cluster_id: str,
                 raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
     except StoreRefused as error:
         raise StartupError(f"the metadata cannot be moved into etcd: {error}") from None
-    end: list[Write] = [Put(layout.CLUSTER, layout.encode(layout.ClusterRecord(cluster_id))), Delete(layout.MOVING)]
+    level = layout.decode_cluster(records[layout.CLUSTER].value).level
+    end: list[Write] = [Put(layout.CLUSTER, layout.encode_cluster(cluster_id, level)), Delete(layout.MOVING)]
     if await target.commit([is_ours, Compare(layout.CLUSTER, ABSENT)], end) is None:
         raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
 
@@ -81,7 +84,7 @@ async def _begin(target: MetadataStore, own: layout.MovingRecord) -> Revision | 
     while True:
         items = (await target.snapshot()).items
         if (cluster := items.get(layout.CLUSTER)) is not None:
-            here = layout.decode_cluster_id(cluster.value)
+            here = layout.decode_cluster(cluster.value).cluster_id
             if here == own.cluster_id:
                 return None
             raise StartupError(f"etcd holds the cluster {here}, not {own.cluster_id}: choose another etcd.prefix")

@@ -1,6 +1,6 @@
 """What is in the metadata store: the keys, their values as JSON, and how they make up a `ClusterImage`.
 
-    /cluster                     the cluster's id, written once
+    /cluster                     the cluster's id, and its feature level from 2 on
     /moving                      a broker that was alone moves its metadata in; then there is no /cluster yet
     /brokers/<id>                a broker that belongs to the cluster: where it is, how far it has come
     /alive/<id>                  its lease holds; the key's mod revision is the broker's epoch
@@ -15,18 +15,22 @@
     /settings/groups/<name>      settings of one group
     /producer-ids                the first producer id that no block holds yet (see `producer_ids.py`)
 
-Keys that this version does not know are left alone, so that an older broker can read what a newer one wrote.
+Versions. A broker leaves keys alone that it does not know, and ignores unknown fields of records that it does. So keys
+and fields can be added without disturbing older brokers; any other change waits for a higher feature level, which is
+stored in /cluster. From level 2 on /cluster has fields that 0.1 cannot read, so that 0.1 refuses to join; every later
+version refuses a level that it does not know, in words.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from headrace.cluster.store import Change, Snapshot
 from headrace.model.errors import StartupError
+from headrace.model.features import FIRST_LEVEL, check_readable
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import (
     BrokerInfo,
@@ -55,7 +59,21 @@ PRODUCER_IDS = "/producer-ids"
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
+    """At level 1, as 0.1 wrote and reads it."""
+
     cluster_id: str
+
+
+class LevelledClusterRecord(msgspec.Struct, frozen=True):
+    """From level 2 on. 0.1 refuses it, because `cluster_id` is missing."""
+
+    id: str
+    level: int
+
+
+class ClusterIdentity(NamedTuple):
+    cluster_id: str
+    level: int
 
 
 class MovingRecord(msgspec.Struct, frozen=True):
@@ -84,6 +102,9 @@ class AliveRecord(msgspec.Struct, frozen=True):
     data_dir: str
     """The id of its data directory: whoever holds the lock on that may take the lease over at once."""
     lease: int
+    max_level: int = FIRST_LEVEL
+    """The highest feature level that this broker knows. Here and not under /brokers, which a controller of 0.1 writes
+    again without fields that it does not know."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
@@ -118,6 +139,8 @@ class ProducerIdsRecord(msgspec.Struct, frozen=True):
 
 encode = msgspec.json.Encoder(order="deterministic").encode
 _cluster = msgspec.json.Decoder(ClusterRecord)
+_levelled_cluster = msgspec.json.Decoder(LevelledClusterRecord)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _moving = msgspec.json.Decoder(MovingRecord)
 _broker = msgspec.json.Decoder(BrokerRecord)
 _alive = msgspec.json.Decoder(AliveRecord)
@@ -176,8 +199,17 @@ def encode_deleted(topic: DeletedTopic) -> bytes:
     return encode(DeletedRecord(topic.name, topic.partition_count, topic.brokers))
 
 
-def decode_cluster_id(value: bytes) -> str:
-    return _read(CLUSTER, _cluster, value).cluster_id
+def encode_cluster(cluster_id: str, level: int) -> bytes:
+    return encode(ClusterRecord(cluster_id) if level == FIRST_LEVEL else LevelledClusterRecord(cluster_id, level))
+
+
+def decode_cluster(value: bytes) -> ClusterIdentity:
+    """`StartupError` if the cluster's feature level is one that this version does not know."""
+    if "level" not in _read(CLUSTER, _fields, value):
+        return ClusterIdentity(_read(CLUSTER, _cluster, value).cluster_id, FIRST_LEVEL)
+    record = _read(CLUSTER, _levelled_cluster, value)
+    check_readable(record.level, "the metadata store")
+    return ClusterIdentity(record.id, record.level)
 
 
 def decode_moving(value: bytes) -> MovingRecord:
@@ -227,6 +259,7 @@ def apply_changes(image: ClusterImage, changes: Iterable[Change]) -> ClusterImag
 def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> ClusterImage:
     """The image with these keys set, or deleted where the value is None. What did not change is shared."""
     controller_id = image.controller_id
+    feature_level, features_revision = image.feature_level, image.features_revision
     brokers = dict(image.brokers)
     alive: list[Change] = []
     topics = dict(image.topics)
@@ -255,6 +288,8 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
                 _put_broker(brokers, broker_id, _read(key, _broker, value), by_broker)
         elif key.startswith(ALIVE):
             alive.append(change)
+        elif key == CLUSTER and value is not None:
+            feature_level, features_revision = decode_cluster(value).level, change.revision
         elif key == CONTROLLER:
             controller_id = NO_LEADER if value is None else BrokerId(_read(key, _controller, value).broker_id)
         elif key.startswith(DELETED):
@@ -282,8 +317,11 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
     for change in alive:
         broker_id = BrokerId(int(change.key[len(ALIVE) :]))
         if (broker := brokers.get(broker_id)) is not None:
-            lives = change.value is not None
-            brokers[broker_id] = replace(broker, is_alive=lives, epoch=change.revision if lives else broker.epoch)
+            if change.value is None:
+                brokers[broker_id] = replace(broker, is_alive=False)
+            else:
+                max_level = decode_alive(broker_id, change.value).max_level
+                brokers[broker_id] = replace(broker, is_alive=True, epoch=change.revision, max_level=max_level)
     topic_names = image.topic_names
     if are_topics_changed:
         topic_names = {topic.topic_id: name for name, topic in topics.items()}
@@ -300,6 +338,8 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         settings_by_broker=by_broker,
         settings_by_group=by_group,
         revision=revision,
+        feature_level=feature_level,
+        features_revision=features_revision,
     )
 
 
@@ -326,6 +366,7 @@ def _put_broker(
         is_draining=_is_draining(settings_by_broker, broker_id),
         data_dir=record.data_dir,
         former_data_dir=record.former_data_dir,
+        max_level=FIRST_LEVEL if before is None else before.max_level,
     )
 
 

@@ -25,6 +25,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import ABSENT, Compare, LeaseId, MetadataStore, Put, StoreUnavailable
 from headrace.config.broker import BrokerSettings
 from headrace.model.errors import HeadraceError, StartupError
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint
 from headrace.runtime.clock import Clock
 
@@ -186,11 +187,16 @@ class Membership:
         sent_at_ms = self._clock.monotonic_ms()
         lease = await self._store.grant_lease(self._session_ms)
         self._lease = lease
-        alive = layout.AliveRecord(self._new_incarnation(), self._data_dir_id, lease)
+        alive = layout.AliveRecord(self._new_incarnation(), self._data_dir_id, lease, LATEST_LEVEL)
         broker_key = layout.broker_key(self.broker_id)
         known = self._metadata.image.brokers.get(self.broker_id)
         revision = await self._store.commit(
-            [Compare(self._key, ABSENT), self._metadata.unchanged(broker_key)],
+            [
+                Compare(self._key, ABSENT),
+                self._metadata.unchanged(broker_key),
+                # So that the level cannot be raised past this broker while it registers.
+                self._metadata.unchanged(layout.CLUSTER),
+            ],
             [
                 Put(self._key, layout.encode(alive), lease),
                 Put(broker_key, layout.encode_broker(self._newcomer(known, self._endpoint))),

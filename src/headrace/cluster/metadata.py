@@ -23,8 +23,9 @@ from headrace.cluster import layout, topics
 from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
 from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, StoreUnavailable, Write
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
-from headrace.config.group import GroupSettings, check_group_settings, group_settings
-from headrace.config.topic import TopicSettings, topic_settings
+from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
+from headrace.config.settings import check_levels
+from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -222,7 +223,7 @@ class Metadata:
                 await self.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
             return topic
 
-        return await self._decide(attempt)
+        return await self.decide(attempt)
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic. Its record stays in `image.deleted` until `forget_deleted`."""
@@ -236,7 +237,7 @@ class Metadata:
             key = layout.topic_key(topic.name)
             await self.commit([self.unchanged(key)], [Delete(key), tombstone])
 
-        await self._decide(attempt)
+        await self.decide(attempt)
 
     async def forget_deleted(self, topic_id: UUID) -> None:
         """The folders of this deleted topic are gone here. The last broker that says so removes all trace of it.
@@ -257,7 +258,7 @@ class Metadata:
                 last = Delete(key)
             await self.commit([self.unchanged(key)], [last])
 
-        await self._decide(attempt)
+        await self.decide(attempt)
 
     async def _delete_partitions(self, gone: DeletedTopic) -> None:
         """Remove the states of a deleted topic's partitions, before the record that says that they are of no use."""
@@ -294,7 +295,7 @@ class Metadata:
                 await self._put_topic(grown)
             return grown
 
-        return await self._decide(attempt)
+        return await self.decide(attempt)
 
     async def alter_topic_settings(self, name: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
         """Change the settings set on a topic. `InvalidSettings` says which one cannot be and why."""
@@ -307,7 +308,7 @@ class Metadata:
             if overrides != topic.settings and not validate_only:
                 await self._put_topic(replace(topic, settings=overrides))
 
-        await self._decide(attempt)
+        await self.decide(attempt)
 
     async def alter_broker_settings(
         self, broker_id: int | None, edit: SettingsEdit, *, validate_only: bool = False
@@ -325,7 +326,7 @@ class Metadata:
                 return
             await self._put_settings(layout.broker_settings_key(broker_id), overrides)
 
-        await self._decide(attempt)
+        await self.decide(attempt)
 
     async def alter_group_settings(self, group_id: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
         """Change the settings set on a group, which need not exist yet."""
@@ -334,15 +335,16 @@ class Metadata:
             before = self.image.settings_by_group.get(group_id, {})
             overrides = dict(edit(before))
             try:
+                check_levels(GROUP_SETTINGS, overrides, self.image.feature_level)
                 check_group_settings(overrides, self.settings)
             except SettingsError as error:
                 raise InvalidSettings(str(error)) from None
             if overrides != before and not validate_only:
                 await self._put_settings(layout.group_settings_key(group_id), overrides)
 
-        await self._decide(attempt)
+        await self.decide(attempt)
 
-    async def _decide(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+    async def decide(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Make one change after the other; anew from the next image if another broker was faster."""
         async with self._changing:
             if not self.is_following:
@@ -362,6 +364,7 @@ class Metadata:
 
     def _check_topic_settings(self, overrides: Mapping[str, str]) -> None:
         try:
+            check_levels(TOPIC_SETTINGS, overrides, self.image.feature_level)
             topic_settings(overrides, self.settings.topic_defaults)
         except SettingsError as error:
             raise InvalidSettings(str(error)) from None
@@ -376,6 +379,7 @@ class Metadata:
         else:
             changed = replace(image, settings_by_broker={**image.settings_by_broker, BrokerId(broker_id): overrides})
         try:
+            check_levels(BROKER_SETTINGS, overrides, image.feature_level)
             broker_settings(overrides)
             defaults = settings_in(changed, self.boot_settings, self.broker_id).topic_defaults
             check_topics(image, defaults)

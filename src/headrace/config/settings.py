@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any
 
 from headrace.model.errors import SettingsError
+from headrace.model.features import FIRST_LEVEL, needed
 
 
 class Kind(Enum):
@@ -50,6 +51,8 @@ class Setting:
     """Whether a change takes effect without a restart."""
     broker_name: str | None = None
     """For topic settings: the broker setting that gives the default for all topics."""
+    level: int = FIRST_LEVEL
+    """The feature level from which it may be stored: older brokers refuse metadata with settings they do not know."""
 
     @property
     def attribute(self) -> str:
@@ -121,6 +124,13 @@ def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str
             raise SettingsError(f"unknown setting {name}{did_you_mean(name, rows)}")
         values[row.attribute] = row.parse(text)
     return values
+
+
+def check_levels(rows: Mapping[str, Setting], names: Iterable[str], level: int) -> None:
+    """`SettingsError` for a setting that waits for a higher feature level than the cluster's."""
+    for name in names:
+        if name in rows and rows[name].level > level:
+            raise SettingsError(needed(name, rows[name].level, level))
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

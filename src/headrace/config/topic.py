@@ -20,7 +20,10 @@ class TopicSettings:
     """The settings in force for one topic, typed. Attribute names are the setting names with `_` for `.`."""
 
     cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = _DAY_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = _NEVER
@@ -71,10 +74,18 @@ _D = TopicSettings()
 TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy, "What happens to old segments: delete, compact, or both.",
             choices=("delete", "compact"), broker_name="log.cleanup.policy"),
+    Setting("compression.gzip.level", Kind.INT, _D.compression_gzip_level,
+            "How hard the broker compresses where it recompresses with gzip: 1 (fastest) to 9 (smallest); -1 is gzip's "
+            "own default.", -1, 9, broker_name="compression.gzip.level", level=2),
+    Setting("compression.lz4.level", Kind.INT, _D.compression_lz4_level,
+            "The same for lz4: 1 (fastest) to 17 (smallest).", 1, 17, broker_name="compression.lz4.level", level=2),
     Setting("compression.type", Kind.STRING, _D.compression_type,
             "The codec batches are stored in. producer keeps what the producer chose, which costs nothing; "
             "with another one the broker recompresses batches that come in a different codec.",
             choices=("producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"), broker_name="compression.type"),
+    Setting("compression.zstd.level", Kind.INT, _D.compression_zstd_level,
+            "The same for zstd: -131072 (fastest) to 22 (smallest).", -131_072, 22,
+            broker_name="compression.zstd.level", level=2),
     Setting("delete.retention.ms", Kind.LONG, _D.delete_retention_ms,
             "How long a tombstone stays in a compacted topic after it became clean.", 0,
             broker_name="log.cleaner.delete.retention.ms"),
@@ -148,6 +159,8 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -
     values = parse_all(TOPIC_SETTINGS, {name: text for name, text in overrides.items() if name not in of_queue})
     queue = queue_settings(of_queue) if of_queue else defaults.queue
     result = replace(defaults, queue=queue, **values)  # type: ignore[arg-type]
+    if result.compression_gzip_level == 0:
+        raise SettingsError("compression.gzip.level=0 is not allowed: use -1, or a level from 1 to 9")
     if result.unclean_leader_election_enable:
         raise SettingsError("unclean.leader.election.enable=true is not supported: it loses acknowledged records")
     if not result.cleanup_policy:

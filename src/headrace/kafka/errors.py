@@ -68,6 +68,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.PreferredLeaderNotAvailable: ErrorCode.preferred_leader_not_available,
     errors.NoEligibleLeader: ErrorCode.eligible_leaders_not_available,
     errors.NoReassignment: ErrorCode.no_reassignment_in_progress,
+    errors.FeatureUpdateRefused: ErrorCode.feature_update_failed,
+    errors.InvalidFeatureLevel: ErrorCode.invalid_update_version,
     errors.CoordinatorLoading: ErrorCode.coordinator_load_in_progress,
     errors.CoordinatorNotAvailable: ErrorCode.coordinator_not_available,
     errors.NotCoordinator: ErrorCode.not_coordinator,

@@ -8,6 +8,7 @@ Requests of one connection stay in order, since the next one is not begun before
 
 import asyncio
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.topic import TopicSettings
@@ -22,13 +23,7 @@ from headrace.records.reader import decompressed
 from headrace.replication.partitions import PartitionTable
 
 _NAME, _PRODUCER = "compression.type", "producer"
-_CODECS = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
+_GZIP_DEFAULT = -1
 _AT_ONCE_BYTES = 4 * 1024
 """Uncompressed batches up to this size are compressed where they are; nobody knows how large a compressed one is."""
 _MAX_AT_A_TIME = 2
@@ -61,7 +56,7 @@ class Recoder:
     def concerns(self, request: ProduceRequest) -> bool:
         """Whether a batch of this request is for a topic with another codec than its own."""
         return any(
-            self._codec_for(topic, index, records) is not None
+            self._target_for(topic, index, records) is not None
             for topic, partitions in request.topics
             for index, records in partitions
         )
@@ -73,40 +68,65 @@ class Recoder:
         for topic, partitions in request.topics:
             recoded: list[PartitionData] = []
             for index, records in partitions:
-                codec = self._codec_for(topic, index, records)
-                if codec is not None and records is not None:
+                target = self._target_for(topic, index, records)
+                if target is not None and records is not None:
                     try:
-                        records = memoryview(await self._recoded(records, codec))
+                        records = memoryview(await self._recoded(records, target))
                     except HeadraceError as error:
                         refused[topic, index] = error
                 recoded.append(PartitionData(index, records))
             topics.append((topic, recoded))
         return request._replace(topics=topics), refused
 
-    def _codec_for(self, topic: TopicKey, index: int, records: memoryview | None) -> int | None:
-        """The codec to put a batch into; None if it stays as it is, or will be refused."""
+    def _target_for(self, topic: TopicKey, index: int, records: memoryview | None) -> "Target | None":
+        """What to put a batch into; None if it stays as it is, or will be refused."""
         table = self._partitions
         try:
             partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
         except HeadraceError:
             return None
-        codec = _CODECS.get(partition.settings.compression_type)
-        if codec is None or records is None or not _is_sane(records, partition.settings):
+        target = target_of(partition.settings)
+        if target is None or records is None or not _is_sane(records, partition.settings):
             return None
-        return None if read_header(records).codec == codec else codec
+        return None if read_header(records).codec == target.codec else target
 
-    async def _recoded(self, records: memoryview, codec: int) -> Buffer:
+    async def _recoded(self, records: memoryview, target: "Target") -> Buffer:
         if read_header(records).codec == Codec.NONE and len(records) <= _AT_ONCE_BYTES:
-            return recoded(records, codec)
+            return recoded(records, target)
         async with self._room:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, codec)
+            return await asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, target)
 
 
-def recoded(batch: Buffer, codec: int) -> bytes:
+class Target(NamedTuple):
+    """What a topic's batches are recompressed to."""
+
+    codec: Codec
+    level: int | None = None
+    """None: the codec's own default."""
+
+
+def target_of(settings: TopicSettings) -> Target | None:
+    """None where batches stay in the producer's codec."""
+    match settings.compression_type:
+        case "uncompressed":
+            return Target(Codec.NONE)
+        case "snappy":
+            return Target(Codec.SNAPPY)
+        case "gzip":
+            level = settings.compression_gzip_level
+            return Target(Codec.GZIP, None if level == _GZIP_DEFAULT else level)
+        case "lz4":
+            return Target(Codec.LZ4, settings.compression_lz4_level)
+        case "zstd":
+            return Target(Codec.ZSTD, settings.compression_zstd_level)
+    return None
+
+
+def recoded(batch: Buffer, target: Target) -> bytes:
     """A batch in another codec; `CorruptBatch` if it is damaged."""
     header = check_batch(batch)
-    body = decompressed(batch, header)
-    return seal(header._replace(attributes=header.attributes & ~CODEC_MASK | codec), compress(codec, body))
+    body = compress(target.codec, decompressed(batch, header), target.level)
+    return seal(header._replace(attributes=header.attributes & ~CODEC_MASK | target.codec), body)
 
 
 def _is_sane(records: memoryview, settings: TopicSettings) -> bool:

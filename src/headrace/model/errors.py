@@ -37,6 +37,8 @@ HeadraceError
 ├── PreferredLeaderNotAvailable  the first replica is not up, or not in sync
 ├── NoEligibleLeader          nobody who is in sync is up
 ├── NoReassignment            the partition does not move
+├── FeatureUpdateRefused      the feature level cannot be what was asked for, now or ever
+├── InvalidFeatureLevel       a feature, or a level of it, that this broker does not know
 ├── FencedLeaderEpoch         the client's epoch is older than the leader's
 ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
 ├── NotLeader                 another broker leads this partition, or nobody does
@@ -345,6 +347,12 @@ class NoEligibleLeader(HeadraceError): ...
 
 
 class NoReassignment(HeadraceError): ...
+
+
+class FeatureUpdateRefused(HeadraceError): ...
+
+
+class InvalidFeatureLevel(HeadraceError): ...
 
 
 class StoreConflict(HeadraceError): ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 
 
@@ -50,6 +51,8 @@ class BrokerInfo:
     """The id of its data directory."""
     former_data_dir: str = ""
     """If it has come back with another data directory than it had, and was not admitted yet: the one it had."""
+    max_level: int = LATEST_LEVEL
+    """The highest feature level that it knows. It says something only while the broker is alive."""
 
     @property
     def has_lost_data(self) -> bool:
@@ -135,6 +138,10 @@ class ClusterImage:
     """Settings of single groups; a group need not exist to have some."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
+    feature_level: int = LATEST_LEVEL
+    """What every broker knows (`model/features.py`)."""
+    features_revision: int = 0
+    """The revision at which `feature_level` was last changed."""
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)

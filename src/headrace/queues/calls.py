@@ -2,16 +2,27 @@
 
 Calls and answers are msgpack arrays that begin with their name. An error is told by its name and its sentence, and is
 the same error again where it arrives.
+
+Versions. Brokers of two releases call each other during a rolling upgrade. A call or an answer gets new fields only at
+its end and with defaults, which either side may leave out or ignore; anything else is a call with a new name, and with
+the feature level that it needs (`Call.level`).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from kio.schema.errors import ErrorCode
 
 from headrace.model import errors
-from headrace.model.errors import HeadraceError, PeerUnavailable, ProtocolError, QueueUnavailable
+from headrace.model.errors import (
+    FeatureUpdateRefused,
+    HeadraceError,
+    PeerUnavailable,
+    ProtocolError,
+    QueueUnavailable,
+)
+from headrace.model.features import FIRST_LEVEL, needed
 from headrace.model.ids import BrokerId
 from headrace.protocol.asking import request_schema
 from headrace.protocol.codec import make
@@ -24,6 +35,9 @@ ENVELOPE, VERSION = 58, 0
 
 class Call(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Base of all calls. The tag is the name of the class."""
+
+    level: ClassVar[int] = FIRST_LEVEL
+    """The feature level from which every broker knows this call."""
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True, tag="done"):
@@ -51,6 +65,11 @@ async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
         return _encode(encoded_error(error))
 
 
+def unknown_call(error: msgspec.MsgspecError) -> bytes:
+    """The answer to a call that this version cannot read."""
+    return _encode(Refused(PeerUnavailable.__name__, f"a broker of another version makes a call unknown here: {error}"))
+
+
 def encoded_error(error: HeadraceError) -> Refused:
     return Refused(type(error).__name__, str(error))
 
@@ -74,6 +93,8 @@ def read_answer(data: bytes, result: type[A]) -> A:
 
 async def ask(peers: Peers, broker_id: BrokerId, call: Call, result: type[A], *, lane: str, timeout_s: float) -> A:
     """Call another broker. Its errors are raised here; `PeerUnavailable` if there is no answer."""
+    if call.level > peers.feature_level:
+        raise FeatureUpdateRefused(needed(type(call).__name__, call.level, peers.feature_level))
     schema = request_schema(ENVELOPE, VERSION)
     request = make(
         schema.EnvelopeRequest, request_data=encode_call(call), request_principal=None, client_host_address=b""

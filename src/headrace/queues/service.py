@@ -29,7 +29,7 @@ from headrace.queues import routing
 from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
 from headrace.queues.bodies import Kept
 from headrace.queues.burying import Burial
-from headrace.queues.calls import Refused, answer_to, decoded_error, encoded_error
+from headrace.queues.calls import Refused, answer_to, decoded_error, encoded_error, unknown_call
 from headrace.queues.definitions import Definitions, is_queue
 from headrace.queues.host import Around, Host, Time
 from headrace.queues.led import MOST_MESSAGES, LedQueue
@@ -293,7 +293,10 @@ class QueueService:
 
     async def serve(self, call: bytes) -> bytes:
         """Do what another broker asks for."""
-        asked: StateCall | ShareCall | AnyQueueCall = _decode_call(call)
+        try:
+            asked: StateCall | ShareCall | AnyQueueCall = _decode_call(call)
+        except msgspec.MsgspecError as error:
+            return unknown_call(error)
         if isinstance(asked, StateCall):
             state_call = asked
             return await answer_to(lambda: self.state.serve(state_call))

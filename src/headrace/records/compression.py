@@ -40,20 +40,20 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` as a client would send it under `codec`."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as a client would send it under `codec`. Without a level the codec's own default holds."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level=level))
     if codec == Codec.SNAPPY:
         return _compress_xerial(data)
     if codec == Codec.LZ4:
-        lz4 = cramjam.lz4.Compressor(block_linked=False)
+        lz4 = cramjam.lz4.Compressor(level=level, block_linked=False)
         lz4.compress(bytes(data))
         return bytes(lz4.finish())
     if codec == Codec.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level=level))
     raise _unknown(codec)
 
 

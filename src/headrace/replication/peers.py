@@ -248,6 +248,11 @@ class Peers:
         self._random = random
         self._links: dict[tuple[BrokerId, str], Link] = {}
 
+    @property
+    def feature_level(self) -> int:
+        """What every broker of the cluster knows."""
+        return self._images.image.feature_level
+
     def link(self, broker_id: BrokerId, lane: str) -> Link:
         """The connection for one kind of work, shared by all who name the same lane."""
         link = self._links.get((broker_id, lane))

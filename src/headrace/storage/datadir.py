@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.model.errors import StartupError
+from headrace.model.features import FIRST_LEVEL, LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.runtime.disk import Disk
 from headrace.storage.checkpoints import topic_id_to_text
 
-FORMAT = 1
 META = "meta.properties"
 LOCK = ".lock"
 
@@ -23,13 +23,22 @@ class DataDir:
     """A directory that belongs to this broker, locked until `release`. Make one with `acquire`."""
 
     def __init__(
-        self, path: Path, cluster_id: str, broker_id: BrokerId, lock: int = -1, *, directory_id: str = ""
+        self,
+        path: Path,
+        cluster_id: str,
+        broker_id: BrokerId,
+        lock: int = -1,
+        *,
+        directory_id: str = "",
+        level: int = FIRST_LEVEL,
     ) -> None:
         self.path = path
         self.cluster_id = cluster_id
         self.broker_id = broker_id
         self.directory_id = directory_id
         """Made with the directory: a broker that comes back with another one has lost what it had."""
+        self.level = level
+        """The feature level up to which there may be things in the directory."""
         self._lock = lock
 
     @staticmethod
@@ -44,10 +53,19 @@ class DataDir:
         return DataDir._identify(path, data).cluster_id
 
     @classmethod
-    def acquire(cls, path: Path, disk: Disk, *, broker_id: BrokerId, cluster_id: str | None = None) -> "DataDir":
+    def acquire(
+        cls,
+        path: Path,
+        disk: Disk,
+        *,
+        broker_id: BrokerId,
+        cluster_id: str | None = None,
+        level: int = LATEST_LEVEL,
+    ) -> "DataDir":
         """Take a directory, new or known, and mark it as a Headrace data directory.
 
-        Without a `cluster_id` a known directory keeps its own and a new one gets a new one. Raises `StartupError` for a
+        Without a `cluster_id` a known directory keeps its own and a new one gets a new one. `level` is the feature
+        level of a new one; a known one keeps its own, until `raise_level`. Raises `StartupError` for a
         directory that is in use, belongs to something else or to another broker, is too new, or cannot be written to.
         """
         lock = -1
@@ -66,7 +84,7 @@ class DataDir:
                     )
                 whose = found
             else:
-                whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id)
+                whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id, level=level)
             if not whose.directory_id:
                 # Also a directory of an earlier version, which had no id of its own.
                 whose = replace(whose, directory_id=topic_id_to_text(uuid4()))
@@ -77,7 +95,14 @@ class DataDir:
             if isinstance(error, OSError):
                 raise StartupError(f"The data directory {path} cannot be used: {error.strerror}.") from error
             raise
-        return cls(path, whose.cluster_id, broker_id, lock, directory_id=whose.directory_id)
+        return cls(path, whose.cluster_id, broker_id, lock, directory_id=whose.directory_id, level=whose.level)
+
+    def raise_level(self, level: int, disk: Disk) -> None:
+        """Mark the directory for a feature level: versions that do not know it refuse the directory from now on."""
+        if level > self.level:
+            whose = _Whose(self.cluster_id, self.broker_id, self.directory_id, level)
+            disk.write_atomic(self.path / META, whose.to_text().encode())
+            self.level = level
 
     def release(self) -> None:
         if self._lock >= 0:
@@ -108,12 +133,15 @@ class DataDir:
         if fields.get("product") != "headrace":
             raise StartupError(f"{path} belongs to another program, see its {META}: use another data directory.")
         try:
-            version, broker_id, cluster_id = int(fields["format"]), int(fields["broker.id"]), fields["cluster.id"]
+            level, broker_id, cluster_id = int(fields["format"]), int(fields["broker.id"]), fields["cluster.id"]
         except (KeyError, ValueError):
             raise StartupError(f"{path / META} is damaged: restore it from a backup.") from None
-        if version > FORMAT:
-            raise StartupError(f"{path} was written by a newer Headrace (format {version}, this one reads {FORMAT}).")
-        return _Whose(cluster_id, BrokerId(broker_id), fields.get("directory.id", ""))
+        if level > LATEST_LEVEL:
+            raise StartupError(
+                f"{path} was written by a newer version of Headrace (feature level {level}, and this one knows levels "
+                f"up to {LATEST_LEVEL}): start that version, or use another data directory."
+            )
+        return _Whose(cluster_id, BrokerId(broker_id), fields.get("directory.id", ""), level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +151,11 @@ class _Whose:
     cluster_id: str
     broker_id: BrokerId
     directory_id: str = ""
+    level: int = FIRST_LEVEL
+    """Stored as `format`, which 0.1 checks as well."""
 
     def to_text(self) -> str:
         return (
-            f"product=headrace\nformat={FORMAT}\ncluster.id={self.cluster_id}\nbroker.id={self.broker_id}\n"
+            f"product=headrace\nformat={self.level}\ncluster.id={self.cluster_id}\nbroker.id={self.broker_id}\n"
             f"directory.id={self.directory_id}\n"
         )

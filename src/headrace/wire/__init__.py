@@ -33,6 +33,7 @@ from headrace.wire.errors import (
     Unsupported,
     WireError,
 )
+from headrace.wire.features import NO_FEATURE, Feature
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
 from headrace.wire.share_groups import ShareGroupInfo, ShareMember, SharePosition
@@ -43,6 +44,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "NOBODY",
+    "NO_FEATURE",
     "PASSING",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
@@ -50,6 +52,7 @@ __all__ = [
     "BrokerNode",
     "Cluster",
     "ClusterInfo",
+    "Feature",
     "Fenced",
     "FetchedRecords",
     "LogDir",

@@ -5,10 +5,11 @@ from types import TracebackType
 
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import brokers, reading, share_groups, topics, transactions, writing
+from headrace.wire import brokers, features, reading, share_groups, topics, transactions, writing
 from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
+from headrace.wire.features import Feature
 from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
@@ -79,6 +80,14 @@ class Cluster:
     def set_broker_settings(self, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
         """Change settings of one broker, or of all (None), as they run; a value of None takes a setting back."""
         brokers.set_broker_settings(self._router, broker_id, settings)
+
+    def feature(self, name: str, endpoint: Endpoint | None = None) -> Feature:
+        """Which version of a feature is in force, and the highest that a broker knows: that at `endpoint`, or any."""
+        return features.feature(self._router, name, endpoint)
+
+    def upgrade_feature(self, name: str, version: int) -> None:
+        """Raise a feature of the cluster to a version."""
+        features.upgrade_feature(self._router, name, version)
 
     # -- topics
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -58,6 +58,11 @@ class Answer(NamedTuple):
         return read_response(self.key, self.version, self.frame, self.body_at)
 
 
+_K = TypeVar("_K")
+Ranges = dict[_K, tuple[int, int]]
+"""The lowest and the highest version of each."""
+
+
 class _Sent(NamedTuple):
     key: int
     version: int
@@ -90,7 +95,7 @@ class Connection:
         except (OSError, UnicodeError) as error:
             raise Unreachable(f"no broker answers at {address}: {_reason(error)}") from None
         try:
-            self.versions, self.features = self._negotiate()
+            self.versions, self.features, self.supported = self._negotiate()
         except BaseException:
             self.close()
             raise
@@ -198,8 +203,8 @@ class Connection:
                 raise Unreachable(f"the broker at {self.address} closed the connection")
             room = room[count:]
 
-    def _negotiate(self) -> tuple[dict[int, tuple[int, int]], dict[str, int]]:
-        """What the broker serves, and the levels of its features."""
+    def _negotiate(self) -> tuple[Ranges[int], dict[str, int], Ranges[str]]:
+        """The APIs that the broker serves, the features in force, and those that it supports."""
         version = _NEWEST_API_VERSIONS
         while True:
             answer = self._ask_versions(version)
@@ -213,6 +218,10 @@ class Connection:
         return (
             {api.api_key: (api.min_version, api.max_version) for api in found.api_keys},
             {feature.name: feature.max_version_level for feature in getattr(found, "finalized_features", ())},
+            {
+                feature.name: (feature.min_version, feature.max_version)
+                for feature in getattr(found, "supported_features", ())
+            },
         )
 
     def _ask_versions(self, version: int) -> Answer:

@@ -16,6 +16,7 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import Delete, Put
 from headrace.config.broker import broker_settings
 from headrace.model.errors import NotLeader, UnknownPartition, UnknownTopic
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicName
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint, PartitionState
 from headrace.records.batch import read_header
@@ -64,7 +65,9 @@ class Bench:
         info = BrokerInfo(broker_id, Endpoint("h", 1), state=state)
         writes: list[Put | Delete] = [Put(layout.broker_key(broker_id), layout.encode_broker(info))]
         if state is BrokerState.STARTING:
-            writes.append(Put(layout.alive_key(broker_id), b"{}"))
+            writes.append(
+                Put(layout.alive_key(broker_id), layout.encode(layout.AliveRecord("now", "dir", 0, LATEST_LEVEL)))
+            )
         await self.metadata.commit([], writes)
         if state is BrokerState.STARTING and broker_id == OWN and epoch_of_own:
             self.epoch = self.metadata.image.brokers[OWN].epoch

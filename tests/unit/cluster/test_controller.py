@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from headrace.cluster.controller import settled
+from headrace.model.features import FIRST_LEVEL
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint, PartitionState
 
-ACTIVE, STARTING, STOPPING, DEAD, BLANK = "active", "starting", "stopping", "dead", "blank"
+ACTIVE, STARTING, STOPPING, DEAD, BLANK, OLD = "active", "starting", "stopping", "dead", "blank", "old"
 NONE = int(NO_LEADER)
 
 
@@ -19,6 +20,8 @@ def image_with(*states: str) -> ClusterImage:
         info = BrokerInfo(BrokerId(number), Endpoint("host", 1), is_alive=name != DEAD, data_dir="now")
         if name == BLANK:
             info = replace(info, state=BrokerState.STARTING, former_data_dir="before")
+        elif name == OLD:
+            info = replace(info, state=BrokerState.STARTING, max_level=FIRST_LEVEL)
         elif name != DEAD:
             info = replace(info, state=BrokerState(name))
         brokers[info.broker_id] = info
@@ -51,6 +54,9 @@ def image_with(*states: str) -> ClusterImage:
         # One without its data counts for nothing where another may have it.
         ((DEAD, BLANK, ACTIVE), 1, (1, 2), NONE, (1,)),
         ((DEAD, BLANK, ACTIVE), 2, (2,), NONE, (2,)),
+        # One that does not know the feature level is not elected, and its copy is kept.
+        ((DEAD, OLD, ACTIVE), 2, (2,), NONE, (2,)),
+        ((ACTIVE, OLD, ACTIVE), 1, (1, 2, 3), 1, (1, 3)),
     ],
 )
 def test_who_leads_and_who_is_in_sync(

@@ -14,6 +14,7 @@ from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import MetadataStore, Put, StoreUnavailable, WatchLost
 from headrace.config.broker import broker_settings
 from headrace.model.errors import StoreConflict, TopicExists, UnknownTopic
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId, TopicId, TopicName
 from headrace.model.image import BrokerInfo, Endpoint, PartitionState, TopicImage
 from headrace.runtime.clock import SystemClock
@@ -31,7 +32,9 @@ async def join(store: MetadataStore, broker_id: int) -> None:
     """What a broker that has been admitted has in the store."""
     info = BrokerInfo(BrokerId(broker_id), Endpoint("127.0.0.1", 9092 + broker_id))
     await store.commit([], [Put(layout.broker_key(broker_id), layout.encode_broker(info))])
-    await store.commit([], [Put(layout.alive_key(broker_id), b"{}")])
+    await store.commit(
+        [], [Put(layout.alive_key(broker_id), layout.encode(layout.AliveRecord("now", "dir", 0, LATEST_LEVEL)))]
+    )
 
 
 Scenario = Callable[[list[Metadata], list[WayToStore]], Awaitable[None]]
@@ -173,7 +176,9 @@ def test_a_fence_that_does_not_hold_keeps_the_partitions_as_they_are(tmp_path: P
         fence = one.unchanged(layout.alive_key(0))
         other = one.unchanged(layout.alive_key(1))
         await one.change_partitions({(topic.topic_id, 0): shrunk(topic)}, fence, [other])
-        await ways[1].store.commit([], [Put(layout.alive_key(1), b"{}")])
+        await ways[1].store.commit(
+            [], [Put(layout.alive_key(1), layout.encode(layout.AliveRecord("now", "dir", 0, LATEST_LEVEL)))]
+        )
         topic = one.image.topics[A]
         for fences in ((fence, [other]), (other, []), (None, [other])):
             with pytest.raises(StoreConflict):

@@ -18,7 +18,7 @@ from headrace.kafka.dispatch import Context, Peer, Raw, route
 from headrace.kafka.fetch_sessions import FetchSessions
 from headrace.kafka.fetching import Fetch
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
-from headrace.model.image import BrokerInfo, Endpoint, PartitionState
+from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 from headrace.protocol.codec import peek_api, read_request_header, write_response
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -48,7 +48,7 @@ class Side:
         self.host: Any = SimpleNamespace(
             broker_id=broker_id,
             settings=BrokerSettings(broker_id=broker_id, replica_fetch_wait_max_ms=100),
-            image=SimpleNamespace(brokers=BROKERS, topic_by_id=lambda _: None),
+            image=ClusterImage("c", LEADER, BROKERS, {}, {}, {}, 1),
         )
         self.table = PartitionTable()
         self.benches = [LogBench(ModelDisk()) for _ in range(count)]

@@ -4,12 +4,14 @@ import asyncio
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from kio.schema.errors import ErrorCode
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
 
 from headrace.model.errors import (
+    FeatureUpdateRefused,
     InvalidReceipt,
     NotLeader,
     PeerUnavailable,
@@ -18,13 +20,14 @@ from headrace.model.errors import (
     UnknownMove,
     UnknownQueue,
 )
+from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
 from headrace.model.queue_wire import Filter, Outgoing
 from headrace.protocol.codec import make, response_schema
 from headrace.queues import routing
 from headrace.queues.api import ReceiveOptions
-from headrace.queues.calls import ask
+from headrace.queues.calls import ask, read_answer
 from headrace.queues.routing import Router
 from headrace.queues.service import QueueService
 from headrace.queues.state import Page
@@ -36,6 +39,7 @@ class Network:
 
     def __init__(self, service: QueueService) -> None:
         self.service = service
+        self.feature_level = LATEST_LEVEL
         self.problems: list[Exception] = []
         self.lanes: dict[str, asyncio.Lock] = {}
         self.forgotten: list[str] = []
@@ -189,5 +193,30 @@ def test_the_state_of_queues_is_kept_for_other_brokers(broker: QueueBroker, othe
         assert page.entries == [(b"b", b"2")]
         with pytest.raises(StaleQueueLeader):
             await asked(OpenState("x:0:", 4), int)
+
+    broker.run(run())
+
+
+def test_a_call_that_older_brokers_do_not_know_waits_for_the_feature_level(
+    broker: QueueBroker, other: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = broker.create()
+    monkeypatch.setattr(routing.CountCall, "level", LATEST_LEVEL)
+
+    async def run() -> None:
+        other.network.feature_level = LATEST_LEVEL - 1
+        with pytest.raises(FeatureUpdateRefused, match="CountCall needs feature level"):
+            await other.counts(name)
+        other.network.feature_level = LATEST_LEVEL
+        assert (await other.counts(name)).available == 0
+
+    broker.run(run())
+
+
+def test_a_call_of_a_newer_version_is_refused_and_harms_nobody(broker: QueueBroker) -> None:
+    async def run() -> None:
+        for unknown in (msgspec.msgpack.encode(["CallOfTomorrow", 1]), b"\xc1", b""):
+            with pytest.raises(PeerUnavailable, match="another version"):
+                read_answer(await broker.queues.serve(unknown), type(None))
 
     broker.run(run())

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import StartupError, StorageFailed
+from headrace.model.features import FIRST_LEVEL, LATEST_LEVEL
 from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -60,6 +61,20 @@ class TestDataDir:
         assert again.cluster_id == "c"
         assert again.directory_id == first.directory_id != ""
 
+    def test_its_level_rises_with_the_clusters_and_older_versions_refuse_it_then(self, tmp_path: Path) -> None:
+        first = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1), level=FIRST_LEVEL)
+        first.release()
+        assert "format=1\n" in (tmp_path / "meta.properties").read_text()
+        again = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1), level=LATEST_LEVEL)
+        assert again.level == FIRST_LEVEL, "a known directory keeps its level"
+        again.raise_level(LATEST_LEVEL, OsDisk())
+        again.raise_level(FIRST_LEVEL, OsDisk())
+        again.release()
+        assert f"format={LATEST_LEVEL}\n" in (tmp_path / "meta.properties").read_text()
+        last = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1))
+        last.release()
+        assert (last.level, last.cluster_id, last.directory_id) == (LATEST_LEVEL, first.cluster_id, first.directory_id)
+
     def test_one_broker_at_a_time(self, tmp_path: Path) -> None:
         first = DataDir.acquire(tmp_path, OsDisk(), broker_id=BrokerId(1))
         with pytest.raises(StartupError, match="Another broker is using"):
@@ -72,7 +87,11 @@ class TestDataDir:
         [
             ("thesis.tex", "", "not a Headrace data directory"),
             ("meta.properties", "version=1\nnode.id=1\n", "another program"),
-            ("meta.properties", "product=headrace\nformat=99\ncluster.id=c\nbroker.id=1\n", "newer Headrace"),
+            (
+                "meta.properties",
+                "product=headrace\nformat=99\ncluster.id=c\nbroker.id=1\n",
+                "newer version of Headrace",
+            ),
             ("meta.properties", "product=headrace\nformat=1\ncluster.id=c\nbroker.id=2\n", "belongs to broker 2"),
             ("meta.properties", "product=headrace\nformat=1\ncluster.id=d\nbroker.id=1\n", "belongs to cluster d"),
             ("meta.properties", "product=headrace\nformat=x\n", "damaged"),

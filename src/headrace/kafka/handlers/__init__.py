@@ -50,6 +50,7 @@ from headrace.kafka.handlers import (
     share_group_heartbeat,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 
@@ -103,5 +104,6 @@ __all__ = [
     "share_group_heartbeat",
     "sync_group",
     "txn_offset_commit",
+    "update_features",
     "write_txn_markers",
 ]

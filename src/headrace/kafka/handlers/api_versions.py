@@ -4,21 +4,26 @@
   so that the client can ask again; the connection stays open.
 - From v3 on the client names its software; a name or version outside `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`
   is INVALID_REQUEST.
-- Features: `transaction.version` 2 is finalized, by which clients know that a transaction may be written to without
-  naming its partitions first, and that each has an epoch of its own (KIP-890). `share.version` 1 is: there are share
-  groups (KIP-932).
+- Features: what is finalized follows from the cluster's feature level (`model/features.py`), which is told as
+  `headrace.version`. By `transaction.version` 2 clients know that a transaction may be written to without naming its
+  partitions first, and that each has an epoch of its own (KIP-890); by `share.version` 1 that there are share groups
+  (KIP-932).
+- A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
+  connect to a broker that tells them of one (KAFKA-17492).
 - Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to
   anybody else.
 - The response header is v0 in every version (see `protocol/codec.py`).
 """
 
 import re
+from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import APIS, Answer, Context, handles
+from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, level
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.peers import BROKER_SOFTWARE
@@ -26,7 +31,7 @@ from headrace.replication.peers import BROKER_SOFTWARE
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_MAX_LENGTH = 128
 _FEATURES_FROM = 3
-_FEATURES = {"share.version": 1, "transaction.version": 2}
+_MINIMUM_ZERO_FROM = 4
 _BETWEEN_BROKERS = frozenset({58})
 _UNSUPPORTED = Struct(">ihihhh")
 
@@ -38,7 +43,7 @@ def api_versions(ctx: Context, request: Any) -> Answer:
     error = ErrorCode.none if _is_software(name) and _is_software(software_version) else ErrorCode.invalid_request
     if error is ErrorCode.none:
         ctx.peer.client_software = f"{name} {software_version}"
-    schema = ctx.schema
+    schema, image = ctx.schema, ctx.services.metadata.image
     keys = tuple(
         schema.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in sorted(APIS.values(), key=lambda api: api.key)
@@ -50,19 +55,32 @@ def api_versions(ctx: Context, request: Any) -> Answer:
         api_keys=keys if error is ErrorCode.none else (),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
-            make(schema.SupportedFeatureKey, name=name, min_version=0, max_version=level)
-            for name, level in _FEATURES.items()
-        )
-        if ctx.version >= _FEATURES_FROM
-        else (),
-        finalized_features_epoch=0,
+            make(schema.SupportedFeatureKey, name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest in _SUPPORTED
+            if ctx.version >= _FEATURES_FROM and (lowest > 0 or ctx.version >= _MINIMUM_ZERO_FROM)
+        ),
+        finalized_features_epoch=image.features_revision,
         finalized_features=tuple(
-            make(schema.FinalizedFeatureKey, name=name, min_version_level=level, max_version_level=level)
-            for name, level in _FEATURES.items()
-        )
-        if ctx.version >= _FEATURES_FROM
-        else (),
+            make(schema.FinalizedFeatureKey, name=name, min_version_level=version, max_version_level=version)
+            for name, version in _finalized(image.feature_level)
+            if ctx.version >= _FEATURES_FROM
+        ),
     )
+
+
+def _finalized(feature_level: int) -> Iterator[tuple[str, int]]:
+    yield FEATURE, feature_level
+    yield from level(feature_level).kafka_features.items()
+
+
+def _supported() -> Iterator[tuple[str, int, int]]:
+    """Each feature with the lowest and the highest version of it that this broker can work with."""
+    yield FEATURE, FIRST_LEVEL, LATEST_LEVEL
+    for name, version in level(LATEST_LEVEL).kafka_features.items():
+        yield name, 0, version
+
+
+_SUPPORTED = tuple(_supported())
 
 
 def unsupported_version_answer(correlation_id: int) -> bytes:

@@ -1,0 +1,62 @@
+"""The features of a cluster: which versions are in force, and which each broker knows."""
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from headrace.model.image import Endpoint
+from headrace.protocol.codec import make
+from headrace.protocol.units import from_ms
+from headrace.wire.connection import Connection
+from headrace.wire.errors import check
+from headrace.wire.routing import Router
+
+_UPDATE_FEATURES = 57
+_UPGRADE = 1
+_TIMEOUT_MS = 30_000
+
+
+class Feature(NamedTuple):
+    finalized: int
+    """The version in force in the whole cluster; 0 if it is off."""
+    highest: int
+    """The highest version that the broker which was asked knows; 0 if it does not know the feature."""
+
+
+NO_FEATURE = Feature(0, 0)
+
+
+def feature(router: Router, name: str, address: Endpoint | None = None) -> Feature:
+    """A feature as the broker at `address` tells of it, or any broker."""
+
+    def look(connection: Connection) -> Feature:
+        _, highest = connection.supported.get(name, (0, 0))
+        return Feature(connection.features.get(name, 0), highest)
+
+    if address is None:
+        return router.patiently(lambda: router.any_broker(look))
+    with router.using(address) as connection:
+        return look(connection)
+
+
+def upgrade_feature(router: Router, name: str, version: int) -> None:
+    """Raise a feature to a version. `Refused` says why it cannot be."""
+
+    def build(schema: ModuleType) -> Any:
+        update = make(schema.FeatureUpdateKey, feature=name, max_version_level=version, upgrade_type=_UPGRADE)
+        return make(
+            schema.UpdateFeaturesRequest,
+            timeout=from_ms(_TIMEOUT_MS),
+            feature_updates=(update,),
+            validate_only=False,
+        )
+
+    def attempt() -> None:
+        answer = router.any_broker(
+            lambda connection: connection.call(_UPDATE_FEATURES, 2, build, lowest=1, wait_s=_TIMEOUT_MS / 1000)
+        )
+        what = f"raising {name} to {version}"
+        check(what, answer.error_code, answer.error_message)
+        for result in getattr(answer, "results", ()):
+            check(what, result.error_code, result.error_message)
+
+    router.patiently(attempt)
