@@ -21,16 +21,15 @@ from uuid import UUID, uuid4
 
 from headrace.cluster import layout, topics
 from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
+from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, StoreUnavailable, Write
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
-from headrace.config.settings import check_levels
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidSettings,
-    SettingsError,
     StoreConflict,
     TopicExists,
     UnknownTopic,
@@ -70,6 +69,7 @@ class Metadata:
         self._changing = asyncio.Lock()
         self._usual: tuple[TopicSettings, TopicSettings] | None = None
         """The defaults, and what they are for most topics of a cluster."""
+        self._unused = UnusedSettings()
 
     @property
     def image(self) -> ClusterImage:
@@ -135,6 +135,7 @@ class Metadata:
         `StartupError` if this broker has no place in it.
         """
         await self._follower.open(new_cluster_id or uuid_text(self._random_id()))
+        self._unused.note(BROKER_SETTINGS, sorted(self.boot_settings.given), "this broker")
 
     async def close(self) -> None:
         """Stop following the store. The store itself is left to its owner."""
@@ -214,13 +215,13 @@ class Metadata:
                 raise TopicExists(f"the topic {name} exists already")
             topics.check_collision(topic_name, image.topics)
             placed = self._place_topic(topic_name, partitions, replication_factor, assignment)
-            overrides = dict(settings or {})
-            self._check_topic_settings(overrides)
+            overrides = self._topic_settings_to_store(settings or {})
             topics.check_queue(overrides, len(placed))
             topic = TopicImage(topic_name, TopicId(self._random_id()), topics.new_partitions(image, placed), overrides)
             if not validate_only:
                 key = layout.topic_key(topic_name)
                 await self.commit([Compare(key, ABSENT)], [Put(key, layout.encode_topic(topic))])
+                self._unused.note(TOPIC_SETTINGS, overrides, f"the topic {name}")
             return topic
 
         return await self.decide(attempt)
@@ -302,11 +303,11 @@ class Metadata:
 
         async def attempt() -> None:
             topic = self._topic(name)
-            overrides = dict(edit(topic.settings))
-            self._check_topic_settings(overrides)
+            overrides = self._topic_settings_to_store(edit(topic.settings))
             topics.check_queue(overrides, len(topic.partitions))
             if overrides != topic.settings and not validate_only:
                 await self._put_topic(replace(topic, settings=overrides))
+                self._unused.note(TOPIC_SETTINGS, overrides, f"the topic {name}")
 
         await self.decide(attempt)
 
@@ -320,11 +321,17 @@ class Metadata:
             before = (
                 image.broker_settings if broker_id is None else image.settings_by_broker.get(BrokerId(broker_id), {})
             )
-            overrides = dict(edit(before))
-            self._check_broker_settings(broker_id, overrides)
+            overrides = to_store(
+                BROKER_SETTINGS,
+                edit(before),
+                image.feature_level,
+                lambda row: self.boot_settings.value(row.name),
+                lambda wanted: self._check_broker_settings(broker_id, wanted),
+            )
             if overrides == before or validate_only:
                 return
             await self._put_settings(layout.broker_settings_key(broker_id), overrides)
+            self._unused.note(BROKER_SETTINGS, overrides, "brokers" if broker_id is None else f"broker {broker_id}")
 
         await self.decide(attempt)
 
@@ -333,14 +340,16 @@ class Metadata:
 
         async def attempt() -> None:
             before = self.image.settings_by_group.get(group_id, {})
-            overrides = dict(edit(before))
-            try:
-                check_levels(GROUP_SETTINGS, overrides, self.image.feature_level)
-                check_group_settings(overrides, self.settings)
-            except SettingsError as error:
-                raise InvalidSettings(str(error)) from None
+            overrides = to_store(
+                GROUP_SETTINGS,
+                edit(before),
+                self.image.feature_level,
+                lambda row: row.default,
+                lambda wanted: check_group_settings(wanted, self.settings),
+            )
             if overrides != before and not validate_only:
                 await self._put_settings(layout.group_settings_key(group_id), overrides)
+                self._unused.note(GROUP_SETTINGS, overrides, f"the group {group_id}")
 
         await self.decide(attempt)
 
@@ -362,12 +371,15 @@ class Metadata:
         write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
         await self.commit([self.unchanged(key)], [write])
 
-    def _check_topic_settings(self, overrides: Mapping[str, str]) -> None:
-        try:
-            check_levels(TOPIC_SETTINGS, overrides, self.image.feature_level)
-            topic_settings(overrides, self.settings.topic_defaults)
-        except SettingsError as error:
-            raise InvalidSettings(str(error)) from None
+    def _topic_settings_to_store(self, wanted: Mapping[str, str]) -> dict[str, str]:
+        defaults = self.settings.topic_defaults
+        return to_store(
+            TOPIC_SETTINGS,
+            wanted,
+            self.image.feature_level,
+            defaults.value,
+            lambda texts: topic_settings(texts, defaults),
+        )
 
     def _check_broker_settings(self, broker_id: int | None, overrides: Mapping[str, str]) -> None:
         image = self.image
@@ -378,13 +390,9 @@ class Metadata:
             changed = replace(image, broker_settings=overrides)
         else:
             changed = replace(image, settings_by_broker={**image.settings_by_broker, BrokerId(broker_id): overrides})
-        try:
-            check_levels(BROKER_SETTINGS, overrides, image.feature_level)
-            broker_settings(overrides)
-            defaults = settings_in(changed, self.boot_settings, self.broker_id).topic_defaults
-            check_topics(image, defaults)
-        except SettingsError as error:
-            raise InvalidSettings(str(error)) from None
+        broker_settings(overrides)
+        defaults = settings_in(changed, self.boot_settings, self.broker_id).topic_defaults
+        check_topics(image, defaults)
 
     def _place_topic(
         self,

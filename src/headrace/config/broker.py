@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.config.address import is_loopback, parse_address
+from headrace.config.kafka_only import BROKER_ROWS
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import SettingsError
@@ -135,6 +136,8 @@ class BrokerSettings:
 
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     """What holds on this broker for a topic that does not say otherwise."""
+    without_effect: Mapping[str, Value] = field(default_factory=dict, hash=False)
+    """Those of Kafka's settings that were set and change nothing here, by attribute name."""
     given: frozenset[str] = frozenset()
     """The names that were set by a flag, the environment or the config file, as opposed to defaults."""
 
@@ -155,10 +158,13 @@ class BrokerSettings:
 
     def value(self, name: str) -> Value:
         """The value of the setting called `name`; `KeyError` if there is none."""
+        row = BROKER_SETTINGS[name]
+        if not row.has_effect:
+            return self.without_effect.get(row.attribute, row.default)
         topic_row = TOPIC_DEFAULTS.get(name)
         if topic_row is not None:
             return getattr(self.topic_defaults, topic_row.attribute)  # type: ignore[no-any-return]
-        return getattr(self, BROKER_SETTINGS[name].attribute)  # type: ignore[no-any-return]
+        return getattr(self, row.attribute)  # type: ignore[no-any-return]
 
 
 _D = BrokerSettings()
@@ -344,20 +350,25 @@ _OWN_ROWS = (
 )  # fmt: skip
 
 BROKER_SETTINGS: Mapping[str, Setting] = table(
-    *_OWN_ROWS, *(replace(row, name=name, broker_name=None) for name, row in TOPIC_DEFAULTS.items())
+    *_OWN_ROWS, *(replace(row, name=name, broker_name=None) for name, row in TOPIC_DEFAULTS.items()), *BROKER_ROWS
 )
-"""Every broker setting by name, those for the defaults of topics included."""
+"""Every broker setting by name, those for the defaults of topics and Kafka's without effect included."""
+
+_OWN = frozenset(row.attribute for row in _OWN_ROWS)
+_WITHOUT_EFFECT = frozenset(row.attribute for row in BROKER_SETTINGS.values() if not row.has_effect)
 
 
 def broker_settings(texts: Mapping[str, str], base: BrokerSettings = _D) -> BrokerSettings:
     """`base` with these settings changed; `SettingsError` on an unknown or invalid one, or on two that disagree."""
-    own = {name: text for name, text in texts.items() if name not in TOPIC_DEFAULTS}
     topic = {TOPIC_DEFAULTS[name].name: text for name, text in texts.items() if name in TOPIC_DEFAULTS}
-    parse_all(BROKER_SETTINGS, texts)
+    values = parse_all(BROKER_SETTINGS, texts)
+    own = {name: value for name, value in values.items() if name in _OWN}
+    unused = {name: value for name, value in values.items() if name in _WITHOUT_EFFECT}
     result = replace(
         base,
-        **parse_all(BROKER_SETTINGS, own),  # type: ignore[arg-type]
+        **own,  # type: ignore[arg-type]
         topic_defaults=topic_settings(topic, base.topic_defaults),
+        without_effect={**base.without_effect, **unused},
         given=base.given | texts.keys(),
     )
     _check_together(result)

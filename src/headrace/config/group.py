@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings
-from headrace.config.settings import Kind, Setting, parse_all, table
+from headrace.config.kafka_only import GROUP_ROWS
+from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.model.errors import SettingsError
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -29,6 +30,10 @@ class GroupSettings:
     share_record_lock_duration_ms: int
     share_renew_acknowledge_enable: bool
     share_session_timeout_ms: int
+
+    def value(self, row: Setting) -> Value:
+        """The value in force of one of the rows of a group; the default of one without effect."""
+        return getattr(self, row.attribute) if row.has_effect else row.default
 
 
 def _row(name: str, doc: str) -> Setting:
@@ -51,6 +56,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = table(
     Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True,
             "Whether members of this share group may keep a record for longer by renewing it (KIP-1222)."),
     _row("share.session.timeout.ms", "A member of this share group that is silent for this long is removed (KIP-932)."),
+    *GROUP_ROWS,
 )  # fmt: skip
 
 
@@ -58,6 +64,8 @@ def group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -> Grou
     """The settings in force for a group with these overrides."""
     values: dict[str, Any] = {}
     for name, row in GROUP_SETTINGS.items():
+        if not row.has_effect:
+            continue
         value: Any = row.parse(overrides[name]) if name in overrides else None
         if row.broker_name is not None:
             low, default, high = _bounds(row.broker_name, broker)

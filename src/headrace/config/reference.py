@@ -1,7 +1,7 @@
 """The settings reference, generated from the rows: `python -m headrace.config.reference docs/settings.md`."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from headrace.config.broker import BROKER_SETTINGS, TOPIC_DEFAULTS
@@ -59,12 +59,20 @@ and in force with each member's next heartbeat. *Default for all groups* is the 
 until it says otherwise; `group.consumer.min.*` and the like of the broker bound what may be set.
 """
 
+_UNUSED_HEAD = """\
+## Kafka's settings without effect
+
+Names of Kafka's that change nothing here. They are accepted, stored and shown, so that Kafka's tools, MirrorMaker and
+scripts go on working; the log says once that one was set. Where *only the default* is accepted, ignoring another value
+would be unsafe.
+"""
+
 _NEVER = 2**63 - 1
 
 
 def render_reference() -> str:
     """The whole page, as Markdown."""
-    own = [row for row in BROKER_SETTINGS.values() if row.name not in TOPIC_DEFAULTS]
+    own = [row for row in _in_effect(BROKER_SETTINGS) if row.name not in TOPIC_DEFAULTS]
     return "\n".join(
         [
             _HEAD,
@@ -74,7 +82,7 @@ def render_reference() -> str:
             _TOPIC_HEAD,
             *_table(
                 ("Setting", "Type", "Default", "Allowed", "Default for all topics", "Meaning"),
-                map(_topic_row, TOPIC_SETTINGS.values()),
+                map(_topic_row, _in_effect(TOPIC_SETTINGS)),
             ),
             "",
             _QUEUE_HEAD,
@@ -83,11 +91,26 @@ def render_reference() -> str:
             _GROUP_HEAD,
             *_table(
                 ("Setting", "Type", "Default", "Allowed", "Default for all groups", "Meaning"),
-                map(_topic_row, GROUP_SETTINGS.values()),
+                map(_topic_row, _in_effect(GROUP_SETTINGS)),
             ),
+            "",
+            _UNUSED_HEAD,
+            *_table(("Setting", "Of", "Type", "Default", "Allowed", "Why"), _unused_rows()),
             "",
         ]
     )
+
+
+def _in_effect(rows: Mapping[str, Setting]) -> list[Setting]:
+    return [row for row in rows.values() if row.has_effect]
+
+
+def _unused_rows() -> Iterator[tuple[str, ...]]:
+    for kind, rows in (("topic", TOPIC_SETTINGS), ("broker", BROKER_SETTINGS), ("group", GROUP_SETTINGS)):
+        for row in rows.values():
+            if not row.has_effect:
+                name, type_name, default, allowed = _common(row)
+                yield name, kind, type_name, default, allowed, row.doc.removeprefix("No effect in Headrace: ")
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
@@ -120,6 +143,8 @@ def _default(row: Setting) -> str:
 
 
 def _allowed(row: Setting) -> str:
+    if row.only_default:
+        return "only the default"
     if row.choices:
         return ", ".join(f"`{choice}`" for choice in row.choices)
     if row.minimum is not None and row.maximum is not None:

@@ -4,7 +4,8 @@ AlterConfigs, the config file, command-line flags and the generated reference in
 The rows of topics are in `topic.py`, those of the broker in `broker.py`. Nothing else knows a default.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -53,6 +54,12 @@ class Setting:
     """For topic settings: the broker setting that gives the default for all topics."""
     level: int = FIRST_LEVEL
     """The feature level from which it may be stored: older brokers refuse metadata with settings they do not know."""
+    has_effect: bool = True
+    """Whether it changes anything. A setting of Kafka's that does not is accepted, stored and shown for its tools."""
+    only_default: str = ""
+    """Why any other value than the default is refused; empty if none is."""
+    pattern: str = ""
+    """A regular expression for the value, or for each item of a list; empty if anything is allowed."""
 
     @property
     def attribute(self) -> str:
@@ -69,6 +76,12 @@ class Setting:
             for item in value if isinstance(value, tuple) else (value,):
                 if item not in self.choices:
                     raise SettingsError(f"{self.name}={text} is not allowed: use {' or '.join(self.choices)}")
+        if self.pattern:
+            for item in value if isinstance(value, tuple) else (value,):
+                if re.fullmatch(self.pattern, str(item)) is None:
+                    raise SettingsError(f"{self.name}={text} is not allowed: {item} does not match {self.pattern}")
+        if self.only_default and value != self.default:
+            raise SettingsError(f"{self.name}={text} is not supported: {self.only_default}")
         return value
 
     def _parse_kind(self, text: str) -> Value:
@@ -126,11 +139,22 @@ def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str
     return values
 
 
-def check_levels(rows: Mapping[str, Setting], names: Iterable[str], level: int) -> None:
-    """`SettingsError` for a setting that waits for a higher feature level than the cluster's."""
-    for name in names:
-        if name in rows and rows[name].level > level:
-            raise SettingsError(needed(name, rows[name].level, level))
+def storable(
+    rows: Mapping[str, Setting], texts: Mapping[str, str], level: int, default: Callable[[Setting], Value]
+) -> dict[str, str]:
+    """The part of `texts` that may be stored at a feature level.
+
+    What needs a higher level and says what holds without it, by `default`, is left out: older brokers do not see it,
+    and nothing is lost. `SettingsError` if it says something else.
+    """
+    result: dict[str, str] = {}
+    for name, text in texts.items():
+        row = rows.get(name)
+        if row is None or row.level <= level:
+            result[name] = text
+        elif row.parse(text) != default(row):
+            raise SettingsError(needed(name, row.level, level))
+    return result
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

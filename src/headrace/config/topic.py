@@ -1,12 +1,12 @@
 """Every topic setting: Kafka's names and defaults, and `flush.policy`, which is ours.
 
-Settings that Kafka has but that mean nothing here (tiered storage, message down-conversion) are not rows: asking for
-one is refused with the reason instead of being accepted and ignored.
+Settings that Kafka has and that mean nothing here (tiered storage, message down-conversion) are in `kafka_only.py`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from headrace.config.kafka_only import RETIRED, TOPIC_ROWS
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS, QueueSettings, queue_settings
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.model.errors import SettingsError
@@ -48,9 +48,11 @@ class TopicSettings:
     queue: QueueSettings = NO_QUEUE
 
     def value(self, row: Setting) -> Value:
-        """The value in force of one of the rows of a topic."""
-        if row.name in QUEUE_SETTINGS:
-            value: Value = getattr(self.queue, row.attribute.removeprefix("queue_"))
+        """The value in force of one of the rows of a topic; the default of one without effect."""
+        if not row.has_effect:
+            value = row.default
+        elif row.name in QUEUE_SETTINGS:
+            value = getattr(self.queue, row.attribute.removeprefix("queue_"))
         else:
             value = getattr(self, row.attribute)
         return value
@@ -140,13 +142,17 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
             broker_name="log.roll.ms"),
     Setting("unclean.leader.election.enable", Kind.BOOLEAN, _D.unclean_leader_election_enable,
             "Never true: a leader from outside the in-sync replicas would lose acknowledged records.",
-            choices=(), broker_name="unclean.leader.election.enable"),
+            broker_name="unclean.leader.election.enable", only_default="it loses acknowledged records"),
+    *TOPIC_ROWS,
 )  # fmt: skip
+
+_WITHOUT_EFFECT = frozenset(row.attribute for row in TOPIC_SETTINGS.values() if not row.has_effect)
 
 
 def rows_for(overrides: Mapping[str, str]) -> Mapping[str, Setting]:
-    """The settings that a topic with these overrides has: those of a queue only if it is one."""
-    return {**TOPIC_SETTINGS, **QUEUE_SETTINGS} if any(map(_is_of_queue, overrides)) else TOPIC_SETTINGS
+    """The settings that a topic with these overrides has: those of a queue only if it is one, retired ones if set."""
+    rows = {name: row for name, row in TOPIC_SETTINGS.items() if name not in RETIRED or name in overrides}
+    return {**rows, **QUEUE_SETTINGS} if any(map(_is_of_queue, overrides)) else rows
 
 
 def _is_of_queue(name: str) -> bool:
@@ -158,11 +164,10 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -
     of_queue = {name: text for name, text in overrides.items() if _is_of_queue(name)}
     values = parse_all(TOPIC_SETTINGS, {name: text for name, text in overrides.items() if name not in of_queue})
     queue = queue_settings(of_queue) if of_queue else defaults.queue
-    result = replace(defaults, queue=queue, **values)  # type: ignore[arg-type]
+    in_effect = {name: value for name, value in values.items() if name not in _WITHOUT_EFFECT}
+    result = replace(defaults, queue=queue, **in_effect)  # type: ignore[arg-type]
     if result.compression_gzip_level == 0:
         raise SettingsError("compression.gzip.level=0 is not allowed: use -1, or a level from 1 to 9")
-    if result.unclean_leader_election_enable:
-        raise SettingsError("unclean.leader.election.enable=true is not supported: it loses acknowledged records")
     if not result.cleanup_policy:
         raise SettingsError("cleanup.policy is empty: use delete, compact or both")
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:

@@ -77,7 +77,7 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
         edit = make_edit(
             resource.configs,
             GROUP_SETTINGS,
-            lambda name: GROUP_SETTINGS[name].render(getattr(of_group, GROUP_SETTINGS[name].attribute)),
+            lambda name: GROUP_SETTINGS[name].render(of_group.value(GROUP_SETTINGS[name])),
         )
         await metadata.alter_group_settings(group_id, edit, validate_only=validate_only)
     else:

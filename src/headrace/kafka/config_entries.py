@@ -18,6 +18,7 @@ from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Kind, Setting
 from headrace.config.topic import rows_for
+from headrace.kafka.shown_names import shown_names
 from headrace.model.image import TopicImage
 
 
@@ -34,14 +35,6 @@ class Source(IntEnum):
     STARTUP = 4
     DEFAULT = 5
     GROUP = 8
-
-
-_ADVERTISED_LISTENERS = Setting("advertised.listeners", Kind.LIST, (), "Where clients connect: see advertise.")
-_HTTP_LISTENERS = Setting("http.listeners", Kind.LIST, (), "Where the broker serves queues over HTTP: see http.listen.")
-_LISTENERS = Setting("listeners", Kind.LIST, (), "Where the broker listens: see kafka.listen.")
-_LOG_DIRS = Setting("log.dirs", Kind.STRING, "", "Where the broker stores its data: see data.dir.")
-"""Kafka's names for what has other names here. Tools look for them in the description of a broker; the SDK looks for
-the one over HTTP."""
 
 
 class Synonym(NamedTuple):
@@ -99,13 +92,7 @@ def broker_entries(metadata: Metadata, http_listeners: str) -> Iterator[Entry]:
     """Every setting of this broker."""
     for row in BROKER_SETTINGS.values():
         yield Entry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
-    endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, metadata.boot_settings.listen
-    for row, value in (
-        (_ADVERTISED_LISTENERS, f"PLAINTEXT://{endpoint.host}:{endpoint.port}"),
-        (_HTTP_LISTENERS, http_listeners),
-        (_LISTENERS, f"PLAINTEXT://{listen.host}:{listen.port}"),
-        (_LOG_DIRS, metadata.boot_settings.data_dir),
-    ):
+    for row, value in shown_names(metadata, http_listeners):
         yield Entry(row, True, (Synonym(row.name, value, Source.STARTUP),))
 
 

@@ -119,8 +119,19 @@ def test_every_setting_can_be_given_as_its_own_default() -> None:
 
 
 def test_every_topic_setting_has_a_broker_default_and_an_attribute() -> None:
-    assert {row.name for row in TOPIC_DEFAULTS.values()} == set(TOPIC_SETTINGS)
-    assert {row.attribute for row in TOPIC_SETTINGS.values()} == (set(TopicSettings.__dataclass_fields__) - {"queue"})
+    rows = {name: row for name, row in TOPIC_SETTINGS.items() if row.has_effect}
+    assert {row.name for row in TOPIC_DEFAULTS.values() if row.has_effect} == set(rows)
+    assert {row.attribute for row in rows.values()} == (set(TopicSettings.__dataclass_fields__) - {"queue"})
+
+
+def test_kafkas_settings_without_effect_may_be_in_the_config_file(tmp_path: Path) -> None:
+    settings = load_settings(config_file=write(tmp_path, "num.io.threads = 16\nlog.preallocate = true\n"))
+    assert (settings.value("num.io.threads"), settings.value("log.preallocate")) == (16, True)
+    assert settings.value("num.network.threads") == 3
+    with pytest.raises(SettingsError, match=r"ssl\.client\.auth=required is not supported: connections are neither"):
+        load_settings(flags={"ssl.client.auth": "required"})
+    with pytest.raises(SettingsError, match=r"unknown setting listeners; did you mean kafka\.listen\?"):
+        load_settings(flags={"listeners": "PLAINTEXT://:9092"})
 
 
 def test_a_name_that_is_also_the_start_of_another_can_be_quoted(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headrace.config.kafka_only import RETIRED
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.dispatch import APIS
 from headrace.model.ids import TopicName
@@ -79,7 +80,7 @@ def test_create_in_every_version(harness: Harness, version: int) -> None:
         assert (created.num_partitions, created.replication_factor) == (3, 1)
         assert (defaulted.num_partitions, defaulted.replication_factor) == (4, 1)
         configs = {config.name: config for config in created.configs}
-        assert set(configs) == set(TOPIC_SETTINGS)
+        assert set(configs) == set(TOPIC_SETTINGS) - RETIRED
         assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("60000", 1)
         assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("delete", 5)
     if version >= 7:

@@ -2,8 +2,10 @@
 
 - SET gives a value, DELETE goes back to the default, APPEND and SUBTRACT add to and take from settings that are lists;
   a list that was not set begins with the value in force.
-- Each resource succeeds or fails as a whole: an unknown or invalid setting is INVALID_CONFIG with the reason. A
-  resource or a setting named twice, a missing value and an unknown operation are INVALID_REQUEST.
+- Each resource succeeds or fails as a whole: an unknown or invalid setting is INVALID_CONFIG with the reason. Deleting
+  one that is unknown or not set succeeds: tools delete what they may have set. A resource or a setting named twice, a
+  missing value and an unknown operation are INVALID_REQUEST.
+- Kafka's settings without effect here (`config/kafka_only.py`) are stored and shown like any other.
 - Only settings that take effect without a restart can be changed on a broker.
 """
 
@@ -43,10 +45,10 @@ def _change_some(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: 
         changed = dict(current)
         for config in configs:
             name, row = config.name, rows.get(config.name)
-            if row is None and name not in current:
-                raise InvalidSettings(f"unknown setting {name}{did_you_mean(name, rows)}")
             if config.config_operation == Operation.DELETE:
                 changed.pop(name, None)
+            elif row is None and name not in current:
+                raise InvalidSettings(f"unknown setting {name}{did_you_mean(name, rows)}")
             elif config.config_operation == Operation.SET or row is None:
                 changed[name] = config.value
             else:

@@ -1,0 +1,43 @@
+"""Names under which DescribeConfigs shows what has another name here, for tools that look for Kafka's names.
+
+None of them can be set: each doc says which setting to use. The SDK looks for `http.listeners`.
+"""
+
+from collections.abc import Iterator
+
+from headrace.cluster.metadata import Metadata
+from headrace.config.settings import Kind, Setting
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+
+
+def shown_names(metadata: Metadata, http_listeners: str) -> Iterator[tuple[Setting, str]]:
+    """Each with its value for this broker."""
+    boot, topics = metadata.boot_settings, metadata.settings.topic_defaults
+    endpoint, listen = metadata.image.brokers[metadata.broker_id].endpoint, boot.listen
+    for name, kind, value, doc in (
+        ("advertised.listeners", Kind.LIST, f"PLAINTEXT://{endpoint.host}:{endpoint.port}",
+         "Where clients connect: see advertise."),
+        ("http.listeners", Kind.LIST, http_listeners, "Where the broker serves queues over HTTP: see http.listen."),
+        ("inter.broker.listener.name", Kind.STRING, "PLAINTEXT", "Brokers use the listener that clients use."),
+        ("listener.security.protocol.map", Kind.STRING, "PLAINTEXT:PLAINTEXT", "There is one listener."),
+        ("listeners", Kind.LIST, f"PLAINTEXT://{listen.host}:{listen.port}",
+         "Where the broker listens: see kafka.listen."),
+        ("log.dir", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
+        ("log.dirs", Kind.STRING, boot.data_dir, "Where the broker stores its data: see data.dir."),
+        ("log.retention.hours", Kind.INT, _whole(topics.retention_ms, _HOUR_MS), "See log.retention.ms."),
+        ("log.retention.minutes", Kind.INT, _whole(topics.retention_ms, _MINUTE_MS), "See log.retention.ms."),
+        ("log.roll.hours", Kind.INT, _whole(topics.segment_ms, _HOUR_MS), "See log.roll.ms."),
+        ("log.roll.jitter.hours", Kind.INT, _whole(topics.segment_jitter_ms, _HOUR_MS), "See log.roll.jitter.ms."),
+        ("node.id", Kind.INT, str(metadata.broker_id), "The number of this broker: see broker.id."),
+        ("process.roles", Kind.LIST, "broker", "Any broker may become the controller."),
+        ("replica.selector.class", Kind.STRING, "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+         "Readers are sent to a replica of their rack."),
+    ):  # fmt: skip
+        yield Setting(name, kind, "", doc, dynamic=False), value
+
+
+def _whole(time_ms: int, unit_ms: int) -> str:
+    """A time in a larger unit, as Kafka's integers have it; -1 stays -1."""
+    return str(time_ms if time_ms < 0 else min(time_ms // unit_ms, 2**31 - 1))
