@@ -29,6 +29,13 @@ EXPECTED = {
     wire.DESCRIBE_PRODUCERS: (0, 0), wire.DESCRIBE_TRANSACTIONS: (0, 0), wire.LIST_TRANSACTIONS: (0, 2),
     wire.DESCRIBE_GROUPS: (0, 6), wire.LIST_GROUPS: (0, 5), wire.DELETE_GROUPS: (0, 2),
     wire.CONSUMER_GROUP_HEARTBEAT: (0, 1), wire.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    wire.SASL_HANDSHAKE: (0, 1), wire.SASL_AUTHENTICATE: (0, 2),
+    wire.DESCRIBE_ACLS: (1, 3), wire.CREATE_ACLS: (1, 3), wire.DELETE_ACLS: (1, 3),
+    wire.ALTER_REPLICA_LOG_DIRS: (1, 2), wire.UNREGISTER_BROKER: (0, 0),
+    wire.CREATE_DELEGATION_TOKEN: (1, 3), wire.RENEW_DELEGATION_TOKEN: (1, 2),
+    wire.EXPIRE_DELEGATION_TOKEN: (1, 2), wire.DESCRIBE_DELEGATION_TOKEN: (1, 3),
+    wire.DESCRIBE_CLIENT_QUOTAS: (0, 1), wire.ALTER_CLIENT_QUOTAS: (0, 1),
+    wire.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0), wire.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
 }  # fmt: skip
 """What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these.
 
@@ -51,6 +58,23 @@ IN_TRANSACTIONS = {
 }  # fmt: skip
 """What a transaction is made of; `test_wire_transactions.py` has one for each version."""
 
+NOT_ALLOWED = {
+    wire.SASL_HANDSHAKE: Error.illegal_sasl_state,
+    wire.SASL_AUTHENTICATE: Error.illegal_sasl_state,
+    wire.DESCRIBE_ACLS: Error.security_disabled,
+    wire.CREATE_ACLS: Error.security_disabled,
+    wire.DELETE_ACLS: Error.security_disabled,
+    wire.UNREGISTER_BROKER: Error.broker_id_not_registered,
+    wire.CREATE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    wire.RENEW_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    wire.EXPIRE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    wire.DESCRIBE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+}
+"""What a broker without access control and authentication answers."""
+
+NOT_READ_BY_KIO = {wire.CREATE_DELEGATION_TOKEN, wire.RENEW_DELEGATION_TOKEN, wire.EXPIRE_DELEGATION_TOKEN}
+"""Apache Kafka answers with times of -1."""
+
 OLDEST_PRODUCE = 3
 """Older versions are advertised for the sake of old librdkafka only, and have no schema any more."""
 
@@ -72,6 +96,7 @@ def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str,
     in_place = {"topics": [{"name": topic, "topic": topic, "partitions": [place]}], "replica_id": -1, "timeout": 10_000}
     committed = {"name": topic, "topic_id": topic_id, "partitions": [{"committed_offset": 1, "committed_metadata": ""}]}
     fetched = {"name": topic, "topic_id": topic_id, "partition_indexes": [0]}
+    acl = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
     group = {"group_id": f"versions-{uuid.uuid4().hex[:8]}", "member_id": "", "generation_id_or_member_epoch": -1}
     return {
         wire.OFFSET_COMMIT: {**group, "retention_time": -1, "topics": [committed]},
@@ -107,6 +132,21 @@ def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str,
         wire.ALTER_PARTITION_REASSIGNMENTS: {"topics": [], "timeout": 10_000},
         wire.LIST_CONFIG_RESOURCES: {},
         wire.UPDATE_FEATURES: {"feature_updates": [], "timeout": 10_000},
+        wire.SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+        wire.SASL_AUTHENTICATE: {"auth_bytes": b"\0user\0password"},
+        wire.DESCRIBE_ACLS: {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
+        wire.CREATE_ACLS: {"creations": [{**acl, "resource_type": 2, "resource_name": topic}]},
+        wire.DELETE_ACLS: {"filters": [{"resource_type_filter": 1, "operation": 1, "permission_type": 1}]},
+        wire.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
+        wire.UNREGISTER_BROKER: {"broker_id": 4711},
+        wire.CREATE_DELEGATION_TOKEN: {"renewers": [], "max_lifetime": -1},
+        wire.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": -1},
+        wire.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": -1},
+        wire.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
+        wire.DESCRIBE_CLIENT_QUOTAS: {"components": []},
+        wire.ALTER_CLIENT_QUOTAS: {"entries": []},
+        wire.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
+        wire.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [], "upsertions": []},
     }
 
 
@@ -137,6 +177,8 @@ def errors_in(entity: Any) -> Iterator[Error]:
     ids=lambda key: load_response_schema(key, EXPECTED[key][1]).__name__,
 )
 def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) -> None:
+    if key in NOT_READ_BY_KIO and not subject.IS_HEADRACE:
+        pytest.skip("kio does not read times before 1970")
     low, high = wire.advertised(broker.bootstrap)[key]
     with wire.Connection(broker.bootstrap) as connection:
         topic_id = wire.wait_topic(connection, topic, 1)
@@ -149,7 +191,8 @@ def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) 
                 commit(connection, "versions", topic, topic_id)
             answer = connection.call(key, version, body)
             if key != wire.FIND_COORDINATOR:
-                assert set(errors_in(answer)) <= {Error.none}, f"version {version}: {answer}"
+                expected = NOT_ALLOWED.get(key, Error.none)
+                assert set(errors_in(answer)) <= {expected}, f"version {version}: {answer}"
 
 
 def test_every_other_advertised_api_answers_too(broker: Subject) -> None:

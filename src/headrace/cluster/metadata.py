@@ -135,7 +135,10 @@ class Metadata:
         `StartupError` if this broker has no place in it.
         """
         await self._follower.open(new_cluster_id or uuid_text(self._random_id()))
-        self._unused.note(BROKER_SETTINGS, sorted(self.boot_settings.given), "this broker")
+        given = {
+            name: BROKER_SETTINGS[name].render(self.boot_settings.value(name)) for name in self.boot_settings.given
+        }
+        self._unused.note(BROKER_SETTINGS, given, "this broker")
 
     async def close(self) -> None:
         """Stop following the store. The store itself is left to its owner."""

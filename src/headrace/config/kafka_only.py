@@ -70,6 +70,7 @@ def _throttled_replicas(role: str) -> Setting:
         level=_LEVEL,
         has_effect=False,
         pattern=r"\*|[0-9]+:[0-9]+",
+        form="* or PARTITION:BROKER",
     )
 
 

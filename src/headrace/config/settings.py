@@ -60,6 +60,8 @@ class Setting:
     """Why any other value than the default is refused; empty if none is."""
     pattern: str = ""
     """A regular expression for the value, or for each item of a list; empty if anything is allowed."""
+    form: str = ""
+    """What `pattern` allows, in words."""
 
     @property
     def attribute(self) -> str:
@@ -79,7 +81,7 @@ class Setting:
         if self.pattern:
             for item in value if isinstance(value, tuple) else (value,):
                 if re.fullmatch(self.pattern, str(item)) is None:
-                    raise SettingsError(f"{self.name}={text} is not allowed: {item} does not match {self.pattern}")
+                    raise SettingsError(f"{self.name}={text} is not allowed: {item} is not {self.form}")
         if self.only_default and value != self.default:
             raise SettingsError(f"{self.name}={text} is not supported: {self.only_default}")
         return value

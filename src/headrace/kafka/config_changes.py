@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -9,20 +10,32 @@ from kio.schema.errors import ErrorCode
 from headrace.cluster.metadata import Metadata, SettingsEdit
 from headrace.cluster.topics import check_name
 from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.queue import QUEUE_SETTINGS
-from headrace.config.settings import Setting
+from headrace.config.settings import Setting, parse_all
 from headrace.config.topic import TOPIC_SETTINGS
+from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
 from headrace.kafka.config_entries import ResourceType
 from headrace.kafka.dispatch import Answer, Context
 from headrace.kafka.errors import error_code, error_message
-from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopic
+from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError, SettingsError, UnknownTopic
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
 _TOPIC_ROWS = {**TOPIC_SETTINGS, **QUEUE_SETTINGS}
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
 
 InForce = Callable[[str], str]
 """The value in force of a setting, as text: what a list is appended to when it was not set before."""
@@ -32,7 +45,9 @@ MakeEdit = Callable[[Sequence[Any], Mapping[str, Setting], InForce], SettingsEdi
 the changes are not well formed."""
 
 
-async def alter_resources(ctx: Context, request: Any, response: Any, make_edit: MakeEdit) -> Answer:
+async def alter_resources(
+    ctx: Context, request: Any, response: Any, make_edit: MakeEdit, *, may_change_loggers: bool
+) -> Answer:
     """Change each resource on its own, and answer for each."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     answers = []
@@ -41,6 +56,8 @@ async def alter_resources(ctx: Context, request: Any, response: Any, make_edit: 
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise ProtocolError("a resource must appear only once in a request")
+            if resource.resource_type == ResourceType.BROKER_LOGGER and not may_change_loggers:
+                raise ProtocolError("the levels of loggers are changed one by one: use IncrementalAlterConfigs")
             await _alter(ctx.services.metadata, resource, make_edit, validate_only=request.validate_only)
         except HeadraceError as failure:
             error, message = error_code(failure), error_message(failure)
@@ -80,6 +97,10 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
             lambda name: GROUP_SETTINGS[name].render(of_group.value(GROUP_SETTINGS[name])),
         )
         await metadata.alter_group_settings(group_id, edit, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.BROKER_LOGGER:
+        _alter_loggers(metadata, resource, make_edit, validate_only=validate_only)
+    elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        _check_client_metrics(resource, make_edit)
     else:
         broker_id = named_broker(metadata, resource.resource_type, resource.resource_name, may_be_another=True)
         edit = make_edit(
@@ -88,6 +109,26 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
             lambda name: BROKER_SETTINGS[name].render(metadata.settings.value(name)),
         )
         await metadata.alter_broker_settings(broker_id, edit, validate_only=validate_only)
+
+
+def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
+    this_broker(metadata, resource.resource_name)
+    if any(config.config_operation > Operation.DELETE for config in resource.configs):
+        raise ProtocolError("the level of a logger is no list: set or delete it")
+    before = set_levels()
+    edit = make_edit(resource.configs, logger_rows(), logger_level)
+    change_levels(before, edit(before), validate_only=validate_only)
+
+
+def _check_client_metrics(resource: Any, make_edit: MakeEdit) -> None:
+    """There are no subscriptions, and none is stored: only what changes nothing is accepted."""
+    named_subscription(resource.resource_name)
+    rows = CLIENT_METRICS_SETTINGS
+    edit = make_edit(resource.configs, rows, lambda name: rows[name].render(rows[name].default))
+    try:
+        parse_all(rows, edit({}))
+    except SettingsError as error:
+        raise InvalidSettings(str(error)) from None
 
 
 def existing_topic(metadata: Metadata, name: str) -> TopicImage:
@@ -108,7 +149,8 @@ def named_broker(metadata: Metadata, resource_type: int, name: str, *, may_be_an
     """The broker a resource names, or None for all of them. What is set on another can be changed here, not told."""
     if resource_type != ResourceType.BROKER:
         raise ProtocolError(
-            f"settings of resource type {resource_type} are not supported: use topic (2), broker (4) or group (32)"
+            f"settings of resource type {resource_type} are not supported: use topic (2), broker (4), broker logger "
+            "(8), client metrics (16) or group (32)"
         )
     if not name:
         return None
@@ -120,3 +162,16 @@ def named_broker(metadata: Metadata, resource_type: int, name: str, *, may_be_an
                 return broker_id
         raise ProtocolError(f"this is broker {metadata.broker_id}, and there is no broker {name} in its cluster")
     raise ProtocolError(f"this is broker {metadata.broker_id}: ask for it, or with an empty name for all brokers")
+
+
+def this_broker(metadata: Metadata, name: str) -> None:
+    """`ProtocolError` unless the name is that of this broker: only a broker itself knows its loggers."""
+    if name != str(metadata.broker_id):
+        raise ProtocolError(f"this is broker {metadata.broker_id}, and the loggers of broker {name!r} are there")
+
+
+def named_subscription(name: str) -> str:
+    """The subscription to metrics of clients that a resource names."""
+    if not name:
+        raise ProtocolError("settings of client metrics belong to one subscription: name it")
+    return name

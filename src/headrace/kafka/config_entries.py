@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BROKER_SETTINGS
+from headrace.config.client_metrics import CLIENT_METRICS_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
 from headrace.config.settings import Kind, Setting
 from headrace.config.topic import rows_for
+from headrace.kafka.broker_loggers import logger_level, logger_rows
 from headrace.kafka.shown_names import shown_names
 from headrace.model.image import TopicImage
 
@@ -25,6 +27,8 @@ from headrace.model.image import TopicImage
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
 
 
@@ -34,6 +38,7 @@ class Source(IntEnum):
     ALL_BROKERS = 3
     STARTUP = 4
     DEFAULT = 5
+    LOGGER = 6
     GROUP = 8
 
 
@@ -72,6 +77,18 @@ def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[Entry]:
 def group_entries(metadata: Metadata, group_id: str) -> Iterator[Entry]:
     """Every setting of a group."""
     return _entries(metadata, GROUP_SETTINGS.values(), metadata.image.settings_by_group.get(group_id, {}), Source.GROUP)
+
+
+def client_metrics_entries() -> Iterator[Entry]:
+    """Every setting of a subscription to the metrics of clients, of which there is none."""
+    for row in CLIENT_METRICS_SETTINGS.values():
+        yield Entry(row, False, (Synonym(row.name, row.render(row.default), Source.DEFAULT),))
+
+
+def logger_entries() -> Iterator[Entry]:
+    """The level of every logger of this broker."""
+    for row in logger_rows().values():
+        yield Entry(row, False, (Synonym(row.name, logger_level(row.name), Source.LOGGER),))
 
 
 def _entries(

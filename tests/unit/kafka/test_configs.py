@@ -1,5 +1,7 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, in every version."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from headrace.protocol.codec import make
 from .harness import Harness, broker
 
 DESCRIBE, ALTER, INCREMENTAL, LIST_RESOURCES = 32, 33, 44, 74
-TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
@@ -89,7 +91,9 @@ def test_every_broker_setting_is_told(tmp_path: Path, version: int) -> None:
         (TOPIC, "b@d", ErrorCode.invalid_topic_exception),
         (BROKER, "7", ErrorCode.invalid_request),
         (BROKER, "x", ErrorCode.invalid_request),
-        (BROKER_LOGGER, "0", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "7", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "", ErrorCode.invalid_request),
+        (CLIENT_METRICS, "", ErrorCode.invalid_request),
         (GROUP, "", ErrorCode.invalid_request),
         (99, "0", ErrorCode.invalid_request),
     ],
@@ -188,7 +192,10 @@ def test_single_changes_in_every_version(harness: Harness, version: int) -> None
         (TOPIC, "", [("retention.ms", SET, "1")], ErrorCode.invalid_request, "name one"),
         (BROKER, "0", [("broker.id", SET, "1")], ErrorCode.invalid_config, "cannot be changed on a running broker"),
         (BROKER, "7", [("num.partitions", SET, "1")], ErrorCode.invalid_request, "this is broker 0"),
-        (BROKER_LOGGER, "0", [("root", SET, "INFO")], ErrorCode.invalid_request, "not supported"),
+        (BROKER_LOGGER, "7", [("root", SET, "INFO")], ErrorCode.invalid_request, "this is broker 0"),
+        (CLIENT_METRICS, "m", [("interval.ms", SET, "1000")], ErrorCode.invalid_config, "are not collected"),
+        (CLIENT_METRICS, "m", [("nope", SET, "1000")], ErrorCode.invalid_config, "unknown setting"),
+        (99, "m", [("nope", SET, "1000")], ErrorCode.invalid_request, "not supported"),
         (GROUP, "", [(SESSION, SET, "50000")], ErrorCode.invalid_request, "name it"),
         (
             GROUP,
@@ -212,7 +219,12 @@ def test_changes_that_are_refused(
 ) -> None:
     harness.create("a")
     # One that could be made goes with it: a resource changes as a whole or not at all.
-    goods = {BROKER: ("num.partitions", SET, "1000"), GROUP: (INTERVAL, SET, "6000")}
+    goods = {
+        BROKER: ("num.partitions", SET, "1000"),
+        BROKER_LOGGER: ("headrace.kafka.server", SET, "WARN"),
+        CLIENT_METRICS: ("match", SET, ""),
+        GROUP: (INTERVAL, SET, "6000"),
+    }
     good = goods.get(kind, ("segment.bytes", SET, "1000"))
     also = [] if any(key == good[0] for key, _, _ in changes) else [good]
     result = change(harness, kind, name, *changes, *also)
@@ -311,3 +323,66 @@ def test_a_group_has_settings_of_its_own_over_a_restart(tmp_path: Path) -> None:
         assert change(harness, GROUP, "g", (SESSION, DELETE, None)).error_code is ErrorCode.none
         assert harness.metadata.group_settings("g").consumer_session_timeout_ms == 45_000
         assert harness.metadata.image.settings_by_group == {}
+
+
+# Loggers and metrics of clients
+
+
+LOGGER = "headrace.cluster.metadata"
+
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """Levels as they were before, whatever the test has done to them."""
+    names = ["headrace", LOGGER]
+    logging.getLogger(LOGGER)
+    before = {name: logging.getLogger(name).level for name in names}
+    logging.getLogger("headrace").setLevel("INFO")
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.mark.usefixtures("loggers")
+def test_the_level_of_a_logger_changes_at_once_and_goes_back(harness: Harness) -> None:
+    assert value(harness, BROKER_LOGGER, "0", "root") == ("INFO", 6)
+    assert value(harness, BROKER_LOGGER, "0", LOGGER) == ("INFO", 6)
+    assert change(harness, BROKER_LOGGER, "0", (LOGGER, SET, "DEBUG")).error_code is ErrorCode.none
+    assert value(harness, BROKER_LOGGER, "0", LOGGER)[0] == "DEBUG"
+    assert logging.getLogger(LOGGER).isEnabledFor(logging.DEBUG)
+    assert value(harness, BROKER_LOGGER, "0", "root")[0] == "INFO"
+    assert change(harness, BROKER_LOGGER, "0", ("root", SET, "error")).error_code is ErrorCode.none
+    assert change(harness, BROKER_LOGGER, "0", (LOGGER, DELETE, None)).error_code is ErrorCode.none
+    assert value(harness, BROKER_LOGGER, "0", LOGGER)[0] == "ERROR"
+    assert change(harness, BROKER_LOGGER, "0", (LOGGER, SET, "FATAL"), validate_only=True).error_code is ErrorCode.none
+    assert value(harness, BROKER_LOGGER, "0", LOGGER)[0] == "ERROR"
+
+
+@pytest.mark.usefixtures("loggers")
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        (("no.such.logger", SET, "INFO"), ErrorCode.invalid_config),
+        ((LOGGER, SET, "LOUD"), ErrorCode.invalid_config),
+        (("root", DELETE, None), ErrorCode.invalid_request),
+        ((LOGGER, APPEND, "INFO"), ErrorCode.invalid_request),
+    ],
+)
+def test_what_a_logger_refuses(harness: Harness, changed: tuple[str, int, str | None], error: ErrorCode) -> None:
+    assert change(harness, BROKER_LOGGER, "0", ("root", SET, "WARN"), changed).error_code is error
+    assert change(harness, BROKER_LOGGER, "0", changed).error_code is error
+    assert value(harness, BROKER_LOGGER, "0", "root")[0] == "INFO"
+    (answer,) = replace_all(harness, 2, (BROKER_LOGGER, "0", {"root": "WARN"}))
+    assert answer.error_code is ErrorCode.invalid_request
+
+
+def test_there_are_no_subscriptions_to_metrics_of_clients(harness: Harness) -> None:
+    told = {config.name: config.value for config in describe(harness, 4, CLIENT_METRICS, "m").configs}
+    assert told == {"interval.ms": "300000", "match": "", "metrics": ""}
+    deleted = change(harness, CLIENT_METRICS, "m", ("interval.ms", DELETE, None), ("metrics", SET, ""))
+    assert deleted.error_code is ErrorCode.none
+    listed = harness.call(LIST_RESOURCES, 1, lambda schema: schema.ListConfigResourcesRequest(resource_types=()))
+    assert [(one.resource_type, one.resource_name) for one in listed.config_resources] == [
+        (BROKER, "0"),
+        (BROKER_LOGGER, "0"),
+    ]

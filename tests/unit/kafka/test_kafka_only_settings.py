@@ -79,7 +79,7 @@ def test_one_is_kept_and_the_log_says_once_that_it_does_nothing(
     [
         (TOPIC, "a", "unclean.leader.election.enable", "true", "it loses acknowledged records"),
         (TOPIC, "a", "remote.storage.enable", "true", "there is no tiered storage"),
-        (TOPIC, "a", "leader.replication.throttled.replicas", "all", "does not match"),
+        (TOPIC, "a", "leader.replication.throttled.replicas", "all", "all is not * or PARTITION:BROKER"),
         (TOPIC, "a", "local.retention.ms", "-3", "at least -2"),
         (TOPIC, "a", "preallocate", "yes", "not a boolean"),
         (BROKER, "0", "num.io.threads", "0", "at least 1"),

@@ -2,7 +2,7 @@
 
 Whatever the request does not name goes back to its default. Each resource succeeds or fails as a whole; an unknown or
 invalid setting is INVALID_CONFIG with the reason, and nothing of that resource changes. Only settings that take effect
-without a restart can be changed on a broker.
+without a restart can be changed on a broker. Levels of loggers cannot be replaced, as in Kafka: INVALID_REQUEST.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,8 @@ KEY = 33
 
 @handles(KEY, 0, 2)
 async def alter_configs(ctx: Context, request: Any) -> Answer:
-    return await alter_resources(ctx, request, ctx.schema.AlterConfigsResponse, _replace_all)
+    response = ctx.schema.AlterConfigsResponse
+    return await alter_resources(ctx, request, response, _replace_all, may_change_loggers=False)
 
 
 def _replace_all(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:

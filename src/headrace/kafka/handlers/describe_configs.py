@@ -1,12 +1,13 @@
-"""DescribeConfigs (32), versions 1-4: the settings in force of topics, of groups and of this broker.
+"""DescribeConfigs (32), versions 1-4: the settings in force of topics, of groups, of this broker and its
+loggers.
 
 - Every setting is there, the defaults included, with its source; from v3 on with its type and, if asked for, its doc.
 - A list of names selects; null, and in deference to old clients an empty list, mean all.
 - Synonyms, if asked for, are all the places where the value is set, the strongest first.
 - Broker "" stands for what was changed for all brokers while running; another broker's id is INVALID_REQUEST: ask it.
 - Secrets are told as null and marked.
-
-Differences from Kafka: broker loggers and client metrics have no settings here (INVALID_REQUEST).
+- A subscription to metrics of clients has the defaults: there is none.
+- The doc of a setting of Kafka's that has no effect here says so.
 """
 
 from collections.abc import Iterable
@@ -15,13 +16,21 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster.topics import check_name
-from headrace.kafka.config_changes import existing_topic, named_broker, named_group
+from headrace.kafka.config_changes import (
+    existing_topic,
+    named_broker,
+    named_group,
+    named_subscription,
+    this_broker,
+)
 from headrace.kafka.config_entries import (
     Entry,
     ResourceType,
     all_brokers_entries,
     broker_entries,
+    client_metrics_entries,
     group_entries,
+    logger_entries,
     topic_entries,
 )
 from headrace.kafka.dispatch import Answer, Context, handles
@@ -67,6 +76,12 @@ def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
         return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
     if resource.resource_type == ResourceType.GROUP:
         return group_entries(metadata, named_group(resource.resource_name))
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        this_broker(metadata, resource.resource_name)
+        return logger_entries()
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        named_subscription(resource.resource_name)
+        return client_metrics_entries()
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
         return all_brokers_entries(metadata)
     return broker_entries(metadata, ctx.services.http_listeners)

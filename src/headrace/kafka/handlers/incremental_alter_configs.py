@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic, a group or a running broker.
+"""IncrementalAlterConfigs (44), versions 0-1: change single settings of a topic, a group, a running broker or
+its loggers.
 
 - SET gives a value, DELETE goes back to the default, APPEND and SUBTRACT add to and take from settings that are lists;
   a list that was not set begins with the value in force.
@@ -7,31 +8,26 @@
   missing value and an unknown operation are INVALID_REQUEST.
 - Kafka's settings without effect here (`config/kafka_only.py`) are stored and shown like any other.
 - Only settings that take effect without a restart can be changed on a broker.
+- Levels of loggers (BROKER_LOGGER) are changed on the broker that is asked, until it is restarted. Subscriptions to
+  metrics of clients (CLIENT_METRICS) are not offered: only what changes nothing is accepted.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import Any
 
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
-from headrace.kafka.config_changes import InForce, alter_resources
+from headrace.kafka.config_changes import InForce, Operation, alter_resources
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.model.errors import InvalidSettings, ProtocolError
 
 KEY = 44
 
 
-class Operation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 @handles(KEY, 0, 1)
 async def incremental_alter_configs(ctx: Context, request: Any) -> Answer:
-    return await alter_resources(ctx, request, ctx.schema.IncrementalAlterConfigsResponse, _change_some)
+    response = ctx.schema.IncrementalAlterConfigsResponse
+    return await alter_resources(ctx, request, response, _change_some, may_change_loggers=True)
 
 
 def _change_some(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:

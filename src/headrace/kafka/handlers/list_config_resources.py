@@ -1,7 +1,7 @@
 """ListConfigResources (74), versions 0-1: what has settings that DescribeConfigs tells.
 
-- Topics and brokers have, and groups for which some are set. Client metrics and broker loggers have none here, so that
-  there are none to list.
+- Topics, brokers and their loggers have, and groups for which some are set. There are no subscriptions to client
+  metrics to list.
 - Version 0 asks for client metrics only. No types mean all of them; one Kafka does not list is UNSUPPORTED_VERSION.
 """
 
@@ -16,14 +16,13 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
 KEY = 74
-BROKER_LOGGER, CLIENT_METRICS = 8, 16
-LISTED = frozenset({*map(int, ResourceType), BROKER_LOGGER, CLIENT_METRICS})
+LISTED = frozenset(map(int, ResourceType))
 
 
 @handles(KEY, 0, 1)
 def list_config_resources(ctx: Context, request: Any) -> Answer:
     schema = ctx.schema
-    types = frozenset(getattr(request, "resource_types", (CLIENT_METRICS,))) or LISTED
+    types = frozenset(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or LISTED
     known = types <= LISTED
     return make(
         schema.ListConfigResourcesResponse,
@@ -41,6 +40,7 @@ def _resources(ctx: Context) -> Iterator[tuple[str, ResourceType]]:
     image = ctx.services.metadata.image
     for broker_id in sorted(image.brokers):
         yield str(broker_id), ResourceType.BROKER
+        yield str(broker_id), ResourceType.BROKER_LOGGER
     for name in sorted(image.topics):
         yield name, ResourceType.TOPIC
     for group_id in sorted(image.settings_by_group):

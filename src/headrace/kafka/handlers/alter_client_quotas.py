@@ -1,0 +1,38 @@
+"""AlterClientQuotas (49), versions 0-1: set and remove quotas of users, clients and addresses.
+
+There are no quotas here, and one that is accepted and not enforced would be a trap: setting one is INVALID_REQUEST with
+that reason, where Kafka stores it. Removing one that is not there succeeds, as in Kafka.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 49
+
+
+@handles(KEY, 0, 1)
+def alter_client_quotas(ctx: Context, request: Any) -> Answer:
+    return make(
+        ctx.schema.AlterClientQuotasResponse,
+        throttle_time=NO_THROTTLE,
+        entries=tuple(_answer(ctx, entry) for entry in request.entries),
+    )
+
+
+def _answer(ctx: Context, entry: Any) -> Any:
+    schema = ctx.schema
+    set_keys = [op.key for op in entry.ops if not op.remove]
+    return make(
+        schema.EntryData,
+        error_code=ErrorCode.invalid_request if set_keys else ErrorCode.none,
+        error_message=f"this broker enforces no quotas: {', '.join(set_keys)}" if set_keys else None,
+        entity=tuple(
+            make(schema.EntityData, entity_type=entity.entity_type, entity_name=entity.entity_name)
+            for entity in entry.entity
+        ),
+    )

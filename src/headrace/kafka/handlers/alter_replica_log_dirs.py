@@ -1,0 +1,54 @@
+"""AlterReplicaLogDirs (34), versions 1-2: move replicas of this broker between its directories.
+
+A broker has one directory, the one that DescribeLogDirs tells. A replica that is here is there already, and moving it
+there succeeds; any other directory is LOG_DIR_NOT_FOUND. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION,
+one that this broker has no replica of REPLICA_NOT_AVAILABLE.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.model.ids import TopicName
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 34
+
+
+@handles(KEY, 1, 2)
+def alter_replica_log_dirs(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    codes: dict[str, dict[int, ErrorCode]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                codes.setdefault(topic.name, {})[index] = _move(ctx, directory.path, topic.name, index)
+    return make(
+        schema.AlterReplicaLogDirsResponse,
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            make(
+                schema.AlterReplicaLogDirTopicResult,
+                topic_name=name,
+                partitions=tuple(
+                    make(schema.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code)
+                    for index, code in partitions.items()
+                ),
+            )
+            for name, partitions in codes.items()
+        ),
+    )
+
+
+def _move(ctx: Context, path: str, name: str, index: int) -> ErrorCode:
+    if path != str(Path(ctx.services.settings.data_dir).absolute()):
+        return ErrorCode.log_dir_not_found
+    metadata = ctx.services.metadata
+    topic = metadata.image.topics.get(TopicName(name))
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.unknown_topic_or_partition
+    is_here = metadata.broker_id in topic.partitions[index].replicas
+    return ErrorCode.none if is_here else ErrorCode.replica_not_available

@@ -1,0 +1,46 @@
+"""AlterUserScramCredentials (51), version 0: give passwords to users, or take them away.
+
+This broker authenticates nobody, so that a password would be good for nothing: UNSUPPORTED_SASL_MECHANISM, where Kafka
+stores it. Nobody has one that could be deleted: RESOURCE_NOT_FOUND. A user that appears twice is DUPLICATE_RESOURCE.
+There is one answer for each user.
+"""
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.unsecured import NO_USERS
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 51
+_MECHANISMS = frozenset({1, 2})
+"""SCRAM-SHA-256 and SCRAM-SHA-512."""
+
+
+@handles(KEY, 0, 0)
+def alter_user_scram_credentials(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    counts = Counter(change.name for change in (*request.deletions, *request.upsertions))
+    deleted = {deletion.name for deletion in request.deletions if deletion.mechanism in _MECHANISMS}
+    return make(
+        schema.AlterUserScramCredentialsResponse,
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            make(
+                schema.AlterUserScramCredentialsResult,
+                user=name,
+                error_code=_refusal(count, is_deletion=name in deleted),
+                error_message="a user must appear only once in a request" if count > 1 else NO_USERS,
+            )
+            for name, count in counts.items()
+        ),
+    )
+
+
+def _refusal(count: int, *, is_deletion: bool) -> ErrorCode:
+    if count > 1:
+        return ErrorCode.duplicate_resource
+    return ErrorCode.resource_not_found if is_deletion else ErrorCode.unsupported_sasl_mechanism

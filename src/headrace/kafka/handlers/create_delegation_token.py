@@ -1,0 +1,34 @@
+"""CreateDelegationToken (38), versions 1-3: make delegation tokens.
+
+Tokens belong to clients that have authenticated, and here none does: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as on a
+PLAINTEXT listener of Kafka's.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.unsecured import ANONYMOUS, NO_TIME, USER
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 38
+
+
+@handles(KEY, 1, 3)
+def create_delegation_token(ctx: Context, request: Any) -> Answer:
+    return make(
+        ctx.schema.CreateDelegationTokenResponse,
+        error_code=ErrorCode.delegation_token_request_not_allowed,
+        principal_type=USER,
+        principal_name=ANONYMOUS,
+        token_requester_principal_type=USER,
+        token_requester_principal_name=ANONYMOUS,
+        issue_timestamp=NO_TIME,
+        expiry_timestamp=NO_TIME,
+        max_timestamp=NO_TIME,
+        token_id="",
+        hmac=b"",
+        throttle_time=NO_THROTTLE,
+    )

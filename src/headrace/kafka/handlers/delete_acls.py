@@ -1,0 +1,25 @@
+"""DeleteAcls (31), versions 1-3: take back what CreateAcls made. There is no access control here: SECURITY_DISABLED for
+each filter, as in Kafka."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.unsecured import NO_ACCESS_CONTROL
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 31
+
+
+@handles(KEY, 1, 3)
+def delete_acls(ctx: Context, request: Any) -> Answer:
+    schema = ctx.schema
+    refused = make(
+        schema.DeleteAclsFilterResult,
+        error_code=ErrorCode.security_disabled,
+        error_message=NO_ACCESS_CONTROL,
+        matching_acls=(),
+    )
+    return make(schema.DeleteAclsResponse, throttle_time=NO_THROTTLE, filter_results=(refused,) * len(request.filters))

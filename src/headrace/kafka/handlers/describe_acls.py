@@ -1,0 +1,23 @@
+"""DescribeAcls (29), versions 1-3: who may do what. There is no access control here: SECURITY_DISABLED, as in Kafka."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.unsecured import NO_ACCESS_CONTROL
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 29
+
+
+@handles(KEY, 1, 3)
+def describe_acls(ctx: Context, request: Any) -> Answer:
+    return make(
+        ctx.schema.DescribeAclsResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.security_disabled,
+        error_message=NO_ACCESS_CONTROL,
+        resources=(),
+    )

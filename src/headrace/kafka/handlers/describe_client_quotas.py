@@ -1,0 +1,35 @@
+"""DescribeClientQuotas (48), versions 0-1: the quotas of users, clients and addresses. There are none.
+
+An entity type other than user, client-id and ip is UNSUPPORTED_VERSION, an unknown kind of match INVALID_REQUEST, as in
+Kafka.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE
+
+KEY = 48
+_ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
+_MATCHES = range(3)
+"""Exactly this name, the default, any name."""
+
+
+@handles(KEY, 0, 1)
+def describe_client_quotas(ctx: Context, request: Any) -> Answer:
+    error, message = ErrorCode.none, None
+    for component in request.components:
+        if component.entity_type not in _ENTITY_TYPES:
+            error, message = ErrorCode.unsupported_version, f"there are no entities of type {component.entity_type}"
+        elif component.match_type not in _MATCHES:
+            error, message = ErrorCode.invalid_request, f"there is no match type {component.match_type}"
+    return make(
+        ctx.schema.DescribeClientQuotasResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        error_message=message,
+        entries=() if error is ErrorCode.none else None,
+    )

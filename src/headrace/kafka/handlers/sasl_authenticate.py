@@ -1,0 +1,26 @@
+"""SaslAuthenticate (36), versions 0-2: authenticate by the mechanism of SaslHandshake.
+
+This broker authenticates nobody: ILLEGAL_SASL_STATE, as on a PLAINTEXT listener of Kafka's.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.unsecured import NO_AUTHENTICATION
+from headrace.protocol.codec import make
+
+KEY = 36
+
+
+@handles(KEY, 0, 2)
+def sasl_authenticate(ctx: Context, request: Any) -> Answer:
+    return make(
+        ctx.schema.SaslAuthenticateResponse,
+        error_code=ErrorCode.illegal_sasl_state,
+        error_message=NO_AUTHENTICATION,
+        auth_bytes=b"",
+        session_lifetime=timedelta(),
+    )
