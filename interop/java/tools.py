@@ -36,9 +36,15 @@ class Tools:
         expect(ran.code != 0 and error in ran.out + ran.err, ran)
         return ran
 
-    def cluster(self, verb: str) -> Ran:
+    def refused_or_told(self, error: str, main: str, *arguments: str) -> Ran:
+        """It must name this exception of Kafka's; some tools print one and end well."""
+        ran = self.run(main, *arguments)
+        expect(error in ran.out + ran.err, ran)
+        return ran
+
+    def cluster(self, verb: str, *arguments: str) -> Ran:
         """ClusterTool takes its verb before the address."""
-        return self._java.run(f"{_TOOLS}.ClusterTool", verb, "--bootstrap-server", self._bootstrap)
+        return self._java.run(f"{_TOOLS}.ClusterTool", verb, "--bootstrap-server", self._bootstrap, *arguments)
 
     def topics(self, *arguments: str) -> Ran:
         return self.ok(f"{_TOOLS}.TopicCommand", *arguments)
@@ -90,6 +96,9 @@ def check_tools(report: Report, java: Java, broker: BrokerProcess, scratch: Path
     _check_records(report, tools, scratch)
     _check_share_groups(report, tools)
     _check_log_dirs(report, tools, broker)
+    _check_reassignment(report, tools, broker, scratch)
+    _check_kafka_settings(report, tools)
+    _check_without_security(report, tools)
 
 
 def _check_cluster(report: Report, tools: Tools, broker: BrokerProcess) -> None:
@@ -286,3 +295,74 @@ def _check_log_dirs(report: Report, tools: Tools, broker: BrokerProcess) -> None
         on_disk = {name: sum(file.stat().st_size for file in (broker.data_dir / name).glob("*.log")) for name in names}
         expect(told == on_disk and described["error"] is None, (told, on_disk))
         expect(Path(described["logDir"]) == broker.data_dir, described["logDir"])
+
+
+def _check_reassignment(report: Report, tools: Tools, broker: BrokerProcess, scratch: Path) -> None:
+    command = f"{_TOOLS}.reassign.ReassignPartitionsCommand"
+    file = scratch / "reassign.json"
+
+    def run(verb: str, *arguments: str, log_dir: str = "any") -> Ran:
+        moves = [{"topic": "console", "partition": 0, "replicas": [0], "log_dirs": [log_dir]}]
+        file.write_text(json.dumps({"version": 1, "partitions": moves}))
+        return tools.ok(command, "--reassignment-json-file", str(file), verb, *arguments)
+
+    with report.check("ReassignPartitionsCommand --execute with throttles, --verify takes them back"):
+        limits = ("--throttle", "1000000", "--replica-alter-log-dirs-throttle", "1000000")
+        expect("Successfully started" in run("--execute", *limits, log_dir=str(broker.data_dir)).out, "not started")
+        ran = run("--verify", log_dir=str(broker.data_dir))
+        expect("is completed" in ran.out and "Clearing topic-level throttles" in ran.out, ran)
+        left = tools.configs("--describe", "--entity-type", "brokers", "--entity-name", "0").out
+        expect("throttled" not in left, left)
+    with report.check("ReassignPartitionsCommand --list"):
+        expect("No partition reassignments found." in tools.ok(command, "--list").out, "something moves")
+
+
+def _check_kafka_settings(report: Report, tools: Tools) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "with-settings")
+    with report.check("TopicCommand and ConfigCommand take Kafka's settings that have no effect, and show them"):
+        create = ("--create", "--topic", "with-settings", "--partitions", "3")
+        tools.topics(*create, "--config", "preallocate=true", "--config", "local.retention.ms=1000")
+        tools.configs("--alter", *topic, "--add-config", "leader.replication.throttled.replicas=*")
+        ran = tools.configs("--describe", *topic)
+        for wanted in ("preallocate=true", "local.retention.ms=1000", "leader.replication.throttled.replicas=*"):
+            expect(wanted in ran.out, ran)
+        tools.configs("--alter", *topic, "--delete-config", "preallocate,leader.replication.throttled.replicas")
+        expect("preallocate" not in tools.configs("--describe", *topic).out, "still set")
+    with report.check("ConfigCommand: a setting of the broker without effect, refusals of what would be unsafe"):
+        one = ("--entity-type", "brokers", "--entity-name", "0")
+        tools.configs("--alter", *one, "--add-config", "num.io.threads=16")
+        expect("num.io.threads=16" in tools.configs("--describe", *one).out, "not shown")
+        tools.configs("--alter", *one, "--delete-config", "num.io.threads")
+        for name in ("remote.storage.enable", "unclean.leader.election.enable"):
+            ran = tools.configs_refused("is not supported", "--alter", *topic, "--add-config", f"{name}=true")
+            tools.configs("--alter", *topic, "--add-config", f"{name}=false")
+    with report.check("ConfigCommand shows and changes the levels of the broker's loggers"):
+        loggers = ("--entity-type", "broker-loggers", "--entity-name", "0")
+        expect("root=INFO" in tools.configs("--describe", *loggers).out, "no root logger")
+        tools.configs("--alter", *loggers, "--add-config", "headrace.kafka.server=DEBUG")
+        expect("headrace.kafka.server=DEBUG" in tools.configs("--describe", *loggers).out, "not changed")
+        tools.configs("--alter", *loggers, "--delete-config", "headrace.kafka.server")
+    with report.check("ConfigCommand and ClientMetricsCommand find no subscriptions to metrics of clients"):
+        tools.configs("--describe", "--entity-type", "client-metrics")
+        expect(tools.ok(f"{_TOOLS}.ClientMetricsCommand", "--list").out.strip() == "", "a subscription is listed")
+
+
+def _check_without_security(report: Report, tools: Tools) -> None:
+    with report.check("AclCommand says that security is disabled"):
+        acls = f"{_TOOLS}.AclCommand"
+        tools.refused_or_told("SecurityDisabledException", acls, "--list")
+        grant = ("--add", "--allow-principal", "User:alice", "--operation", "Read", "--topic", "console")
+        tools.refused_or_told("SecurityDisabledException", acls, *grant)
+        tools.refused_or_told("SecurityDisabledException", acls, "--remove", "--topic", "console", "--force")
+    with report.check("ConfigCommand finds no users and no quotas, and is told why it can make none"):
+        for kind in ("users", "clients", "ips"):
+            tools.configs("--describe", "--entity-type", kind)
+        alice = ("--alter", "--entity-type", "users", "--entity-name", "alice")
+        tools.configs_refused("does not authenticate", *alice, "--add-config", "SCRAM-SHA-256=[password=secret]")
+        tools.configs_refused("enforces no quotas", *alice, "--add-config", "producer_byte_rate=1000")
+    with report.check("DelegationTokenCommand is told that tokens need authentication"):
+        ran = tools.run(f"{_TOOLS}.DelegationTokenCommand", "--describe", "--command-config", "/dev/null")
+        expect("DelegationToken" in ran.out + ran.err and "not allowed" in ran.out + ran.err, ran)
+    with report.check("ClusterTool unregister is told how a broker leaves"):
+        ran = tools.cluster("unregister", "--id", "0")
+        expect("broker.draining" in ran.out + ran.err, ran)
