@@ -129,7 +129,7 @@ class Node:
         await hosting.open_all()
         undo.push_async_callback(hosting.finish)
         metadata.subscribe(hosting.image_changed)
-        self._look_after(logs)
+        self._look_after(logs, metadata)
         services = self._services = self._serve(metadata, partitions)
         bound = await bind(services, undo)
         own = default_endpoint(settings.listen, settings.advertise, bound.port)
@@ -192,8 +192,8 @@ class Node:
         self._keep(in_sync.run(), "in-sync")
         return Cluster(lambda: membership.epoch, fetchers, in_sync.look_at, outside.clock)
 
-    def _look_after(self, logs: LogManager) -> None:
-        settings, outside = self.settings, self._outside
+    def _look_after(self, logs: LogManager, metadata: Metadata) -> None:
+        settings, outside = metadata.settings, self._outside
         self._keep(logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000), "checkpoints")
         if not self._place.is_alone:
             self._keep(logs.keep_high_watermarks(_HIGH_WATERMARKS_EVERY_S, outside.workers), "high-watermarks")
@@ -208,6 +208,18 @@ class Node:
         )
         cleaner.start()
         self._undo.push_async_callback(cleaner.stop)
+
+        def settings_changed(*_: object) -> None:
+            now = metadata.settings
+            logs.producer_expiry_ms = now.producer_id_expiration_ms
+            cleaner.reconfigure(
+                backoff_ms=now.log_cleaner_backoff_ms,
+                threads=now.log_cleaner_threads,
+                dedupe_buffer_bytes=now.log_cleaner_dedupe_buffer_size,
+                io_max_bytes_per_s=now.log_cleaner_io_max_bytes_per_second,
+            )
+
+        metadata.subscribe(settings_changed)
 
     def _serve(self, metadata: Metadata, partitions: PartitionTable) -> Services:
         settings, outside, undo = self.settings, self._outside, self._undo

@@ -104,7 +104,8 @@ class Cleaner:
         self._busy: set[Log] = set()
         self._wake = asyncio.Event()
         self._stopping = Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._retention: asyncio.Task[None] | None = None
+        self._compactions: dict[int, asyncio.Task[None]] = {}
 
     # In the background
 
@@ -112,15 +113,38 @@ class Cleaner:
         """Begin to look after the logs, in the running event loop."""
         self._stopping.clear()
         self._wake = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep_applying_retention(), name="retention")]
-        self._tasks += [loop.create_task(self._keep_compacting(), name=f"compaction-{i}") for i in range(self._threads)]
+        self._retention = asyncio.create_task(self._keep_applying_retention(), name="retention")
+        self._start_compactions()
+
+    def reconfigure(
+        self, *, backoff_ms: int, threads: int, dedupe_buffer_bytes: int, io_max_bytes_per_s: float
+    ) -> None:
+        """Work with these from now on; a compaction that is under way ends with those it began with."""
+        before = (self._backoff_ms, self._threads, self._dedupe_buffer_bytes, self._io_max_bytes_per_s)
+        if before == (backoff_ms, threads, dedupe_buffer_bytes, io_max_bytes_per_s):
+            return
+        self._backoff_ms, self._threads = backoff_ms, threads
+        self._dedupe_buffer_bytes, self._io_max_bytes_per_s = dedupe_buffer_bytes, io_max_bytes_per_s
+        if self._retention is not None and not self._stopping.is_set():
+            self._start_compactions()
+            # Whoever rests for the former time looks again.
+            self._wake.set()
+            self._wake = asyncio.Event()
+
+    def _start_compactions(self) -> None:
+        for number in range(self._threads):
+            task = self._compactions.get(number)
+            if task is None or task.done():
+                self._compactions[number] = asyncio.create_task(
+                    self._keep_compacting(number), name=f"compaction-{number}"
+                )
 
     async def stop(self) -> None:
         """Return when nothing is under way any more, which is soon: work that was begun is given up without a trace."""
         self._stopping.set()
         self._wake.set()
-        tasks, self._tasks = self._tasks, []
+        tasks = [*self._compactions.values(), *([] if self._retention is None else [self._retention])]
+        self._retention, self._compactions = None, {}
         await asyncio.gather(*tasks)
 
     @property
@@ -132,8 +156,8 @@ class Cleaner:
         while not await self._is_stopped_within(self._retention_check_interval_ms):
             await self.apply_retention()
 
-    async def _keep_compacting(self) -> None:
-        while not self._stopping.is_set():
+    async def _keep_compacting(self, number: int) -> None:
+        while not self._stopping.is_set() and number < self._threads:
             if await self.compact_dirtiest() is None and await self._is_stopped_within(self._backoff_ms):
                 return
 

@@ -11,6 +11,7 @@ from tests.unit.storage.cleaner_bench import COMPACT, Bench, names
 
 from headrace.runtime.disk import OsDisk
 from headrace.storage.cleaner import Cleaner
+from tests.waiting import until_async
 
 
 def on_disk(tmp_path: Path) -> Bench:
@@ -97,3 +98,42 @@ def test_a_log_deleted_under_compaction_ends_it(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert not bench.folder.exists()
+
+
+def test_settings_of_the_cleaner_change_while_it_runs(tmp_path: Path) -> None:
+    """It rests for an hour, and is told to rest for a millisecond; then there is one more of it, and then one less."""
+    bench = on_disk(tmp_path)
+    used: list[str] = []
+
+    async def run(work: Callable[[], Any]) -> Any:
+        current = asyncio.current_task()
+        assert current is not None
+        used.append(current.get_name())
+        return work()
+
+    async def main() -> None:
+        cleaner = Cleaner(lambda: [bench.log], clock=bench.clock, run=run, backoff_ms=3_600_000)
+        cleaner.start()
+
+        def change(**options: int) -> None:
+            rates = {"dedupe_buffer_bytes": 1024 * 1024, "io_max_bytes_per_s": 1e12}
+            cleaner.reconfigure(**{"backoff_ms": 1, "threads": 1, **rates, **options})  # type: ignore[arg-type]
+
+        async def works(*names: str) -> None:
+            used.clear()
+            await until_async(lambda: {name for name in used if name.startswith("compaction")} >= set(names))
+
+        await until_async(lambda: used)
+        change()
+        await works("compaction-0")
+        change(threads=2)
+        await works("compaction-0", "compaction-1")
+        change(threads=1)
+        change(threads=2)
+        await works("compaction-0", "compaction-1")
+        change(threads=1)
+        await until_async(lambda: "compaction-1" not in {task.get_name() for task in asyncio.all_tasks()})
+        await works("compaction-0")
+        await cleaner.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
