@@ -47,6 +47,8 @@ def cases(topic_id: UUID) -> Iterator[Case]:
     yield from _delete_records()
     yield from _configs()
     yield from _alter_configs()
+    yield from _security()
+    yield from _log_dirs()
     yield from _metadata(topic_id)
     yield from _offsets()
     yield from _produce()
@@ -185,7 +187,9 @@ def _configs() -> Iterator[Case]:
     yield one("a type there is not", (NO_TYPE, "x"))
     yield one("type 0", (0, "x"))
     yield one("loggers of another broker", (LOGGERS, "7"))
+    yield one("the root logger", (LOGGERS, str(BROKER_ID)), keys=("root",))
     yield one("metrics", (METRICS, "m"))
+    yield one("metrics without a name", (METRICS, ""))
     yield one("an empty group", (GROUPS, ""))
 
 
@@ -229,6 +233,35 @@ def _alter_configs() -> Iterator[Case]:
     yield some("an invalid setting of a broker", BROKERS, str(BROKER_ID), ("log.retention.ms", SET, "soon"))
     yield some("a type there is not", NO_TYPE, "x", good)
     yield some("an empty group", GROUPS, "", good)
+    for name, text in {
+        "preallocate": "true",
+        "local.retention.ms": "1000",
+        "local.retention.bytes": "-3",
+        "leader.replication.throttled.replicas": "0:1,1:1",
+        "follower.replication.throttled.replicas": "all",
+        "remote.log.copy.disable": "true",
+        "remote.storage.enable": "true",
+        "message.format.version": "3.0",
+    }.items():
+        yield some(f"{name}={text}", TOPICS, TOPIC, (name, SET, text))
+    for name, text in {
+        "num.io.threads": "9",
+        "log.cleaner.threads": "2",
+        "replica.alter.log.dirs.io.max.bytes.per.second": "1000",
+    }.items():
+        yield some(f"{name}={text}", BROKERS, str(BROKER_ID), (name, SET, text))
+    yield some("delete an unknown setting of a broker", BROKERS, str(BROKER_ID), ("nonsense", DELETE, None))
+    yield some("delete an unknown setting of a group", GROUPS, "g", ("nonsense", DELETE, None))
+    yield some("an unknown setting of a group", GROUPS, "g", ("nonsense", SET, "1"))
+    yield some("a logger there is not", LOGGERS, str(BROKER_ID), ("nonsense", SET, "INFO"))
+    yield some("the level of a logger", LOGGERS, str(BROKER_ID), ("root", SET, "INFO"))
+    yield some("a level there is not", LOGGERS, str(BROKER_ID), ("root", SET, "LOUD"))
+    yield some("delete the level of the root logger", LOGGERS, str(BROKER_ID), ("root", DELETE, None))
+    yield some("append to a level", LOGGERS, str(BROKER_ID), ("root", APPEND, "INFO"))
+    yield some("loggers of another broker", LOGGERS, "7", ("root", SET, "INFO"))
+    yield some("metrics of clients", METRICS, "m", ("interval.ms", SET, "1000"))
+    yield some("delete of metrics of clients", METRICS, "m", ("interval.ms", DELETE, None))
+    yield all_of("the level of a logger", LOGGERS, str(BROKER_ID), ("root", "INFO"))
     yield all_of("a topic there is not", TOPICS, "nowhere", ("retention.ms", "1000"))
     yield all_of("a topic twice", TOPICS, TOPIC, ("retention.ms", "1000"), twice=True)
     yield all_of("a setting twice", TOPICS, TOPIC, ("retention.ms", "1000"), ("retention.ms", "2000"))
@@ -237,6 +270,64 @@ def _alter_configs() -> Iterator[Case]:
     yield all_of("no value", TOPICS, TOPIC, ("retention.ms", None))
     yield all_of("another broker", BROKERS, "7", ("log.retention.ms", "1000"))
     yield all_of("a type there is not", NO_TYPE, "x", ("retention.ms", "1000"))
+
+
+def _security() -> Iterator[Case]:
+    """On a broker without access control, users and quotas."""
+    anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    who = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
+    acl = {**who, "resource_type": 2, "resource_name": TOPIC, "resource_pattern_type": 3}
+    yield Case("DescribeAcls: all", wire.DESCRIBE_ACLS, 3, anything)
+    yield Case("CreateAcls: two", wire.CREATE_ACLS, 3, {"creations": [acl, acl]})
+    yield Case("CreateAcls: none", wire.CREATE_ACLS, 3, {"creations": []})
+    yield Case("DeleteAcls: all", wire.DELETE_ACLS, 3, {"filters": [anything]})
+    yield Case("DeleteAcls: none", wire.DELETE_ACLS, 3, {"filters": []})
+    for what, names in {"all": None, "no": (), "unknown": ("alice",), "the same": ("alice", "alice")}.items():
+        users = None if names is None else [{"name": name} for name in names]
+        body = {"users": users}
+        yield Case(f"DescribeUserScramCredentials: {what} users", wire.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, body)
+    gone = {"name": "alice", "mechanism": 1}
+    made = {**gone, "iterations": 4096, "salt": b"salt", "salted_password": b"password"}
+    for what, deletions, upsertions in (
+        ("nothing", [], []),
+        ("delete what is not there", [gone], []),
+        ("a mechanism there is not", [{**gone, "mechanism": 9}], []),
+        ("a user twice", [gone], [made]),
+        ("a password", [], [made]),
+    ):
+        body = {"deletions": deletions, "upsertions": upsertions}
+        yield Case(f"AlterUserScramCredentials: {what}", wire.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
+    alice = {"entity_type": "user", "match_type": 0, "match": "alice"}
+    for what, components in {
+        "all": [],
+        "of a user": [alice],
+        "of what has none": [{**alice, "entity_type": "dog"}],
+        "a match there is not": [{**alice, "match_type": 7}],
+    }.items():
+        yield Case(f"DescribeClientQuotas: {what}", wire.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components})
+    for what, key, remove in (
+        ("remove what is not there", "producer_byte_rate", True),
+        ("a key there is not", "nonsense", False),
+        ("a rate", "producer_byte_rate", False),
+    ):
+        entity = [{"entity_type": "user", "entity_name": "alice"}]
+        entry = {"entity": entity, "ops": [{"key": key, "value": 1.0, "remove": remove}]}
+        body = {"entries": [entry], "validate_only": True}
+        yield Case(f"AlterClientQuotas: {what}", wire.ALTER_CLIENT_QUOTAS, 1, body)
+    yield Case("DescribeDelegationToken: all", wire.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
+    yield Case("SaslHandshake: PLAIN", wire.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    yield Case("SaslAuthenticate: a password", wire.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
+    yield Case("UnregisterBroker: a broker there is not", wire.UNREGISTER_BROKER, 0, {"broker_id": 7})
+
+
+def _log_dirs() -> Iterator[Case]:
+    topics = [{"name": TOPIC, "partitions": [0, 7]}, {"name": "nowhere", "partitions": [0]}]
+    for what, dirs in {
+        "nothing": [],
+        "to a directory there is not": [{"path": "/nowhere", "topics": topics}],
+        "to no directory": [{"path": "", "topics": topics}],
+    }.items():
+        yield Case(f"AlterReplicaLogDirs: {what}", wire.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": dirs})
 
 
 def _metadata(topic_id: UUID) -> Iterator[Case]:

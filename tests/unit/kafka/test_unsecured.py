@@ -48,13 +48,17 @@ def test_there_are_no_users(harness: Harness) -> None:
         "AlterUserScramCredentials",
         deletions=[
             {"name": "gone", "mechanism": 1},
-            {"name": "twice", "mechanism": 1},
+            {"name": "both", "mechanism": 1},
             {"name": "odd", "mechanism": 9},
         ],
-        upsertions=[{"name": "new", "mechanism": 2, "iterations": 4096}, {"name": "twice", "mechanism": 2}],
+        upsertions=[
+            {"name": "new", "mechanism": 2, "iterations": 4096},
+            *({"name": name, "mechanism": 2} for name in ("both", "twice", "twice")),
+        ],
     )
     assert {one.user: one.error_code for one in altered.results} == {
         "gone": ErrorCode.resource_not_found,
+        "both": ErrorCode.resource_not_found,
         "twice": ErrorCode.duplicate_resource,
         "odd": ErrorCode.unsupported_sasl_mechanism,
         "new": ErrorCode.unsupported_sasl_mechanism,

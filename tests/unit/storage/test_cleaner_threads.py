@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.storage.cleaner_bench import COMPACT, Bench, names
+from tests.waiting import until_async
 
 from headrace.runtime.disk import OsDisk
 from headrace.storage.cleaner import Cleaner
-from tests.waiting import until_async
 
 
 def on_disk(tmp_path: Path) -> Bench:

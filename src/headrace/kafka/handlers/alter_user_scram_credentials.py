@@ -1,8 +1,8 @@
 """AlterUserScramCredentials (51), version 0: give passwords to users, or take them away.
 
 This broker authenticates nobody, so that a password would be good for nothing: UNSUPPORTED_SASL_MECHANISM, where Kafka
-stores it. Nobody has one that could be deleted: RESOURCE_NOT_FOUND. A user that appears twice is DUPLICATE_RESOURCE.
-There is one answer for each user.
+stores it. Nobody has one that could be deleted: RESOURCE_NOT_FOUND. A user that gets two is DUPLICATE_RESOURCE. There
+is one answer for each user.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ def alter_user_scram_credentials(ctx: Context, request: Any) -> Answer:
                 schema.AlterUserScramCredentialsResult,
                 user=name,
                 error_code=_refusal(count, is_deletion=name in deleted),
-                error_message="a user must appear only once in a request" if count > 1 else NO_USERS,
+                error_message=NO_USERS,
             )
             for name, count in counts.items()
         ),
@@ -41,6 +41,6 @@ def alter_user_scram_credentials(ctx: Context, request: Any) -> Answer:
 
 
 def _refusal(count: int, *, is_deletion: bool) -> ErrorCode:
-    if count > 1:
-        return ErrorCode.duplicate_resource
-    return ErrorCode.resource_not_found if is_deletion else ErrorCode.unsupported_sasl_mechanism
+    if is_deletion:
+        return ErrorCode.resource_not_found
+    return ErrorCode.duplicate_resource if count > 1 else ErrorCode.unsupported_sasl_mechanism
