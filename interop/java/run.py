@@ -16,6 +16,7 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[2]))
 from apache import Unavailable, java
 from clients import check_clients, check_restarts
 from compare import check_odd_requests
+from mirror import check_mirror
 from report import Report
 from storage import check_storage
 from tools import check_tools
@@ -43,6 +44,7 @@ def main() -> int:
             broker.terminate()
         check_storage(report, kafka, broker.data_dir, _DUMPED)
         check_odd_requests(report, kafka, Path(scratch))
+        check_mirror(report, kafka, Path(scratch))
     print(report.summary(), flush=True)
     return 1 if report.failed else 0
 
