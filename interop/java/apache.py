@@ -72,14 +72,19 @@ def _libraries() -> Path:
     libs, pom, done = CACHE_DIR / "libs", HERE / "pom.xml", CACHE_DIR / "pom.xml"
     if done.exists() and done.read_text() == pom.read_text():
         return libs
-    if shutil.which("mvn") is None:
-        raise Unavailable("Maven is not installed (Debian: maven), so Kafka's tools cannot be fetched")
     print("fetching Apache Kafka's tools with Maven (once)", flush=True)
     shutil.rmtree(libs, ignore_errors=True)
+    fetch(pom, libs)
+    shutil.copy(pom, done)
+    return libs
+
+
+def fetch(pom: Path, libs: Path) -> None:
+    """Put what a project file names, and what that needs, into a folder."""
+    if shutil.which("mvn") is None:
+        raise Unavailable("Maven is not installed (Debian: maven), so Kafka's jars cannot be fetched")
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)
     if fetched.returncode:
         errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
-        raise Unavailable(f"Maven could not fetch Kafka's tools: {errors[0]}")
-    shutil.copy(pom, done)
-    return libs
+        raise Unavailable(f"Maven could not fetch Kafka's jars: {errors[0]}")
