@@ -16,7 +16,7 @@ _SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 EXPECTED_FAILURES = {
     "test_basic_operations": "ends with ACLs, which are not served yet",
-    "test_incremental_alter_configs": "empties cleanup.policy; expects min.insync.replicas for all topics as of KRaft",
+    "test_incremental_alter_configs": "expects min.insync.replicas for all topics as of KRaft",
     "test_user_scram_credentials": "SCRAM is not served yet",
 }
 """Test, without its parameters, to the reason why it cannot pass."""

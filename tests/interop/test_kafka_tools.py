@@ -29,7 +29,7 @@ from kafka.errors import SecurityDisabledError
 from kafka import KafkaAdminClient
 from tests.waiting import until
 
-from . import subject, wire
+from . import batches, subject, wire
 from .subject import Subject
 
 Error = wire.Error
@@ -139,6 +139,15 @@ def test_deleting_what_nobody_knows_succeeds_and_setting_it_does_not(connection:
     assert unsafe.error_code == Error.invalid_config
     assert unsafe.error_message
     assert alter(connection, TOPIC, topic, ("remote.storage.enable", SET, "false")).error_code == Error.none
+
+
+def test_a_topic_without_a_policy_keeps_everything(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(cleanup_policy="")
+    assert wire.produce(connection, topic, batches.batch([b"no key"])).error_code == Error.none
+    assert told(connection, TOPIC, topic)["cleanup.policy"].value == ""
+    wanted = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]
+    answer = connection.call(wire.DELETE_RECORDS, 2, topics=wanted, timeout=10_000)
+    assert answer.topics[0].partitions[0].error_code == Error.policy_violation
 
 
 def test_the_broker_shows_the_names_that_tools_look_for(connection: wire.Connection) -> None:

@@ -54,6 +54,8 @@ class Setting:
     """For topic settings: the broker setting that gives the default for all topics."""
     level: int = FIRST_LEVEL
     """The feature level from which it may be stored: older brokers refuse metadata with settings they do not know."""
+    empty_level: int = FIRST_LEVEL
+    """The feature level from which an empty list may be stored."""
     has_effect: bool = True
     """Whether it changes anything. A setting of Kafka's that does not is accepted, stored and shown for its tools."""
     only_default: str = ""
@@ -112,6 +114,10 @@ class Setting:
             return tuple(item.strip() for item in text.split(",") if item.strip())
         return text
 
+    def level_for(self, text: str) -> int:
+        """The feature level from which this value may be stored."""
+        return self.level if self.parse(text) else max(self.level, self.empty_level)
+
     def _range(self) -> str:
         if self.minimum is not None and self.maximum is not None:
             return f"from {self.minimum} to {self.maximum}"
@@ -152,10 +158,11 @@ def storable(
     result: dict[str, str] = {}
     for name, text in texts.items():
         row = rows.get(name)
-        if row is None or row.level <= level:
+        if row is None or row.level_for(text) <= level:
             result[name] = text
         elif row.parse(text) != default(row):
-            raise SettingsError(needed(name, row.level, level))
+            what = name if row.level > level else f"{name} without a value"
+            raise SettingsError(needed(what, row.level_for(text), level))
     return result
 
 

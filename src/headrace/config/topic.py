@@ -74,8 +74,9 @@ class TopicSettings:
 _D = TopicSettings()
 
 TOPIC_SETTINGS: Mapping[str, Setting] = table(
-    Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy, "What happens to old segments: delete, compact, or both.",
-            choices=("delete", "compact"), broker_name="log.cleanup.policy"),
+    Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy,
+            "What happens to old segments: delete, compact, or both. Empty: nothing, they stay for ever.",
+            choices=("delete", "compact"), broker_name="log.cleanup.policy", empty_level=2),
     Setting("compression.gzip.level", Kind.INT, _D.compression_gzip_level,
             "How hard the broker compresses where it recompresses with gzip: 1 (fastest) to 9 (smallest); -1 is gzip's "
             "own default.", -1, 9, broker_name="compression.gzip.level", level=2),
@@ -168,8 +169,6 @@ def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -
     result = replace(defaults, queue=queue, **in_effect)  # type: ignore[arg-type]
     if result.compression_gzip_level == 0:
         raise SettingsError("compression.gzip.level=0 is not allowed: use -1, or a level from 1 to 9")
-    if not result.cleanup_policy:
-        raise SettingsError("cleanup.policy is empty: use delete, compact or both")
     if result.min_compaction_lag_ms > result.max_compaction_lag_ms:
         raise SettingsError("min.compaction.lag.ms is larger than max.compaction.lag.ms")
     if queue.is_queue and result.compacts:

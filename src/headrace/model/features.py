@@ -38,8 +38,8 @@ LEVELS = (
     FeatureLevel(
         2,
         "0.2",
-        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level; storing Kafka's "
-        "settings that have no effect here",
+        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level, an empty "
+        "cleanup.policy, and storing Kafka's settings that have no effect here",
         {"share.version": 1, "transaction.version": 2},
     ),
 )

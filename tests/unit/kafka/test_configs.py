@@ -176,6 +176,14 @@ def test_single_changes_in_every_version(harness: Harness, version: int) -> None
     assert harness.metadata.image.topics[TopicName("a")].settings["cleanup.policy"] == "compact"
 
 
+def test_a_list_can_be_emptied(harness: Harness) -> None:
+    harness.create("a")
+    assert change(harness, TOPIC, "a", ("cleanup.policy", SUBTRACT, "delete")).error_code is ErrorCode.none
+    assert value(harness, TOPIC, "a", "cleanup.policy") == ("", 1)
+    settings = harness.metadata.topic_settings(harness.metadata.image.topics[TopicName("a")])
+    assert (settings.deletes, settings.compacts) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "changes", "error", "reason"),
     [
@@ -185,7 +193,6 @@ def test_single_changes_in_every_version(harness: Harness, version: int) -> None
         (TOPIC, "a", [("retention.ms", SET, None)], ErrorCode.invalid_request, "a value is missing"),
         (TOPIC, "a", [("retention.ms", APPEND, "1")], ErrorCode.invalid_config, "is not a list"),
         (TOPIC, "a", [("retention.ms", 9, "1")], ErrorCode.invalid_request, "no operation 9"),
-        (TOPIC, "a", [("cleanup.policy", SUBTRACT, "delete")], ErrorCode.invalid_config, "cleanup.policy is empty"),
         (TOPIC, "a", [("flush.ms", SET, "1"), ("flush.ms", SET, "2")], ErrorCode.invalid_request, "only once"),
         (TOPIC, "none", [("retention.ms", SET, "1")], ErrorCode.unknown_topic_or_partition, "does not exist"),
         (TOPIC, "a b", [("retention.ms", SET, "1")], ErrorCode.invalid_topic_exception, "has characters other than"),

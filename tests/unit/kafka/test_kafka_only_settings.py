@@ -153,6 +153,8 @@ def test_before_the_upgrade_other_values_wait_for_it(harness: Harness) -> None:
     assert refused.error_code is ErrorCode.invalid_config
     assert "preallocate needs feature level 2" in refused.error_message
     assert change(harness, BROKER, "", ("num.io.threads", SET, "9")).error_code is ErrorCode.invalid_config
+    emptied = change(harness, TOPIC, "a", ("cleanup.policy", SET, ""))
+    assert "cleanup.policy without a value needs feature level 2" in emptied.error_message
     assert change(harness, GROUP, "g", ("streams.num.standby.replicas", SET, "1")).error_code is (
         ErrorCode.invalid_config
     )

@@ -27,6 +27,16 @@ def test_retention_by_time() -> None:
     assert bench.items() == [(1, "b", "2")]
 
 
+def test_without_a_policy_everything_stays() -> None:
+    bench = Bench(replace(DELETE, cleanup_policy=(), retention_ms=1000, retention_bytes=1))
+    for number in range(3):
+        bench.put(("a", str(number)))
+        bench.roll()
+    bench.clock.advance(DAY)
+    assert bench.retain() == 0
+    assert bench.items() == [(number, "a", str(number)) for number in range(3)]
+
+
 def test_a_lone_active_segment_past_retention_goes_too() -> None:
     bench = Bench(replace(DELETE, retention_ms=DAY))
     bench.put(("a", "1"))

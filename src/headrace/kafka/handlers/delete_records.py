@@ -36,7 +36,7 @@ async def delete_records(ctx: Context, request: Any) -> Answer:
                 partition = ctx.services.partitions.get(topic.name, wanted.partition_index)
                 partition.check_leading()
                 if not partition.settings.deletes:
-                    raise PolicyViolation(f"topic {topic.name} is compacted: its records cannot be deleted by offset")
+                    raise PolicyViolation(f"topic {topic.name} has a cleanup.policy without delete")
                 await _written(partition, wanted.offset, request.timeout)
                 start = await partition.delete_before(wanted.offset, in_worker)
                 low_watermark = await _deleted_everywhere(ctx, partition, start, request.timeout)
