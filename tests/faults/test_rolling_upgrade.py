@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster
 
 OLD = "0.1"
 NEW_SETTING = {"compression.gzip.level": "1"}
+KAFKA_DEFAULT = {"preallocate": "false"}
 MESSAGES = [f"message {number}" for number in range(20_000)]
 RECEIVED_WITHIN_S = 120.0
 
@@ -84,6 +85,8 @@ def check_what_is_refused(scene: Scene) -> str:
     with Cluster(broker.bootstrap) as cluster:
         with pytest.raises(Refused, match=r"feature level 2, and the cluster is at 1.*headrace cluster upgrade"):
             cluster.set_topic_settings(TOPICS[0], NEW_SETTING)
+        # As MirrorMaker does: a default changes nothing, so that 0.1 need not know of it.
+        cluster.set_topic_settings(TOPICS[0], KAFKA_DEFAULT)
         with pytest.raises(Refused, match=r"broker 3 is of a version before 0\.2"):
             cluster.upgrade_feature(FEATURE, LATEST_LEVEL)
     shown = upgrade(scene)
@@ -97,7 +100,7 @@ def raise_level(scene: Scene) -> str:
     shown = upgrade(scene)
     assert f"The feature level is {LATEST_LEVEL}." in shown
     with Cluster(scene.bed.cluster.bootstrap) as cluster:
-        cluster.set_topic_settings(TOPICS[0], NEW_SETTING)
+        cluster.set_topic_settings(TOPICS[0], {**NEW_SETTING, **KAFKA_DEFAULT})
     return f"level {LATEST_LEVEL}"
 
 

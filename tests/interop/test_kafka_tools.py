@@ -4,6 +4,7 @@ access control, users. They get answers that they can show."""
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -201,6 +202,25 @@ def test_a_subscription_to_metrics_of_clients_has_defaults(connection: wire.Conn
         "interval.ms": "300000", "match": "", "metrics": "",
     }  # fmt: skip
     assert alter(connection, METRICS, "none", ("metrics", DELETE, None)).error_code == Error.none
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_an_old_client_commits_for_ever(version: int, connection: wire.Connection, topic: str) -> None:
+    """Before version 5 a commit says how long it is to be kept, and the largest number means for ever."""
+    group = f"for-ever-{uuid.uuid4().hex[:8]}"
+    connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+    partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
+    body = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "topics": [{"name": topic, "partitions": partitions}],
+    }
+    mark_ms = 0x0102030405
+    body["retention_time"] = timedelta(milliseconds=mark_ms)
+    frame = wire.encode(wire.OFFSET_COMMIT, version, body, correlation_id=11)
+    connection.send_frame(frame.replace(mark_ms.to_bytes(8, "big"), (2**63 - 1).to_bytes(8, "big")))
+    answer = connection.receive(wire.Pending(wire.OFFSET_COMMIT, version, 11))
+    assert answer.topics[0].partitions[0].error_code == Error.none
 
 
 # Access control and users

@@ -20,7 +20,7 @@ from kio.index import load_request_schema, load_response_schema
 from headrace.model.errors import ProtocolError
 from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
 
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
 
 MAX_ELEMENTS = 100_000
 MAX_RESPONSE_ELEMENTS = 5_000_000
@@ -31,6 +31,9 @@ Walk = Callable[[Buffer, int, "Walked"], int]
 and `check_lengths` looks at the last one."""
 
 _I32 = Struct(">i")
+_I64 = Struct(">q")
+_LONGEST_MS = 10**15
+"""More than 30,000 years, and less than the longest `timedelta`."""
 _U16 = Struct(">H")
 _NULL_U16 = 0xFFFF
 
@@ -69,6 +72,21 @@ def _check(walk: Walk, frame: Buffer, body_at: int, walked: Walked) -> bool:
     if end > len(frame):
         raise ProtocolError("it is shorter than its fields")
     return walked.unknown_tags > 0
+
+
+def with_bounded_times(api_key: int, api_version: int, frame: Buffer, body_at: int) -> bytes:
+    """A copy of a request whose lengths were checked, with the times of its top level no longer than Python can tell.
+
+    Clients send the largest number for "for ever": as the time to keep committed offsets, or the lifetime of a token.
+    """
+    schema = load_request_schema(api_key, api_version)
+    copy, at, walked = bytearray(frame), body_at, Walked(MAX_ELEMENTS)
+    for shape in layout(schema).plain:
+        if shape.primitive == "timedelta_i64" and not shape.is_array:
+            (time_ms,) = _I64.unpack_from(copy, at)
+            _I64.pack_into(copy, at, max(-_LONGEST_MS, min(time_ms, _LONGEST_MS)))
+        at = _field(shape, flexible=bool(schema.__flexible__))(copy, at, walked)
+    return bytes(copy)
 
 
 def prepare_lengths(api_key: int, api_version: int) -> None:

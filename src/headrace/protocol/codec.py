@@ -19,7 +19,7 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.bounds import check_lengths, prepare_lengths
+from headrace.protocol.bounds import check_lengths, prepare_lengths, with_bounded_times
 from headrace.protocol.tags import without_unknown_tags
 
 Buffer = bytes | memoryview
@@ -137,7 +137,13 @@ def read_request(frame: Buffer, header: RequestHeader) -> Any:
     try:
         if check_lengths(key, version, frame, at):
             frame, at = without_unknown_tags(load_request_schema(key, version), frame, at), 0
-        request, _ = _reader(key, version)(frame, at)
+        try:
+            request, _ = _reader(key, version)(frame, at)
+        except ValueError:
+            bounded = with_bounded_times(key, version, frame, at)
+            if bounded == frame:
+                raise
+            request, _ = _reader(key, version)(bounded, at)
     except (SerialError, ValueError, KeyError, OverflowError, ProtocolError) as error:
         raise ProtocolError(f"{api_name(key)} v{version}: {error}") from error
     return request

@@ -1,9 +1,15 @@
+from datetime import timedelta
+from io import BytesIO
 from struct import pack
+from typing import Any
 
 import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_writer
+from tests.entities import build
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.codec import is_flexible, peek_api, read_request, read_request_header
+from headrace.protocol.codec import RequestHeader, is_flexible, peek_api, read_request, read_request_header
 
 
 def test_header_without_tags() -> None:
@@ -52,3 +58,33 @@ def test_peek_needs_a_whole_header() -> None:
 def test_flexibility_follows_the_schema() -> None:
     assert not is_flexible(0, 8)
     assert is_flexible(0, 9)
+
+
+@pytest.mark.parametrize("time_ms", [2**63 - 1, -(2**63), -1, 5])
+@pytest.mark.parametrize(
+    ("key", "version", "field", "others"),
+    [
+        *((8, version, "retention_time", {"group_id": "g", "topics": [{"name": "t"}]}) for version in (2, 3, 4)),
+        *((38, version, "max_lifetime", {"renewers": [{"principal_type": "User"}]}) for version in (1, 2, 3)),
+        (39, 2, "renew_period", {"hmac": b"abc"}),
+        (40, 1, "expiry_time_period", {"hmac": b"abc"}),
+    ],
+)
+def test_a_time_of_any_length_can_be_read(
+    key: int, version: int, field: str, others: dict[str, Any], time_ms: int
+) -> None:
+    """Clients mean "for ever" by the largest number, which is longer than any `timedelta`."""
+    schema = load_request_schema(key, version)
+    marker = timedelta(milliseconds=0x0102030405)
+    body = BytesIO()
+    entity_writer(schema)(body, build(schema, {**others, field: marker}))
+    frame = body.getvalue()
+    written = (0x0102030405).to_bytes(8, "big")
+    assert frame.count(written) == 1
+    found = read_request(frame.replace(written, time_ms.to_bytes(8, "big", signed=True)), _header(key, version))
+    bounded = max(-(10**15), min(time_ms, 10**15))
+    assert getattr(found, field) == timedelta(milliseconds=bounded)
+
+
+def _header(key: int, version: int) -> RequestHeader:
+    return RequestHeader(key, version, 7, "test", 0)
