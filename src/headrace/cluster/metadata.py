@@ -387,8 +387,10 @@ class Metadata:
     def _check_broker_settings(self, broker_id: int | None, overrides: Mapping[str, str]) -> None:
         image = self.image
         for name in overrides:
-            if name in BROKER_SETTINGS and not BROKER_SETTINGS[name].dynamic:
-                raise InvalidSettings(f"{name} cannot be changed on a running broker: set it in the config and restart")
+            row = BROKER_SETTINGS.get(name)
+            if row is not None and not row.dynamic:
+                advice = "set it in the config and restart" if row.has_effect else row.doc
+                raise InvalidSettings(f"{name} cannot be changed on a running broker: {advice}")
         if broker_id is None:
             changed = replace(image, broker_settings=overrides)
         else:

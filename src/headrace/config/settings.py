@@ -85,7 +85,8 @@ class Setting:
                 if re.fullmatch(self.pattern, str(item)) is None:
                     raise SettingsError(f"{self.name}={text} is not allowed: {item} is not {self.form}")
         if self.only_default and value != self.default:
-            raise SettingsError(f"{self.name}={text} is not supported: {self.only_default}")
+            shown = self.name if self.kind is Kind.PASSWORD else f"{self.name}={text}"
+            raise SettingsError(f"{shown} is not supported: {self.only_default}")
         return value
 
     def _parse_kind(self, text: str) -> Value:

@@ -100,6 +100,12 @@ def test_what_is_unsafe_invalid_or_mistyped_is_refused_with_the_reason(
     assert stored(harness) == []
 
 
+def test_a_refusal_does_not_tell_a_secret(harness: Harness) -> None:
+    refused = change(harness, BROKER, "0", ("ssl.keystore.password", SET, "hush"))
+    assert refused.error_code is ErrorCode.invalid_config
+    assert "hush" not in refused.error_message
+
+
 @pytest.mark.parametrize(("kind", "name"), RESOURCES)
 def test_deleting_an_unknown_setting_succeeds(harness: Harness, kind: int, name: str) -> None:
     harness.create("a")
