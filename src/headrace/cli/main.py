@@ -27,6 +27,7 @@ from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
 from headrace.cli.txns import txn_app
 from headrace.model.errors import HeadraceError
+from headrace.model.extras import missing_extra
 
 app = typer.Typer(
     name="headrace",
@@ -85,6 +86,10 @@ def main() -> int:
         return _complain(error, 1)
     except HeadraceError as error:
         return _complain(error, 2)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        return _complain(missing, 2)
     except KeyboardInterrupt:
         return 130
     return 0
