@@ -33,7 +33,7 @@ _ORPHANED = signal.SIGKILL
 """Nobody is left to stop them in order, and brokers without their etcd would take long to stop."""
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green", "bright_magenta")
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
-_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ")
+_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ", "this is ")
 _READY = re.compile(r"ready on (\S+:\d+)")
 _HTTP = re.compile(r"queues on http://(\S+:\d+)")
 _ETCD_MISSING = (

@@ -57,19 +57,19 @@ app.command()(doctor)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from headrace.version import version_text
 
-        try:
-            print(f"headrace {version('headrace')}")
-        except PackageNotFoundError:
-            print("headrace (not installed)")
+        print(version_text())
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and the commit, and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     pass
