@@ -95,6 +95,7 @@ COMMANDS = {
     "cluster rebalance": Command(),
     "cluster reassign": Command("orders --replicas 0"),
     "cluster throttle": Command("10MB"),
+    "cluster upgrade": Command("--dry-run"),
     "topic create": Command("new-topic"),
     "topic list": Command(),
     "topic describe": Command("orders"),
