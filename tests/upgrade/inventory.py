@@ -1,6 +1,6 @@
 """The content of a broker or cluster in words of its clients, as plain JSON.
 
-`take` is run twice: by the version that wrote a data set, on a copy of it two days later (`write/`), and by the
+`take` is run twice: by the version that wrote a data set, on a copy of it a day later (`write/`), and by the
 version under test. Both must find the same. So it uses only calls that every version since 0.1 has. Bytes are text in
 which each character is one byte (Latin-1); null stays null.
 """

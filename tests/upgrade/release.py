@@ -52,7 +52,7 @@ def pack(source: Path, target: Path) -> None:
         tarfile.open(fileobj=packed, mode="w") as to,
     ):
         for path in sorted(source.rglob("*")):
-            if path.name not in (".lock", "run.lock"):
+            if path.name not in (".lock", "lock", "run.lock"):
                 to.add(path, path.relative_to(source).as_posix(), recursive=False, filter=_anonymous)
 
 

@@ -11,7 +11,8 @@ YEARS_S = 365 * 86_400
 RETENTION_S = 10 * YEARS_S
 """The longest that a queue may have."""
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
-LEASE_S = 3600
+LEASE_S = 300
+"""Long enough that messages are in flight when the broker ends."""
 
 
 def write_queues(client: Client, http_url: str) -> None:
@@ -41,12 +42,12 @@ def _write_standard(client: Client) -> None:
     (again,) = queue.receive(max=1, wait=10)
     again.nack(delay=LEASE_S, reason="still busy").result()
     taken[5].nack(reason="by the retry policy").result()
-    taken[6].extend(2 * LEASE_S)
+    taken[6].extend(LEASE_S)
     queue.send({"kind": "json"}, headers={"tenant": "7", "trace": b"\x00\x01"})
     queue.send("not in this century", at=FAR, headers={"when": "2100"})
-    queue.send("of no use after an hour", ttl=3600)
+    queue.send("of no use after a while", ttl=LEASE_S)
     queue.send("of use for a hundred years", ttl=100 * YEARS_S)
-    queue.send("in an hour", delay=3600)
+    queue.send("in a while", delay=LEASE_S)
 
 
 def _write_priorities(client: Client) -> None:

@@ -22,8 +22,8 @@ KEPT = {"retention.ms": "-1"}
 
 
 def write_topics(bootstrap: str, cluster: Cluster) -> None:
-    _write_codecs(bootstrap, cluster)
-    _write_segments(bootstrap, cluster)
+    write_codecs(bootstrap, cluster)
+    write_segments(bootstrap, cluster)
     _write_compacted(bootstrap, cluster)
     cluster.create_topic("stamped", partitions=1, settings={**KEPT, "message.timestamp.type": "LogAppendTime"})
     produce(bootstrap, "stamped", [Record(b"by the broker's clock")])
@@ -47,7 +47,7 @@ def produce(bootstrap: str, topic: str, records: list[Record], *, partition: int
     assert producer.flush(PATIENCE_S) == 0
 
 
-def _write_codecs(bootstrap: str, cluster: Cluster) -> None:
+def write_codecs(bootstrap: str, cluster: Cluster) -> None:
     """A partition for each codec, with everything that a record can be."""
     cluster.create_topic("codecs", partitions=len(CODECS), settings=KEPT)
     for number, codec in enumerate(CODECS):
@@ -62,7 +62,7 @@ def _write_codecs(bootstrap: str, cluster: Cluster) -> None:
         produce(bootstrap, "codecs", many, partition=number, codec=codec)
 
 
-def _write_segments(bootstrap: str, cluster: Cluster) -> None:
+def write_segments(bootstrap: str, cluster: Cluster) -> None:
     """Several segments, the first of which are deleted, so that the log begins in the middle of one."""
     cluster.create_topic(
         "segments", partitions=1, settings={**KEPT, "segment.bytes": "1000", "index.interval.bytes": "200"}
@@ -137,9 +137,9 @@ def set_group(bootstrap: str, group: str, settings: dict[str, str]) -> None:
 
 def write_groups(bootstrap: str, cluster: Cluster, *, share: bool = True) -> dict[str, Any]:
     """Groups of every kind, with members and without."""
-    _consume(bootstrap, "classic", "codecs", {"group.protocol": "classic"})
-    _consume(bootstrap, "next-gen-left", "codecs", {"group.protocol": "consumer"})
-    _consume(bootstrap, "deleted-group", "codecs", {"group.protocol": "classic"})
+    consume(bootstrap, "classic", "codecs", {"group.protocol": "classic"})
+    consume(bootstrap, "next-gen-left", "codecs", {"group.protocol": "consumer"})
+    consume(bootstrap, "deleted-group", "codecs", {"group.protocol": "classic"})
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_consumer_groups(["deleted-group"])["deleted-group"].result(PATIENCE_S)
     cluster.commit_offsets("tool", {("codecs", 1): 7, ("codecs", 2): 0}, metadata="set by a tool, größer")
@@ -152,7 +152,7 @@ def write_groups(bootstrap: str, cluster: Cluster, *, share: bool = True) -> dic
     return _share(bootstrap, cluster) if share else {}
 
 
-def _consume(bootstrap: str, group: str, topic: str, settings: dict[str, str]) -> None:
+def consume(bootstrap: str, group: str, topic: str, settings: dict[str, str]) -> None:
     """A member that reads, commits with metadata, and leaves."""
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})) as consumer:
         consumer.subscribe([topic])
@@ -195,7 +195,7 @@ def _share(bootstrap: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 300_000})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     return producer
