@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.upgrade.release import OPENING, unpack, versions
+from tests.upgrade.write.pipeline import PER_RUN, order, send_orders
 
 from headrace.pipelines.archive import read_archive
-from headrace.pipelines.archiver import Archiver, ArchiveOptions
+from headrace.pipelines.archiver import ArchiveOptions, Archiver
 from headrace.pipelines.letters import read_letters
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import StateFolder
 from headrace.testing import Broker
 from headrace.wire import Cluster
-from tests.upgrade.release import OPENING, unpack, versions
-from tests.upgrade.write.pipeline import PER_RUN, order, send_orders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("version", versions())
 def test_a_pipeline_goes_on_exactly_once(version: str, spark: "SparkSession", tmp_path: Path) -> None:
-    """The last batch before is in every sink, and Spark does not know of it: it comes again, and must change nothing."""
+    """The last batch is in every sink and not in the checkpoints: Spark runs it again, and it must change nothing."""
     from headrace.pipelines.runner import Runner
 
     expected = unpack(version, "pipeline", tmp_path)
@@ -41,7 +41,8 @@ def test_a_pipeline_goes_on_exactly_once(version: str, spark: "SparkSession", tm
         assert len(list(read_letters(cluster, "orders.dlq"))) == expected["bad records"] + 1
         assert _in_table(tmp_path / "lake") == now
         assert _totals(tmp_path / "shop.db") == _sums(now)
-        Archiver(ArchiveOptions(topic="orders", path=str(tmp_path / "archive")), cluster).run_once()
+        with Archiver(cluster, ArchiveOptions(topic="orders", path=str(tmp_path / "archive"))) as archiver:
+            archiver.run_once()
         assert _archived(tmp_path / "archive") == {
             (name, number): end.offset
             for (name, number), end in cluster.list_offsets([("orders", 0), ("orders", 1)]).items()
@@ -50,7 +51,9 @@ def test_a_pipeline_goes_on_exactly_once(version: str, spark: "SparkSession", tm
 
 def _paid(cluster: Cluster) -> list[dict[str, Any]]:
     """The rows of the topic, sorted."""
-    return sorted((json.loads(each.payload or b"") for each in read_letters(cluster, "paid")), key=lambda row: row["id"])
+    return sorted(
+        (json.loads(each.payload or b"") for each in read_letters(cluster, "paid")), key=lambda row: row["id"]
+    )
 
 
 def _in_table(root: Path) -> list[dict[str, Any]]:

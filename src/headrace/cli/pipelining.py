@@ -134,6 +134,8 @@ def run_file(
     """Run until it ends, is stopped or fails. A wrong file is exit code 2, everything else that goes wrong is 1."""
     read = load(file, bootstrap)
     folder = StateFolder.of(state_dir, read.spec.name)
+    with failing():
+        folder.check_version()
     with failing(), folder.run_lock.take(f"the pipeline {read.spec.name}"):
         log_to(None if supervised else folder.log)
         check_ready()

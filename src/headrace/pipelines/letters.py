@@ -76,7 +76,10 @@ def read_replayed(cluster: Cluster, topic: str) -> dict[int, set[int]]:
         key = (note.key or b"").decode(errors="replace")
         if key.startswith(prefix) and note.payload is not None:
             partition = int(key.removeprefix(prefix).split("/")[0])
-            for first, last in json.loads(note.payload):
+            ranges = json.loads(note.payload)
+            if not isinstance(ranges, list):
+                raise PipelineFailed(f"a note of {REPLAYS_TOPIC} was written by a newer Headrace: use that one")
+            for first, last in ranges:
                 done.setdefault(partition, set()).update(range(first, last + 1))
     return done
 

@@ -1,6 +1,6 @@
 """A pipeline that has run twice, with the broker that it worked on, and an archive of its input.
 
-The second batch of each query is in its sink, and Spark does not know of it: as if the driver had been killed in between.
+The second batch of each query is in its sink and not in its checkpoint, as if the driver had been killed in between.
 So whoever goes on has to read what the sinks have stored of it (the ledger topic, the table's manifest, the table of
 batches in the database), or rows are there twice.
 """

@@ -17,6 +17,8 @@ WRITING = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
     "shutdown.timeout.ms": 1000,
+    # Where a log begins is known to the replicas that follow soon.
+    "log.flush.offset.checkpoint.interval.ms": 100,
     # Or a client that has not heard of it yet brings a deleted queue back as a topic.
     "auto.create.topics.enable": False,
 }
