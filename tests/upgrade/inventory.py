@@ -154,10 +154,11 @@ def _settings(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
 
 
 def groups(admin: AdminClient) -> dict[str, Any]:
-    """Classic groups and consumer groups."""
+    """Classic groups and consumer groups, but those that have nothing: no member and no offset. They go in time."""
     listed = admin.list_consumer_groups().result(PATIENCE_S).valid
     names = sorted(each.group_id for each in listed if each.type.name in ("CLASSIC", "CONSUMER"))
-    return {name: group(admin, name) for name in names}
+    found = {name: group(admin, name) for name in names}
+    return {name: each for name, each in found.items() if each["members"] or each["offsets"]}
 
 
 def group(admin: AdminClient, name: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a newer Headrace has written is refused in one sentence, and nothing of it is changed."""
 
+import base64
 import os
 import sqlite3
 import struct
@@ -115,20 +116,20 @@ def test_newer_records_of_coordinators_are_left_alone(data: Path) -> None:
     assert {log: log.read_bytes() for log in logs} == logs
 
 
-def test_newer_caches_are_made_anew(data: Path) -> None:
+def test_newer_caches_are_made_anew(tmp_path: Path) -> None:
     """Nothing is known only to them: what they say is found in the logs."""
-    caches = list(_caches(data))
-    assert {path.suffix for path in caches} >= {".snapshot", ".txnindex", ""}
-    with BrokerProcess(data, settings=OPENING) as broker:
-        expected = _producers(broker)
+    data = tmp_path / "data"
+    known = unpack("0.1", "single-stopped", data)["duplicate"]
+    assert {path.suffix for path in _caches(data)} == {".snapshot", ".txnindex", ""}
     for path in _caches(data):
         _make_newer(path)
     (data / ".kafka_cleanshutdown").unlink()
-    with BrokerProcess(data, settings=OPENING) as broker:
-        assert _producers(broker) == expected
-        with wire.Connection(broker.bootstrap) as connection:
-            part = wire.fetch(connection, "txn", 1, isolation_level=1)
-            assert len(part.aborted_transactions) == 2
+    with BrokerProcess(data, settings=OPENING) as broker, wire.Connection(broker.bootstrap) as connection:
+        again = wire.produce(connection, known["topic"], base64.b64decode(known["batch"]))
+        assert (again.error_code, again.base_offset) == (wire.Error.none, known["offset"])
+        until(lambda: wire.fetch(connection, "txn", 1).last_stable_offset == 12, "the end of all transactions")
+        aborted = wire.fetch(connection, "txn", 1, isolation_level=1).aborted_transactions
+        assert [each.first_offset for each in aborted] == [2, 6]
 
 
 def _caches(data: Path) -> Iterator[Path]:
@@ -145,18 +146,6 @@ def _make_newer(path: Path) -> None:
     else:
         content = str(NEWER).encode() + content[1:]
     path.write_bytes(content)
-
-
-def _producers(broker: BrokerProcess) -> set[tuple[int, int, int]]:
-    """Id, epoch and last sequence of the producers of two partitions."""
-    topics = [{"name": name, "partition_indexes": [0]} for name in ("txn", "codecs")]
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = connection.call(wire.DESCRIBE_PRODUCERS, 0, topics=topics)
-    return {
-        (each.producer_id, each.producer_epoch, each.last_sequence)
-        for topic in answer.topics
-        for each in topic.partitions[0].active_producers
-    }
 
 
 def test_stored_producers_are_read(data: Path) -> None:
