@@ -10,11 +10,11 @@ import shutil
 import struct
 import subprocess
 import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parents[1] / "data"
+from tests.earlier_versions import DATA
+
 _CLOCK_SOURCE = Path(__file__).parents[1] / "faults" / "clock.c"
 DAY_S = 86_400
 _NEVER_MS = 2**31 - 1
@@ -61,14 +61,6 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uname = entry.gname = ""
     entry.mtime = int(entry.mtime)
     return entry
-
-
-def extract_wheel(version: str, folder: Path) -> Path:
-    """The code of an earlier version, to be put first on PYTHONPATH."""
-    (wheel,) = (DATA / version).glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
-    return folder
 
 
 def clock_ahead(folder: Path, ahead_s: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.upgrade.release import DATA, extract_wheel
+from tests.earlier_versions import DATA, unpacked
 
 ROOT = Path(__file__).parents[3]
 _CODE = "TEST_WRITING_CODE"
@@ -27,7 +27,7 @@ def main() -> None:
         _write(Path(os.environ[_CODE]), DATA / version, names)
         return
     with tempfile.TemporaryDirectory(prefix="headrace-writing-") as folder:
-        code = extract_wheel(version, Path(folder))
+        code = unpacked(version, Path(folder))
         env = {
             **os.environ,
             _CODE: str(code),
