@@ -86,7 +86,7 @@ docs: install ## Write docs/settings.md anew from the settings in the code
 
 clean: ## Remove .venv and caches; data and results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, a pipeline
 # writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut. Without

@@ -91,7 +91,7 @@ def install(venv: Path, extras: tuple[str, ...], this_python: bool, progress: Pr
 
 
 def _carry_out(plan: Plan, stamp: Stamp, venv: Path, progress: Progress) -> None:
-    name = os.path.relpath(venv)
+    name = _short(venv)
     if plan.reason:
         progress.say(f"Making {name} anew: {plan.reason}.")
     if plan.remake and venv.is_dir():
@@ -113,7 +113,7 @@ def _carry_out(plan: Plan, stamp: Stamp, venv: Path, progress: Progress) -> None
 
 def _announce(stamp: Stamp, venv: Path, fresh: bool, progress: Progress) -> None:
     """Say once what is to come, and stop here if there is no room for it."""
-    name = os.path.relpath(venv)
+    name = _short(venv)
     with_extras = f" with {', '.join(stamp.extras)}" if stamp.extras else ""
     if not fresh:
         progress.say(f"Bringing {name} up to date: Headrace{with_extras}.")
@@ -137,7 +137,7 @@ def _announce(stamp: Stamp, venv: Path, fresh: bool, progress: Progress) -> None
 def _make_venv(venv: Path, log: TextIO, progress: Progress) -> None:
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         _get_venv_module(progress)
-    phase = f"Making {os.path.relpath(venv)}"
+    phase = f"Making {_short(venv)}"
     progress.show(phase)
     command = [sys.executable, "-m", "venv", str(venv)]
     if run(command, log, ROOT, on_tick=lambda: progress.show(phase)) != 0:
@@ -297,6 +297,11 @@ def _python(venv: Path) -> str:
 
 def _site_packages(venv: Path) -> Path:
     return next(venv.glob("lib/python3*/site-packages"), venv)
+
+
+def _short(path: Path) -> str:
+    """The path as a user would write it: relative if it is in this folder."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _normal(name: str) -> str:

@@ -1,15 +1,19 @@
 """The install of a small source tree, through the real pip, from nothing to ready, interrupted and repaired."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from tests.waiting import PATIENCE_S, until
+from tools import install as module
 from tools.install import DISK_MB, DOWNLOAD_MB, InstallError, _describe, _pip_environment
 from tools.pip_output import PipProgress
+from tools.progress import Progress
 
 from .tiny import ROOT, environment, make_tree
 
@@ -91,8 +95,6 @@ def test_an_extra_that_does_not_exist(tmp_path: Path) -> None:
 
 
 def test_sizes_are_known_for_every_extra() -> None:
-    import tomllib
-
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert DOWNLOAD_MB.keys() == DISK_MB.keys() == {"", *extras}
 
@@ -126,12 +128,33 @@ def test_progress_counts_what_is_installed(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import shutil
-
-    from tools import install as module
-    from tools.progress import Progress
-
     full = shutil._ntuple_diskusage(10**12, 10**12, 2 * 10**9)  # type: ignore[attr-defined]
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: full)
     with pytest.raises(InstallError, match=r"has 2\.0 GB free, and installing takes 2\..* EXTRAS=$"):
         module.install(tmp_path / "venv", ("spark",), False, Progress())
+
+
+class TestPythonWithoutVenv:
+    """Debian's Python, as it comes."""
+
+    PACKAGE = f"python3.{sys.version_info[1]}-venv"
+
+    @pytest.fixture(autouse=True)
+    def without_ensurepip(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        find = module.importlib.util.find_spec
+        monkeypatch.setattr(
+            module.importlib.util, "find_spec", lambda name: None if name == "ensurepip" else find(name)
+        )
+
+    def test_a_user_is_told_which_package_has_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(module, "can_install", lambda: False)
+        with pytest.raises(InstallError, match=f"sudo apt-get install {self.PACKAGE}$"):
+            module.install(tmp_path / "venv", (), False, Progress())
+
+    def test_root_gets_it_installed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        asked: list[str] = []
+        monkeypatch.setattr(module, "can_install", lambda: True)
+        monkeypatch.setattr(module, "install_packages", lambda packages, why, progress: asked.extend(packages))
+        with pytest.raises(InstallError, match="cannot make virtual environments"):
+            module.install(tmp_path / "venv", (), False, Progress())
+        assert asked == [self.PACKAGE]
