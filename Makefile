@@ -12,7 +12,7 @@ BIN    := $(VENV)/bin
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-INSTALL = @python=$$(tools/find-python $(PYTHON)) && "$$python" -m tools.install --venv $(VENV) $(if $(PYTHON),--this-python)
+INSTALL = @python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.install --venv $(VENV) $(if $(PYTHON),--this-python)
 
 .PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs packages clean
 
@@ -79,7 +79,7 @@ SEEDS ?= 300
 FIRST ?= 0
 
 smoke: ## Install and use Headrace with each Python that it is for, from empty caches (PYTHONS='3.11 3.12 3.13')
-	@python=$$(tools/find-python $(PYTHON)) && "$$python" -m tools.smoke $(PYTHONS)
+	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.smoke $(PYTHONS)
 
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md
@@ -95,4 +95,4 @@ PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgr
 	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2
 
 packages:
-	@python=$$(tools/find-python $(PYTHON)) && "$$python" -m tools.packages $(PACKAGES)
+	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.packages $(PACKAGES)

@@ -226,8 +226,12 @@ def _pip_environment(temporary: Path) -> dict[str, str]:
     }
     for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"):
         environment[name] = f"{environment.get(name, '')} constraints.txt".strip()
-    environment.setdefault("TMPDIR", str(temporary))
+    environment["TMPDIR"] = str(temporary)
     environment.pop("PYTHONHOME", None)
+    # setuptools reads this file. PySpark's wheel is unpacked at once, and compressing it takes as long as building it.
+    build_settings = temporary / "build.cfg"
+    build_settings.write_text("[bdist_wheel]\ncompression = stored\n")
+    environment.setdefault("DIST_EXTRA_CONFIG", str(build_settings))
     return environment
 
 
@@ -237,7 +241,7 @@ def _temporary_folder(venv: Path) -> Iterator[Path]:
     folder = venv / "tmp"
     folder.mkdir(exist_ok=True)
     try:
-        yield Path(os.environ.get("TMPDIR", folder))
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

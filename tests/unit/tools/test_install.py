@@ -109,6 +109,14 @@ def test_versions_of_build_tools_are_constrained_too(monkeypatch: pytest.MonkeyP
     assert variables["PIP_INDEX_URL"] == "https://packages.example.org/simple"
 
 
+def test_wheels_that_are_unpacked_at_once_are_not_compressed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DIST_EXTRA_CONFIG", raising=False)
+    settings = Path(_pip_environment(tmp_path)["DIST_EXTRA_CONFIG"])
+    assert settings.read_text() == "[bdist_wheel]\ncompression = stored\n"
+    monkeypatch.setenv("DIST_EXTRA_CONFIG", "/etc/mine.cfg")
+    assert _pip_environment(tmp_path)["DIST_EXTRA_CONFIG"] == "/etc/mine.cfg"
+
+
 def test_progress_counts_the_file_that_is_being_downloaded(tmp_path: Path) -> None:
     seen = PipProgress()
     seen.feed("  Downloading numpy-2.whl (20.0 MB)")

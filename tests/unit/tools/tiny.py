@@ -65,6 +65,6 @@ def make_tree(folder: Path) -> Path:
 
 def environment(**more: str) -> dict[str, str]:
     """What the tools run with: nothing from a `make` that runs these tests, and no network."""
-    hidden = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "VENV", "PYTHONPATH", "EXTRAS", "TMPDIR"}
+    hidden = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "VENV", "PYTHONPATH", "EXTRAS"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     return kept | {"PYTHON": sys.executable, "PIP_NO_INDEX": "1", "PIP_RETRIES": "0"} | more
