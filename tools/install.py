@@ -195,7 +195,7 @@ def _describe(seen: PipProgress, temporary: Path, venv: Path, total_mb: float) -
         done = {_normal(path.name.split("-")[0]) for path in _site_packages(venv).glob("*.dist-info")}
         left = [name for name in seen.to_install if _normal(name) not in done]
         count = f"{len(seen.to_install) - len(left)} of {len(seen.to_install)}"
-        return f"Installing {len(seen.to_install)} packages", f"{count}, now {left[0]}" if left else f"{count}"
+        return f"Installing {len(seen.to_install)} packages", f"{count}, {f'now {left[0]}' if left else 'cleaning up'}"
     if seen.phase == "Building":
         return seen.phase, seen.package
     now_mb = seen.fetched_mb
