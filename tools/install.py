@@ -202,7 +202,7 @@ def _describe(seen: PipProgress, temporary: Path, venv: Path, total_mb: float) -
     what = f"{seen.phase.lower()} {seen.package}".strip()
     if seen.file:
         # pip downloads into a folder that it makes in the temporary one, under the file's own name.
-        file_mb = max((path.stat().st_size for path in temporary.glob(f"*/{seen.file}")), default=0) / 1e6
+        file_mb = max(map(_bytes_of, temporary.glob(f"*/{seen.file}")), default=0) / 1e6
         now_mb += file_mb
         what = f"{seen.package} ({format_size(seen.file_mb)})" if seen.file_mb >= 1 else seen.package
         if file_mb >= 0.99 * seen.file_mb:
@@ -289,6 +289,14 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _bytes_of(file: Path) -> int:
+    """The size of a file that another process may remove at any time."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _size_mb(folder: Path) -> float:

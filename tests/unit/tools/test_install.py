@@ -127,6 +127,15 @@ def test_progress_counts_the_file_that_is_being_downloaded(tmp_path: Path) -> No
     assert _describe(seen, tmp_path, tmp_path, 600) == ("Downloading", "pyspark (400 MB), 120 MB of about 600 MB")
 
 
+def test_a_file_that_is_removed_meanwhile_counts_nothing(tmp_path: Path) -> None:
+    """pip moves and removes files while progress is looked at."""
+    seen = PipProgress()
+    seen.feed("  Downloading numpy-2.whl (20.0 MB)")
+    (tmp_path / "pip-unpack-1").mkdir()
+    assert module._bytes_of(tmp_path / "pip-unpack-1/numpy-2.whl") == 0
+    assert _describe(seen, tmp_path, tmp_path, 600) == ("Downloading", "numpy (20 MB), 0 MB of about 600 MB")
+
+
 def test_progress_counts_what_is_installed(tmp_path: Path) -> None:
     site = tmp_path / "lib/python3.11/site-packages"
     (site / "typing_extensions-4.16.0.dist-info").mkdir(parents=True)
