@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--extras", default="", help="of pyproject.toml, separated by commas")
     parser.add_argument("--this-python", action="store_true", help="make it anew if it has another interpreter")
     options = parser.parse_args(arguments)
-    extras = tuple(sorted(filter(None, options.extras.replace(" ", "").split(","))))
+    extras = tuple(sorted({*options.extras.replace(" ", "").split(",")} - {""}))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     progress = Progress()
