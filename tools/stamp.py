@@ -18,7 +18,7 @@ class Stamp:
     extras: tuple[str, ...]
     """The extras of pyproject.toml that are installed, sorted."""
     inputs: str
-    """A hash of what pyproject.toml and constraints.txt say about the install."""
+    """A hash of what pyproject.toml, constraints.txt and the build hook say about the install."""
     python: str
     """The interpreter's version, as in 3.11."""
     interpreter: str
@@ -52,6 +52,8 @@ def hash_inputs(root: Path) -> str:
     used = [project.get("build-system"), project.get("project"), project.get("tool", {}).get("hatch")]
     pins = [line.partition("#")[0].strip() for line in (root / "constraints.txt").read_text().splitlines()]
     used.append(sorted(filter(None, pins)))
+    hook = root / "hatch_build.py"
+    used.append(hook.read_text() if hook.exists() else None)
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()
 
 
