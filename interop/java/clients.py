@@ -20,7 +20,7 @@ _DONE_WITHIN_S = 120.0
 def check_clients(report: Report, java: Java, bootstrap: str) -> None:
     for source in (_SOURCE, _TRANSACTIONS):
         ran = java.run(source, bootstrap)
-        seen = add_checks(report, ran.out)
+        seen = _add(report, ran.out)
         if ran.code or not seen:
             report.add(f"{source.name} runs to its end", str(ran))
 
@@ -34,7 +34,7 @@ def check_restarts(report: Report, java: Java, broker: BrokerProcess) -> None:
                 broker.restart(kill=kill)
                 producing.wait_for_more()
         out = producing.end()
-    if not add_checks(report, out):
+    if not _add(report, out):
         report.add("the Java producer ends well", f"it said {out!r}")
 
 
@@ -68,13 +68,13 @@ class _Producing:
         self._process.wait()
 
 
-def add_checks(report: Report, out: str, whose: str = "Java clients") -> int:
+def _add(report: Report, out: str) -> int:
     """Add what the program said of its checks; how many there were."""
     count = 0
     for line in out.splitlines():
         if done := _OK.fullmatch(line):
-            report.add(f"{whose}: {done[2]}", None, int(done[1]) / 1000)
+            report.add(f"Java clients: {done[2]}", None, int(done[1]) / 1000)
         elif failed := _FAILED.fullmatch(line):
-            report.add(f"{whose}: {failed[1]}", failed[2])
+            report.add(f"Java clients: {failed[1]}", failed[2])
         count += line.startswith(("ok ", "failed "))
     return count

@@ -13,7 +13,6 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(2, str(Path(__file__).resolve().parents[2]))
 
-from ages import check_ages
 from apache import Unavailable, java
 from clients import check_clients, check_restarts
 from compare import check_odd_requests
@@ -40,7 +39,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headrace-java-") as scratch:
         with BrokerProcess(Path(scratch) / "data", settings=_SETTINGS) as broker:
             check_clients(report, kafka, broker.bootstrap)
-            check_ages(report, broker.bootstrap)
             check_restarts(report, kafka, broker)
             check_tools(report, kafka, broker, Path(scratch))
             broker.terminate()

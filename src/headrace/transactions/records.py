@@ -62,4 +62,6 @@ def read_entry(entry: Entry) -> tuple[str, Transaction | None]:
         key = _decode_key(entry.key)
         return key.transactional_id, None if entry.value is None else _decode_value(entry.value)
     except msgspec.MsgspecError as error:
-        raise CorruptBatch(f"a record of __transaction_state cannot be read by this version: {error}") from error
+        raise CorruptBatch(
+            f"a record of a transaction is damaged or of a newer version of Headrace: {error}"
+        ) from error

@@ -4,6 +4,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster import layout
+from headrace.cluster.layout import ClusterIdentity
 from headrace.cluster.store import Put
 from headrace.config.broker import BROKER_SETTINGS
 from headrace.config.group import GROUP_SETTINGS
@@ -133,8 +134,8 @@ def test_all_settings_can_be_replaced_by_those_that_were_described(harness: Harn
 
 
 def at_level_one(harness: Harness) -> None:
-    cluster_id = harness.metadata.image.cluster_id
-    harness.run(harness.metadata.commit([], [Put(layout.CLUSTER, layout.encode_cluster(cluster_id, FIRST_LEVEL))]))
+    founded = ClusterIdentity(harness.metadata.image.cluster_id, FIRST_LEVEL)
+    harness.run(harness.metadata.commit([], [Put(layout.CLUSTER, layout.encode_cluster(founded))]))
 
 
 @pytest.mark.parametrize(("kind", "name"), RESOURCES)
