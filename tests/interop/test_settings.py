@@ -212,6 +212,27 @@ def test_compaction_keeps_the_last_value_of_each_key(own_broker: Callable[..., S
             time.sleep(0.2)
 
 
+def test_the_cleaner_can_be_woken_while_the_broker_runs(own_broker: Callable[..., Subject]) -> None:
+    """It rests for an hour when there is nothing to do, until it is told to rest for a tenth of a second."""
+    broker = own_broker(log_cleaner_backoff_ms=str(HOUR_MS))
+    settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
+    wire.create_topic(broker.bootstrap, "compacted", 1, settings)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (node,) = admin.describe_cluster().result(60).nodes
+    entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, str(node.id), incremental_configs=[entry])
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result(60)
+    with wire.Connection(broker.bootstrap) as connection:
+        end = time.monotonic() + 60
+        while True:
+            assert wire.produce(connection, "compacted", batches.batch([Record(b"v", b"key")])).error_code == Error.none
+            if len(read_all(connection, "compacted")) < wire.offset_at(connection, "compacted", -1).offset:
+                break
+            assert time.monotonic() < end, "nothing was compacted"
+            time.sleep(0.1)
+
+
 # Retention
 
 
