@@ -12,6 +12,7 @@ from typing import Any
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings
 from headrace.config.settings import Kind, Setting, parse_all, table
 from headrace.model.errors import SettingsError
+from headrace.model.features import FIRST_LEVEL
 
 EARLIEST, LATEST = "earliest", "latest"
 READ_COMMITTED = "read_committed"
@@ -24,17 +25,21 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int
     consumer_session_timeout_ms: int
     share_auto_offset_reset: str
+    share_delivery_count_limit: int
     share_heartbeat_interval_ms: int
     share_isolation_level: str
+    share_partition_max_record_locks: int
     share_record_lock_duration_ms: int
     share_renew_acknowledge_enable: bool
     share_session_timeout_ms: int
 
 
-def _row(name: str, doc: str) -> Setting:
+def _row(name: str, doc: str, level: int = FIRST_LEVEL) -> Setting:
     """One that a group has from its broker, with bounds."""
     of_broker = BROKER_SETTINGS[f"group.{name}"]
-    return Setting(name, of_broker.kind, of_broker.default, doc, of_broker.minimum, broker_name=of_broker.name)
+    return Setting(
+        name, of_broker.kind, of_broker.default, doc, of_broker.minimum, broker_name=of_broker.name, level=level
+    )
 
 
 GROUP_SETTINGS: Mapping[str, Setting] = table(
@@ -43,10 +48,15 @@ GROUP_SETTINGS: Mapping[str, Setting] = table(
     Setting("share.auto.offset.reset", Kind.STRING, LATEST,
             "Where a share group begins in a partition that is new to it: latest, earliest, or by_duration:PT1H for "
             "what is not older than that (ISO 8601)."),
+    _row("share.delivery.count.limit",
+         "A record that was given out this often to members of this share group, and never accepted, is not given out "
+         "again (KIP-1240).", level=2),
     _row("share.heartbeat.interval.ms", "How often members of this share group heartbeat (KIP-932)."),
     Setting("share.isolation.level", Kind.STRING, "read_uncommitted",
             "Whether a share group gets records of transactions that are not committed.",
             choices=("read_uncommitted", READ_COMMITTED)),
+    _row("share.partition.max.record.locks",
+         "Records of one partition that members of this share group may have at a time (KIP-1240).", level=2),
     _row("share.record.lock.duration.ms", "How long a record belongs to the member that it was given to."),
     Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True,
             "Whether members of this share group may keep a record for longer by renewing it (KIP-1222)."),
