@@ -128,8 +128,7 @@ def test_a_session_has_epochs_and_ends_by_releasing(
         assert part(each.acknowledge((0, 0, ACCEPT))).error_code is Error.none
     assert one.acknowledge(epoch=-1).error_code is Error.none
     assert one.acknowledge(epoch=-1).error_code is Error.share_session_not_found
-    # As if it had not been given out.
-    assert acquired(until_acquired(other)) == [(1, 2, 1)]
+    assert acquired(until_acquired(other)) == [(1, 2, 2)]
 
 
 def test_a_connection_that_is_lost_releases_what_its_member_has(
@@ -140,7 +139,25 @@ def test_a_connection_that_is_lost_releases_what_its_member_has(
     assert acquired(until_acquired(one)) == [(0, 0, 1)]
     pending = other.send_fetch(max_wait=30_000)
     one.connection.reset()
-    assert acquired(other.fetched(pending)) == [(0, 0, 1)]
+    assert acquired(other.fetched(pending)) == [(0, 0, 2)]
+
+
+def test_only_failed_deliveries_count_towards_the_limit(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, "a", "b")
+    for count in range(1, 8):
+        one = member()
+        assert acquired(until_acquired(one)) == [(0, 1, count)], "a member that ends its session has not failed"
+        one.acknowledge(epoch=-1)
+    for count in range(8, 13):
+        one = member()
+        assert acquired(until_acquired(one)) == [(0, 1, count)], "five deliveries may fail"
+        one.connection.reset()
+    waiting = member()
+    waiting.fetch(max_wait=500)
+    send(connection, topic, "c")
+    assert acquired(until_acquired(waiting)) == [(2, 2, 1)]
 
 
 def test_a_fetch_waits_until_there_is_something(
@@ -164,7 +181,7 @@ def test_a_fetch_waits_until_there_is_something(
     assert part(one.fetched(behind)).acknowledge_error_code == 0
 
 
-def test_the_record_limit_is_strict_only_where_it_is_asked_for(
+def test_a_fetch_gets_no_more_records_than_it_asks_for(
     connection: Connection, topic: str, member: Callable[[], Member]
 ) -> None:
     send(connection, topic, *"abcdef")
@@ -172,11 +189,48 @@ def test_the_record_limit_is_strict_only_where_it_is_asked_for(
     answer = until_acquired(strict, max_records=2, share_acquire_mode=RECORD_LIMIT)
     assert acquired(answer) == [(0, 1, 1)]
     assert len(values(part(answer).records)) == 6, "batches are sent as they are"
-    assert acquired(loose.fetch(max_records=1)) == [(2, 5, 1)], "the rest of a batch comes with it"
+    assert acquired(loose.fetch(max_records=3)) == [(2, 4, 1)]
     # Gaps and rejected ones are done as accepted ones are.
     done = strict.acknowledge((0, 0, GAP), (1, 1, REJECT))
     assert part(done).error_code is Error.none
-    assert part(loose.fetch((2, 3, ACCEPT), (4, 5, RELEASE), version=1, max_records=1)).acknowledge_error_code == 0
+    send(connection, topic, *"ghi")
+    answer = loose.fetch((2, 3, ACCEPT), (4, 4, RELEASE), version=1, max_records=3)
+    assert part(answer).acknowledge_error_code == 0
+    assert acquired(answer) == [(4, 4, 2), (5, 5, 1), (6, 6, 1)], "as many as it asks for, of two batches"
+
+
+@pytest.mark.parametrize("limit", ["max_bytes", "max_records"])
+def test_a_fetch_of_nothing_acquires_nothing(
+    connection: Connection, topic: str, member: Callable[[], Member], limit: str
+) -> None:
+    send(connection, topic, *"abc")
+    one, other = member(), member()
+    for _ in range(2):
+        assert acquired(one.fetch(**{limit: 0, "max_wait": 50})) == []
+    assert acquired(until_acquired(other)) == [(0, 2, 1)]
+
+
+def test_a_group_has_limits_of_its_own(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    assert configure(connection, group, "share.delivery.count.limit", "3") is Error.none
+    for wrong in ("1", "11"):
+        assert configure(connection, group, "share.delivery.count.limit", wrong) is Error.invalid_config
+    assert configure(connection, group, "share.partition.max.record.locks", "100") is Error.none
+    for wrong in ("99", "4001"):
+        assert configure(connection, group, "share.partition.max.record.locks", wrong) is Error.invalid_config
+    records = batch([Record(b"x") for _ in range(150)])
+    assert wire.produce(connection, topic, records).error_code is Error.none
+    one = member()
+    assert acquired(until_acquired(one)) == [(0, 99, 1)], "as many as may be locked"
+    assert acquired(one.fetch((0, 99, RELEASE))) == [(0, 99, 2)]
+    # In force at once, also for a group that is being served: what was delivered twice is done.
+    assert configure(connection, group, "share.delivery.count.limit", "2") is Error.none
+    assert acquired(one.fetch((0, 99, RELEASE))) == [(100, 149, 1)]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": None}
+    (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    told = {each.name: each.value for each in described.configs}
+    assert (told["share.delivery.count.limit"], told["share.partition.max.record.locks"]) == ("2", "100")
 
 
 def test_a_record_is_kept_for_longer_by_renewing_it(

@@ -374,7 +374,7 @@ class Engine(Stock):
                 self._finish(offset)
 
     def _is_at_limit(self, held: Held) -> bool:
-        return self._most_attempts is not None and held.attempt >= self._most_attempts
+        return self._most_attempts is not None and held.attempt - held.excused >= self._most_attempts
 
     def _came_back(self, offset: int, held: Held, *, was_leased: bool) -> None:
         """A message is leased no more (then it may be hidden), or hidden no more."""

@@ -1,9 +1,10 @@
 """The lease engine for share groups (KIP-932): records in the order of their offsets, acknowledged by ranges. Pure.
 
 It is driven like `engine.Engine`, with these differences. Nothing is kept of what was indexed: after `load`, index
-everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Leases are not kept
-either: what was acquired and not acknowledged is available after a restart, as often delivered as it was before. A
-record that was delivered as often as it may be and comes back is done (archived).
+everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Of a lease only the
+delivery is kept: what was acquired and not acknowledged is available after a restart, and its next delivery counts one
+more. A record that was delivered as often as it may be and comes back is done (archived); deliveries that were excused
+do not count towards that limit.
 
 Ranges include both ends. `NotInFlight`, and nothing changes, if any record of the range is not acquired by this
 receiver.
@@ -80,15 +81,12 @@ class SpanEngine(Engine):
             self._leases.forget(offset)
         self._live -= self._done.add_range(first, last)
 
-    def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_counted: bool = True) -> None:
-        """They are available again, or done if they were delivered as often as they may be. If not counted, they were
-        not delivered this time."""
+    def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_excused: bool = False) -> None:
+        """They are available again, or done if they were delivered as often as they may be; a delivery that is excused
+        does not count towards that."""
         for offset, held in self._acquired(first, last, receiver, now_ms):
-            if is_counted:
-                self._return(offset, held, now_ms, 0, "")
-            else:
-                self._leases.undo(offset, held)
-                self._shelf.put(offset)
+            held.excused += is_excused
+            self._return(offset, held, now_ms, 0, "")
 
     def renew(self, first: int, last: int, receiver: str, now_ms: int, lock_ms: int | None = None) -> None:
         """They are acquired for as long as if it had been now."""

@@ -85,12 +85,14 @@ def test_a_record_that_was_delivered_as_often_as_it_may_be_is_archived() -> None
     for attempt in (1, 2, 3):
         assert engine.acquire(0, 1, 2, NOW, "a") == [Span(0, 1, attempt)]
         engine.release(0, 0, "a", NOW)
-        engine.release(1, 1, "a", NOW, is_counted=attempt < 3)
-    assert engine.acquire(0, 1, 2, NOW, "a") == [Span(1, 1, 3)]
+        engine.release(1, 1, "a", NOW, is_excused=attempt == 3)
+    assert engine.acquire(0, 1, 2, NOW, "a") == [Span(1, 1, 4)]
     assert engine.head == 1
+    engine.release(1, 1, "a", NOW)
+    assert engine.head == 2
 
 
-def test_deliveries_that_came_back_and_what_is_done_survive_and_locks_do_not() -> None:
+def test_deliveries_and_what_is_done_survive_and_locks_do_not() -> None:
     engine = shared()
     engine.acquire(0, 9, 10, NOW, "a")
     engine.accept(0, 2, "a", NOW)
@@ -98,7 +100,18 @@ def test_deliveries_that_came_back_and_what_is_done_survive_and_locks_do_not() -
     engine.acquire(4, 4, 1, NOW, "a")
     loaded = again(engine)
     assert loaded.head == 3
-    assert loaded.acquire(0, 9, 50, NOW, "b") == [Span(3, 3, 1), Span(4, 5, 2), Span(6, 9, 1)]
+    assert loaded.acquire(0, 9, 50, NOW, "b") == [Span(3, 3, 2), Span(4, 4, 3), Span(5, 9, 2)]
+
+
+def test_a_delivery_that_a_restart_ended_counts_but_not_towards_the_limit() -> None:
+    engine = shared()
+    for restarts in range(4):
+        assert engine.acquire(0, 0, 1, NOW, "a") == [Span(0, 0, restarts + 1)]
+        engine = again(engine)
+    for attempt in (5, 6, 7):
+        assert engine.acquire(0, 0, 1, NOW, "a") == [Span(0, 0, attempt)]
+        engine.release(0, 0, "a", NOW)
+    assert engine.head == 1
 
 
 def test_a_group_may_start_anew_anywhere() -> None:
