@@ -268,6 +268,42 @@ def test_aborted_transactions_are_only_for_those_who_want_them(
     assert values(part(answer).records) == [b"committed"]
 
 
+def test_offsets_are_set_before_the_first_member_comes(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, *"abcd")
+    partition = {"partition_index": 0, "start_offset": 2}
+    missing = {"group_id": group, "topics": [{"topic_name": f"not-{topic}", "partitions": [partition]}]}
+    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, missing)
+    assert told.responses[0].partitions[0].error_code is Error.unknown_topic_or_partition
+    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    assert described.error_code is Error.group_id_not_found
+    body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [partition]}]}
+    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body)
+    assert (told.error_code, told.responses[0].partitions[0].error_code) == (Error.none, Error.none)
+    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    assert (described.error_code, described.group_state) == (Error.none, "Empty")
+    asked = {"group_id": group, "topics": None}
+    (where,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    assert [(each.topic_name, each.partitions[0].start_offset) for each in where.topics] == [(topic, 2)]
+    one = member()
+    assert one.beat(0, [topic]).error_code is Error.none
+    assert acquired(until_acquired(one)) == [(2, 3, 1)]
+
+
+def test_offsets_of_a_share_group_are_not_set_in_a_group_of_another_kind(connection: Connection, topic: str) -> None:
+    group = f"consumers-{uuid.uuid4().hex[:8]}"
+    wire.until_coordinated(connection, name=group)
+    offsets = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": None}]
+    committed = {"group_id": group, "topics": [{"name": topic, "partitions": offsets}]}
+    answer = connection.call(wire.OFFSET_COMMIT, 8, committed)
+    assert answer.topics[0].partitions[0].error_code is Error.none
+    body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
+    assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code is Error.group_id_not_found
+    nameless = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body | {"group_id": ""})
+    assert nameless.error_code is Error.invalid_group_id
+
+
 def test_where_a_group_is_can_be_seen_set_and_forgotten(
     connection: Connection, topic: str, group: str, member: Callable[[], Member]
 ) -> None:
