@@ -4,31 +4,29 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from . import wire
 from .batches import Record, batch, values
-from .share_members import ACCEPT, GAP, REJECT, RELEASE, RENEW, Member, acquired, part
+from .share_members import (
+    ACCEPT,
+    GAP,
+    GROUP_RESOURCE,
+    PATIENCE_S,
+    RECORD_LIMIT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    acquired,
+    configure,
+    part,
+    until_acquired,
+)
 from .subject import Subject
 from .wire import Connection, Error
-
-GROUP_RESOURCE = 32
-PATIENCE_S = 60.0
-RECORD_LIMIT = 1
-
-
-def until_acquired(member: Member, **fields: Any) -> Any:
-    """Fetch until something comes: the first fetch of a group may find its state not open yet."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        answer = member.fetch(max_wait=1000, **fields)
-        assert answer.error_code is Error.none, answer
-        if acquired(answer):
-            return answer
-        assert time.monotonic() < end, answer
 
 
 @pytest.fixture
@@ -38,13 +36,6 @@ def group(connection: Connection) -> str:
     wire.until_coordinated(connection, name=name)
     configure(connection, name, "share.auto.offset.reset", "earliest")
     return name
-
-
-def configure(connection: Connection, group: str, name: str, value: str) -> Error:
-    configs = [{"name": name, "config_operation": 0, "value": value}]
-    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
-    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
-    return code
 
 
 @pytest.fixture
@@ -76,7 +67,7 @@ def test_the_broker_says_that_it_has_share_groups(connection: Connection) -> Non
     assert [ranges[key] for key in (76, 77, 78, 79, 90, 91, 92)] == [
         (1, 1), (1, 1), (1, 2), (1, 2), (0, 1), (0, 0), (0, 0),
     ]  # fmt: skip
-    assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["share.version"] == 1
+    assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["share.version"] == 2
 
 
 def test_members_are_told_what_to_read_and_described(

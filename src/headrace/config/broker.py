@@ -12,6 +12,7 @@ from headrace.config.address import is_loopback, parse_address
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import SettingsError
+from headrace.model.features import FIRST_LEVEL
 from headrace.model.image import Endpoint
 
 _MIB = 1024 * 1024
@@ -76,6 +77,8 @@ class BrokerSettings:
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
     # Groups
+    errors_deadletterqueue_auto_create_topics_enable: bool = False
+    errors_deadletterqueue_topic_name_prefix: str = "dlq."
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_heartbeat_interval_ms: int = 15_000
@@ -174,9 +177,9 @@ TOPIC_DEFAULTS: Mapping[str, Setting] = {
 
 
 def _row(name: str, kind: Kind, doc: str, minimum: float | None = None, maximum: float | None = None,
-         choices: tuple[str, ...] = (), *, dynamic: bool = False) -> Setting:  # fmt: skip
+         choices: tuple[str, ...] = (), *, dynamic: bool = False, level: int = FIRST_LEVEL) -> Setting:  # fmt: skip
     default = getattr(_D, name.replace(".", "_"))
-    return Setting(name, kind, default, doc, minimum, maximum, choices, dynamic)
+    return Setting(name, kind, default, doc, minimum, maximum, choices, dynamic, level=level)
 
 
 _OWN_ROWS = (
@@ -260,6 +263,12 @@ _OWN_ROWS = (
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
          "Fetch sessions kept for clients that fetch incrementally.", 0),
+    _row("errors.deadletterqueue.auto.create.topics.enable", Kind.BOOLEAN,
+         "Whether a dead-letter topic that a share group names is created when it is not there (KIP-1191).",
+         dynamic=True, level=2),
+    _row("errors.deadletterqueue.topic.name.prefix", Kind.STRING,
+         "What the names of topics for dead letters of share groups begin with; empty: anything.",
+         dynamic=True, level=2),
     _row("group.consumer.assignors", Kind.LIST,
          "How consumer groups (KIP-848) may be assigned; the first is for members that ask for none.",
          choices=("uniform", "range")),

@@ -24,6 +24,8 @@ class GroupSettings:
 
     consumer_heartbeat_interval_ms: int
     consumer_session_timeout_ms: int
+    errors_deadletterqueue_copy_record_enable: bool
+    errors_deadletterqueue_topic_name: str
     share_auto_offset_reset: str
     share_delivery_count_limit: int
     share_heartbeat_interval_ms: int
@@ -45,6 +47,11 @@ def _row(name: str, doc: str, level: int = FIRST_LEVEL) -> Setting:
 GROUP_SETTINGS: Mapping[str, Setting] = table(
     _row("consumer.heartbeat.interval.ms", "How often members of this group heartbeat (KIP-848)."),
     _row("consumer.session.timeout.ms", "A member of this group that is silent for this long is removed (KIP-848)."),
+    Setting("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, False,
+            "Whether a dead letter of this share group has the key and the value of its record.", level=2),
+    Setting("errors.deadletterqueue.topic.name", Kind.STRING, "",
+            "The topic to which records go that members of this share group reject, or that were delivered as often as "
+            "they may be (KIP-1191). Empty: nowhere. It needs errors.deadletterqueue.group.enable=true.", level=2),
     Setting("share.auto.offset.reset", Kind.STRING, LATEST,
             "Where a share group begins in a partition that is new to it: latest, earliest, or by_duration:PT1H for "
             "what is not older than that (ISO 8601)."),
@@ -90,6 +97,10 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -
             raise SettingsError(f"{name}={text} is not from {lowest}={low} to {highest}={high}")
     settings = group_settings(overrides, broker)
     parse_reset(settings.share_auto_offset_reset)
+    letters = settings.errors_deadletterqueue_topic_name
+    problem = dead_letter_topic_problem(letters, broker) if letters else None
+    if problem is not None:
+        raise SettingsError(f"errors.deadletterqueue.topic.name={letters} is not allowed: {problem}")
     for kind in ("consumer", "share"):
         interval_ms = getattr(settings, f"{kind}_heartbeat_interval_ms")
         timeout_ms = getattr(settings, f"{kind}_session_timeout_ms")
@@ -99,6 +110,19 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -
             )
 
 
+def dead_letter_topic_problem(name: str, broker: BrokerSettings) -> str | None:
+    """Why a topic of this name may have no dead letters of share groups, whatever its settings; None if it may."""
+    prefix = broker.errors_deadletterqueue_topic_name_prefix
+    if _TOPIC.fullmatch(name) is None:
+        return "it has at most 249 ASCII letters, digits, '.', '_' and '-'"
+    if name.startswith("__"):
+        return "names that begin with __ are for internal topics"
+    if not name.startswith(prefix):
+        return f"it does not begin with errors.deadletterqueue.topic.name.prefix={prefix}"
+    return None
+
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _BY_DURATION = "by_duration:"
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?", re.ASCII)
 

@@ -396,5 +396,10 @@ class Engine(Stock):
         self._shelf.take_off(offset)
         if self._groups is not None:
             self._groups.gone(offset, was_leased=was_leased)
-        if not self._keeping.dead_letters:
+        if not self._moves_dead:
             self._finish(offset)
+
+    @property
+    def _moves_dead(self) -> bool:
+        """Whether dead messages wait to be moved. If not, they are done."""
+        return self._keeping.dead_letters

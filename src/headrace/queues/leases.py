@@ -234,7 +234,7 @@ class Leases:
         held = self.held.get(offset)
         if self._survive or held is None:
             return held
-        return Held(held.attempt, held.is_leased, 0, 0, 0, excused=held.excused)
+        return Held(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
 
     def take_done(self) -> list[Entry]:
         """After `take_held`."""

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from headrace.config.broker import BrokerSettings
 from headrace.config.group import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, parse_reset
 from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, StaleQueueLeader
 from headrace.queues.share_acks import AckBatch, acknowledge
+from headrace.queues.share_burial import ShareBurial
+from headrace.queues.share_dead_letters import LetterWriter
 from headrace.queues.spans import Span, SpanEngine
 from headrace.queues.store import StateStore, state_name
 from headrace.records.batch import BatchHeader, iter_headers
@@ -54,6 +55,8 @@ class Limits(NamedTuple):
     deliveries: int
     locks: int
     lock_ms: int
+    buries: bool
+    """Whether there is a topic for dead letters."""
 
 
 class Position(NamedTuple):
@@ -74,9 +77,10 @@ class SharePartition:
         store: StateStore,
         clock: Clock,
         workers: Executor,
-        settings: Callable[[], tuple[BrokerSettings, GroupSettings]],
+        settings: Callable[[], GroupSettings],
+        letters: LetterWriter,
     ) -> None:
-        """`settings` are those in force now, of the broker and of the group."""
+        """`settings` are those of the group that are in force now."""
         self.partition = partition
         self.group_id = group_id
         self.is_void = False
@@ -87,8 +91,11 @@ class SharePartition:
         self._clock = clock
         self._workers = workers
         self._settings = settings
-        self._limits = self._current_limits()
-        self._engine = SpanEngine(*self._limits)
+        self._limits = limits = self._current_limits()
+        self._engine = SpanEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
+        self._burial = ShareBurial(
+            partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
+        )
         self._leader_epoch = partition.leader_epoch
         self._term = 0
         self._writing = asyncio.Lock()
@@ -111,8 +118,7 @@ class SharePartition:
         self.partition.data_waiters.add(self)
 
     async def _first_offset(self) -> int:
-        settings = self._settings()[1]
-        wanted = parse_reset(settings.share_auto_offset_reset)
+        wanted = parse_reset(self._settings().share_auto_offset_reset)
         partition, end = self.partition, self._end
         if wanted == LATEST:
             return end
@@ -130,6 +136,7 @@ class SharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._burial.cancel()
         self.waiters.advanced()
 
     async def settled(self) -> None:
@@ -141,18 +148,19 @@ class SharePartition:
         self.waiters.advanced()
 
     def _current_limits(self) -> "Limits":
-        group = self._settings()[1]
+        group = self._settings()
         return Limits(
             group.share_delivery_count_limit,
             group.share_partition_max_record_locks,
             group.share_record_lock_duration_ms,
+            bool(group.errors_deadletterqueue_topic_name),
         )
 
     def _follow_settings(self) -> None:
         limits = self._current_limits()
         if limits != self._limits:
             self._limits = limits
-            self._engine.limit(*limits, self._now_ms())
+            self._engine.limit(limits.deliveries, limits.locks, limits.lock_ms, self._now_ms(), buries=limits.buries)
 
     @property
     def _end(self) -> int:
@@ -161,7 +169,7 @@ class SharePartition:
 
     @property
     def _is_committed_only(self) -> bool:
-        return self._settings()[1].share_isolation_level == READ_COMMITTED
+        return self._settings().share_isolation_level == READ_COMMITTED
 
     def _check(self) -> None:
         partition = self.partition
@@ -196,7 +204,7 @@ class SharePartition:
         while to look again."""
         self._check()
         engine, now_ms = self._engine, self._now_ms()
-        _, most_locks, lock_ms = self._limits
+        most_locks, lock_ms = self._limits.locks, self._limits.lock_ms
         batches: list[Buffer] = []
         spans: list[Span] = []
         count = 0
@@ -213,6 +221,7 @@ class SharePartition:
                 spans.extend(got)
                 count += sum(span.last - span.first + 1 for span in got)
         self._arm()
+        self._burial.look()
         return Taken(batches, spans, count)
 
     async def when_persisted(self) -> None:
@@ -241,6 +250,7 @@ class SharePartition:
         self._arm()
         if has_changed:
             await self._committed()
+            self._burial.look()
         if engine.in_flight < in_flight:
             self.waiters.advanced()
 
@@ -255,6 +265,7 @@ class SharePartition:
         if owned:
             self._arm()
             await self._committed()
+            self._burial.look()
             self.waiters.advanced()
 
     def position(self) -> Position:
@@ -291,6 +302,7 @@ class SharePartition:
         self._engine.due(self._now_ms())
         if self._engine.in_flight < in_flight:
             self._commit_later()
+            self._burial.look()
             self.waiters.advanced()
         self._arm()
 

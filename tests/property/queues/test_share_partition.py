@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.property.profile import examples
 
 from headrace.config.broker import BrokerSettings
-from headrace.config.group import group_settings
+from headrace.config.group import GroupSettings, group_settings
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import InvalidRecordState, ProtocolError, QueueUnavailable, StaleQueueLeader
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.queues.share_acks import AckBatch, Acknowledge
+from headrace.queues.share_dead_letters import DeadLetter
 from headrace.queues.share_partition import SharePartition, Wanted
 from headrace.replication.partition import Partition
 from headrace.testing.logs import LogBench
@@ -31,7 +32,9 @@ PRODUCER = 1
 BROKER = replace(
     BrokerSettings(), group_share_delivery_count_limit=LIMIT, group_share_partition_max_record_locks=LOCKS_MAX
 )
-GROUP = group_settings({"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}, BROKER)
+OVERRIDES = {"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}
+GROUP = group_settings(OVERRIDES, BROKER)
+WITH_LETTERS = group_settings(OVERRIDES | {"errors.deadletterqueue.topic.name": "dlq.letters"}, BROKER)
 DONE = (Acknowledge.ACCEPT, Acknowledge.REJECT, Acknowledge.GAP)
 
 
@@ -67,6 +70,18 @@ class MemoryStore:
         self.entries.clear()
 
 
+class Letters:
+    """The dead-letter topic, to which at most two letters are written at a time."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, DeadLetter] = {}
+
+    async def write(self, source: Partition, group_id: str, letters: Sequence[DeadLetter]) -> int:
+        await asyncio.sleep(0)
+        self.written |= {letter.offset: letter for letter in letters[:2]}
+        return len(letters[:2])
+
+
 @dataclass
 class Model:
     """Every offset that has data, and what may be said of it."""
@@ -77,10 +92,12 @@ class Model:
     """The delivery count that was told last."""
     failed: dict[int, int] = field(default_factory=dict)
     """How many deliveries counted towards the limit."""
+    rejected: set[int] = field(default_factory=set)
     unsettled: set[int] = field(default_factory=set)
     """Their locks ended since something was committed: a restart may excuse that."""
     excused: set[int] = field(default_factory=set)
     """Perhaps a restart did: they may be delivered once more than `failed` says."""
+    ever_excused: set[int] = field(default_factory=set)
 
     def came_back(self, offset: int, *, is_excused: bool = False) -> None:
         del self.owners[offset]
@@ -96,6 +113,7 @@ class Model:
 
     def restart(self) -> None:
         self.excused |= self.unsettled
+        self.ever_excused |= self.unsettled
         self.unsettled.clear()
         for offset in tuple(self.owners):
             self.came_back(offset, is_excused=True)
@@ -115,7 +133,9 @@ class Model:
 
 
 class World:
-    def __init__(self, workers: ThreadPoolExecutor) -> None:
+    def __init__(self, workers: ThreadPoolExecutor, group: GroupSettings = GROUP) -> None:
+        self.group = group
+        self.letters = Letters()
         self.bench = LogBench()
         self.clock = self.bench.clock
         self.partition = Partition(
@@ -138,7 +158,8 @@ class World:
             store=self.store,
             clock=self.clock,
             workers=self.workers,
-            settings=lambda: (BROKER, GROUP),
+            settings=lambda: self.group,
+            letters=self.letters,
         )
         await self.share.open()
 
@@ -212,6 +233,8 @@ class World:
             if kind in DONE:
                 del self.model.owners[offset]
                 self.model.excused.discard(offset)
+                if kind is Acknowledge.REJECT:
+                    self.model.rejected.add(offset)
             elif kind is Acknowledge.RELEASE:
                 self.model.came_back(offset)
             else:
@@ -263,6 +286,26 @@ class World:
                 await self.acknowledge("z", offset, offset, Acknowledge.ACCEPT)
         assert self.share.look(1000) is None or await self.take("z", 50) == 0
         assert self.share.position().lag == 0
+        await self.check_letters()
+
+    async def check_letters(self) -> None:
+        """Every record that was rejected, or delivered as often as it may be, has a letter, and no other one."""
+        model, letters = self.model, self.letters.written
+        for _ in range(1000):
+            if self.share.position().start_offset == self.partition.high_watermark:
+                break
+            await asyncio.sleep(0)
+        assert self.share.position().start_offset == self.partition.high_watermark, "dead records wait for ever"
+        archived = {offset for offset, failed in model.failed.items() if failed >= LIMIT}
+        if not self.group.errors_deadletterqueue_topic_name:
+            assert not letters
+            return
+        start = self.partition.log.start_offset
+        certain = model.rejected | (archived - model.ever_excused)
+        assert {offset for offset in certain if offset >= start} <= letters.keys() <= model.rejected | archived
+        for letter in letters.values():
+            assert letter.is_rejected == (letter.offset in model.rejected)
+            assert letter.deliveries >= model.counts[letter.offset] >= 1
 
 
 members = st.sampled_from(MEMBERS)
@@ -280,8 +323,8 @@ operations = st.one_of(
 )
 
 
-async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]]) -> None:
-    world = World(workers)
+async def live(workers: ThreadPoolExecutor, group: GroupSettings, steps: Sequence[tuple[object, ...]]) -> None:
+    world = World(workers, group)
     await world.open()
     try:
         for step in steps:
@@ -313,10 +356,12 @@ async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]])
 
 
 @settings(max_examples=examples(150))
-@given(st.lists(operations, max_size=40))
-def test_a_record_has_one_owner_at_a_time_and_comes_until_it_is_done(steps: list[tuple[object, ...]]) -> None:
+@given(st.sampled_from([GROUP, WITH_LETTERS]), st.lists(operations, max_size=40))
+def test_a_record_has_one_owner_at_a_time_and_comes_until_it_is_done(
+    group: GroupSettings, steps: list[tuple[object, ...]]
+) -> None:
     with ThreadPoolExecutor(1) as workers:
-        asyncio.run(live(workers, steps))
+        asyncio.run(live(workers, group, steps))
 
 
 def test_what_is_not_the_members_is_refused_as_a_whole() -> None:
