@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -202,7 +202,8 @@ class Visit:
 def test_no_two_deliveries_of_a_record_have_the_same_count(cluster: ClusterProcesses) -> None:
     with Visitors(cluster) as visitors:
         sent = 0
-        for broker_id, end in zip(tuple(cluster.brokers), (cluster.kill, cluster.stop, cluster.kill), strict=True):
+        ends: list[Callable[[int], object]] = [cluster.kill, cluster.stop, cluster.kill]
+        for broker_id, end in zip(tuple(cluster.brokers), ends, strict=True):
             send(cluster.bootstrap)
             visitors.until_delivered(sent + RECORDS // 4)
             end(broker_id)
