@@ -36,7 +36,7 @@ class Member:
             subscribed_topic_names=topics,
         )
 
-    def _body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
+    def body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
         acks = [
             {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in batches
         ]
@@ -53,7 +53,7 @@ class Member:
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
     ) -> wire.Pending:
         limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
-        return self.connection.send(wire.SHARE_FETCH, version, self._body(list(acks), epoch, **(limits | fields)))
+        return self.connection.send(wire.SHARE_FETCH, version, self.body(list(acks), epoch, **(limits | fields)))
 
     def fetched(self, pending: wire.Pending) -> Any:
         answer = self.connection.receive(pending)
@@ -67,7 +67,7 @@ class Member:
     def acknowledge(
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
     ) -> Any:
-        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self._body(list(acks), epoch, **fields))
+        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self.body(list(acks), epoch, **fields))
         if answer.error_code is Error.none:
             self.epoch += 1
         return answer

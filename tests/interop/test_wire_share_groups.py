@@ -133,6 +133,34 @@ def test_a_connection_that_is_lost_releases_what_its_member_has(
     assert acquired(other.fetched(pending)) == [(0, 0, 2)]
 
 
+@pytest.mark.parametrize("ending", ["session", "connection"])
+def test_nothing_stays_locked_for_a_member_that_goes_while_it_fetches(
+    connection: Connection, topic: str, member: Callable[[], Member], ending: str
+) -> None:
+    send(connection, topic, "a")
+    until_acquired(first := member())
+    first.acknowledge(epoch=-1)
+    for turn in range(20):
+        last = 0
+        one = member()
+        pending = one.send_fetch()
+        time.sleep(turn / 4000)
+        if ending == "connection":
+            one.connection.reset()
+        else:
+            end = one.connection.send(wire.SHARE_ACKNOWLEDGE, 2, one.body([], -1))
+            told = acquired(one.connection.receive(pending))
+            assert one.connection.receive(end).error_code is Error.none
+            last = max((count for _, _, count in told), default=0)
+        other = member()
+        began = time.monotonic()
+        ((_, _, count),) = acquired(until_acquired(other))
+        assert time.monotonic() - began < 20, "it was locked"
+        assert count > last
+        other.acknowledge((turn, turn, ACCEPT), epoch=-1)
+        send(connection, topic, "next")
+
+
 def test_only_failed_deliveries_count_towards_the_limit(
     connection: Connection, topic: str, member: Callable[[], Member]
 ) -> None:

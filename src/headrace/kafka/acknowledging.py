@@ -69,7 +69,7 @@ async def _acknowledge(
 async def release(ctx: Context, session: ShareSession, *, is_excused: bool) -> None:
     """The session is over: what its member has is for others. Where that fails, it is when the locks end. Excused if
     the member did not fail."""
-    for place in session.places:
+    for place in tuple(session.places):
         opened = ctx.services.shares.current(Place(*place, session.group_id))
         if opened is not None:
             try:

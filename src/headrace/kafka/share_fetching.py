@@ -19,7 +19,14 @@ from headrace.kafka.dispatch import Answer, Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.share_sessions import SharePlace, ShareSession
-from headrace.model.errors import CoordinatorError, HeadraceError, PeerUnavailable, QueueUnavailable, StorageFailed
+from headrace.model.errors import (
+    CoordinatorError,
+    HeadraceError,
+    NotLeader,
+    PeerUnavailable,
+    QueueUnavailable,
+    StorageFailed,
+)
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.queues.share_partition import SharePartition, Taken, Wanted
@@ -37,7 +44,7 @@ _NO_LEADER = (-1, -1)
 _DELIVERY_COUNT_MAX = 2**15 - 1
 """The largest that the protocol has room for."""
 _AGAIN = (CoordinatorError, QueueUnavailable, PeerUnavailable)
-"""Errors of the store after which the partition is opened again."""
+"""Errors of the store after which the partition is opened again, and fetched from without the client noticing."""
 
 Acquired = dict[SharePlace, tuple[SharePartition, Taken]]
 
@@ -180,7 +187,7 @@ class ShareFetch:
             if error is None:
                 self.taken[place] = taken
                 self._session.served(place)
-            elif isinstance(error, _AGAIN):
+            elif isinstance(error, _AGAIN) or (isinstance(error, NotLeader) and partition.partition.is_leader):
                 log.info("%s acquires nothing of %s now: %s", self._session.member_id, partition.partition, error)
             elif isinstance(error, HeadraceError):
                 self.errors[place] = error
