@@ -3,7 +3,7 @@
 `ModelDisk` keeps, beside what a reader sees, what is really on the device: a file's bytes get there with `sync_data`, a
 directory's names with `sync_dir`. Every primitive step (write, sync, rename, truncate, unlink …) asks the `hook` first,
 which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there. `after_power_loss` and
-`after_process_kill` then give the disk a restarted broker would find.
+`after_process_kill` then give the disk a restarted broker would find; after a power loss it has another boot id.
 
     disk = ModelDisk()
     disk.hook = stop_at(17)
@@ -15,14 +15,16 @@ which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there.
 import errno
 import os
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from random import Random
 
-from headrace.runtime.disk import Buffer, Disk, DiskFile
+from headrace.runtime.disk import Buffer, Disk, DiskFile, FileStamp
 
 Hook = Callable[[str, Path], None]
 
 _PAGE = 512
+_numbers = count(1)
 
 
 class PowerLoss(BaseException):
@@ -52,11 +54,14 @@ def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
 
 
 class _Inode:
-    __slots__ = ("data", "durable")
+    __slots__ = ("data", "durable", "modified", "number")
 
-    def __init__(self, data: bytes | bytearray = b"") -> None:
+    def __init__(self, data: bytes | bytearray = b"", number: int | None = None, modified: int = 0) -> None:
         self.data = bytearray(data)
         self.durable = b""
+        self.number = next(_numbers) if number is None else number
+        self.modified = modified
+        """Raised by every write and truncation, as the time of the last change is."""
 
     def sync(self) -> None:
         self.durable = bytes(self.data)
@@ -90,6 +95,7 @@ class ModelFile:
 
     def truncate(self, size: int) -> None:
         self._disk.step("truncate", self.path)
+        self._inode.modified += 1
         data = self._inode.data
         if size > len(data):
             data.extend(bytes(size - len(data)))
@@ -114,6 +120,7 @@ class ModelDisk:
         self.hook: Hook | None = None
         self.steps: list[tuple[str, str]] = []
         """Every step so far, with the file's name."""
+        self.boots = 1
         self._files: dict[Path, _Inode] = {}
         self._folders: set[Path] = {root}
         self._durable_files: dict[Path, _Inode] = {}
@@ -126,12 +133,13 @@ class ModelDisk:
     def after_process_kill(self) -> "ModelDisk":
         """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        disk.boots = self.boots
         copies: dict[_Inode, _Inode] = {}
 
         def copy(inode: _Inode) -> _Inode:
             found = copies.get(inode)
             if found is None:
-                found = copies[inode] = _Inode(inode.data)
+                found = copies[inode] = _Inode(inode.data, inode.number, inode.modified)
                 found.durable = inode.durable
             return found
 
@@ -154,9 +162,10 @@ class ModelDisk:
             _apply(files, folders, change)
         return self._successor(files, folders, lambda inode: _survivor(inode, random))
 
-    def damage(self, path: Path, position: int, data: bytes) -> None:
-        """Overwrite bytes on the device, as bit rot does."""
+    def damage(self, path: Path, position: int, data: bytes, *, is_seen: bool = True) -> None:
+        """Overwrite bytes on the device: as another program does, or with `is_seen=False` as bit rot does."""
         inode = self._files[path]
+        inode.modified += is_seen
         inode.data[position : position + len(data)] = data
         inode.durable = bytes(inode.data)
 
@@ -164,8 +173,10 @@ class ModelDisk:
         self, files: dict[Path, _Inode], folders: set[Path], content: Callable[[_Inode], bytes]
     ) -> "ModelDisk":
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        disk.boots = self.boots + 1
         for path, inode in files.items():
-            copy = _Inode(content(inode))
+            # The time of the last change may be there although the change is not.
+            copy = _Inode(content(inode), inode.number, inode.modified)
             copy.sync()
             disk._files[path] = disk._durable_files[path] = copy
         disk._folders, disk._durable_folders = set(folders), set(folders)
@@ -179,6 +190,7 @@ class ModelDisk:
             self.hook(what, path)
 
     def write(self, path: Path, inode: _Inode, data: bytes) -> int:
+        inode.modified += 1
         try:
             self.step("write", path)
         except TornWrite as torn:
@@ -219,6 +231,15 @@ class ModelDisk:
 
     def folders(self, path: Path) -> list[str]:
         return [folder.name for folder in self._folders if folder.parent == path and folder != path]
+
+    def stamp(self, path: Path) -> FileStamp:
+        inode = self._files.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return FileStamp(len(inode.data), inode.modified, inode.number)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         temporary, inode = self._write_temporary(path, data)
@@ -397,6 +418,12 @@ class FaultyDisk:
 
     def folders(self, path: Path) -> list[str]:
         return self._disk.folders(path)
+
+    def stamp(self, path: Path) -> FileStamp:
+        return self._disk.stamp(path)
+
+    def boot_id(self) -> str:
+        return self._disk.boot_id()
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         self._ask_to_write(path, data)

@@ -101,6 +101,11 @@ class LogBench:
             ticket.sync()
             self.log.complete_flush(ticket)
 
+    def checkpoint(self) -> None:
+        """Write the checkpoints, as a broker does from time to time."""
+        self.log.summarize()
+        self.manager.write_checkpoints()
+
     def records(self, from_offset: int | None = None, max_bytes: int = 700) -> Iterator[Record]:
         """Every record from an offset on (the start), read as a consumer does."""
         log = self.log
