@@ -353,6 +353,7 @@ class Segment:
         """Find out what the active segment's fields are, from its indexes and the batches behind their last entry."""
         end = self.size
         file = self.reader() if end else None
+        self.first_timestamp = None
         if file is not None:
             first = next(walk_headers(file, 0, end), None)
             if first is None:
