@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headrace.storage.checkpoints import CLEAN_STOP
 from headrace.storage.index import SparseIndex
 from headrace.storage.summary import LOG_SUMMARIES
 from headrace.testing.disks import ModelDisk
@@ -35,8 +36,9 @@ def entries(index: SparseIndex) -> list[tuple[int, int]]:
     return found
 
 
-def without_summaries(disk: ModelDisk) -> ModelDisk:
-    """The same disk for a broker that must read every log."""
+def to_be_read(disk: ModelDisk) -> ModelDisk:
+    """The same disk for a broker that must read every log, and check it."""
     copy = disk.after_process_kill()
     copy.unlink(copy.root / LOG_SUMMARIES)
+    copy.unlink(copy.root / CLEAN_STOP)
     return copy

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.property.profile import examples
-from tests.property.storage.log_view import view, without_summaries
+from tests.property.storage.log_view import to_be_read, view
 
 from headrace.storage.checkpoints import CLEAN_STOP
 from headrace.testing.disks import ModelDisk
@@ -76,11 +76,13 @@ class SummaryMachine(RuleBasedStateMachine):
         log = self.bench.log
         log.advance_start(log.start_offset + int(share * (log.end_offset - log.start_offset)))
 
-    @rule(is_marked_clean=st.booleans())
-    def kill(self, is_marked_clean: bool) -> None:
-        """Also with the mark of a clean stop that somebody has put back from an earlier time."""
+    @rule(is_idle=st.booleans(), is_marked_clean=st.booleans())
+    def kill(self, is_idle: bool, is_marked_clean: bool) -> None:
+        """Also with the mark of a clean stop that is left from an earlier time."""
+        if is_idle:
+            self.checkpoint_when_idle()
         disk = self.disk.after_process_kill()
-        if is_marked_clean and self.bench.log.flushed_offset == self.bench.log.end_offset:
+        if is_idle and is_marked_clean:
             disk.write_atomic(disk.root / CLEAN_STOP, b"{}")
         self.restart(disk)
 
@@ -98,7 +100,7 @@ class SummaryMachine(RuleBasedStateMachine):
         self.restart(disk)
 
     def restart(self, disk: ModelDisk) -> None:
-        read = self.bench.reopen(without_summaries(disk))
+        read = self.bench.reopen(to_be_read(disk))
         self.disk = disk
         self.bench = self.bench.reopen(disk)
         assert read.log.summary is None
@@ -115,4 +117,4 @@ class SummaryMachine(RuleBasedStateMachine):
 
 
 TestSummaries = SummaryMachine.TestCase
-TestSummaries.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
+TestSummaries.settings = settings(max_examples=examples(250), stateful_step_count=30, deadline=None)

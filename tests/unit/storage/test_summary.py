@@ -66,17 +66,43 @@ class ReadingDisk(ModelDisk):
         return super().open(path, create=create)
 
 
+def reading_disk(bench: LogBench) -> ReadingDisk:
+    """What a process that is killed now leaves."""
+    disk = ReadingDisk()
+    disk.__dict__.update(disk_of(bench).after_process_kill().__dict__)
+    disk.opened = []
+    return disk
+
+
 class TestIdle:
     def test_is_opened_without_reading_or_syncing_anything_of_it(self) -> None:
-        killed = disk_of(idle_log()).after_process_kill()
-        disk = ReadingDisk()
-        disk.__dict__.update(killed.__dict__)
-        disk.opened = []
+        disk = reading_disk(idle_log())
         again = LogBench(disk)
         assert disk.opened == []
-        assert [step for step in disk.steps if step[0] != "sync-dir"] == []
         assert disk.steps == [("sync-dir", "data")], "that of the data directory"
         assert values(again) == VALUES
+
+    def test_also_if_only_its_oldest_segments_have_gone(self) -> None:
+        bench = idle_log()
+        bench.log.advance_start(bench.log.active.base_offset)
+        bench.log.purge_deleted()
+        bench.checkpoint()
+        disk = reading_disk(bench)
+        again = LogBench(disk)
+        assert disk.opened == []
+        assert values(again) == VALUES[bench.log.active.base_offset :]
+
+    def test_knows_transactions_that_were_aborted_or_are_open(self) -> None:
+        bench = LogBench()
+        bench.append(b"aborted", producer=1, transactional=True)
+        bench.end_transaction(1, committed=False)
+        bench.append(b"open", producer=2, transactional=True)
+        bench.flush()
+        bench.checkpoint()
+        again = restarted(bench)
+        assert again.log.summary is not None
+        assert list(again.log.aborted) == list(bench.log.aborted) != []
+        assert again.log.stable_offset == 2
 
     def test_goes_on_where_it_was(self) -> None:
         again = restarted(idle_log())
@@ -135,6 +161,19 @@ class TestIsRead:
         again = restarted(bench)
         assert again.log.summary is None
         assert values(again) == [*VALUES, b"acknowledged"]
+
+    def test_when_it_was_rolled_since_and_is_too_small_for_an_index(self) -> None:
+        """Nothing but the name of the new segment tells of what is in it."""
+        bench = LogBench()
+        bench.append(b"first")
+        bench.flush()
+        bench.checkpoint()
+        bench.log.roll()
+        bench.append(b"acknowledged")
+        bench.flush()
+        again = restarted(bench)
+        assert again.log.summary is None
+        assert values(again) == [b"first", b"acknowledged"]
 
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
     def test_when_an_append_was_torn(self, share: float) -> None:
