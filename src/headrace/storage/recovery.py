@@ -171,11 +171,15 @@ class Loader:
 
     def _find_segments(self, names: dict[str, int], start_offset: int) -> None:
         bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
+        count = len(bases)
         while len(bases) > 1 and bases[1] <= start_offset:
             # Removed before, in a way that did not last: the start offset did.
             for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
                 self._disk.unlink(self._directory / offset_name(bases[0], suffix))
             del bases[0]
+        if len(bases) < count:
+            # The next checkpoint leaves out a start offset that is a segment's own.
+            self._disk.sync_dir(self._directory)
         known = set(bases)
         for name in names:
             for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):

@@ -15,7 +15,6 @@ which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there.
 import errno
 import os
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -24,7 +23,6 @@ from headrace.runtime.disk import Buffer, Disk, DiskFile, FileStamp
 Hook = Callable[[str, Path], None]
 
 _PAGE = 512
-_numbers = count(1)
 
 
 class PowerLoss(BaseException):
@@ -56,10 +54,10 @@ def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
 class _Inode:
     __slots__ = ("data", "durable", "modified", "number")
 
-    def __init__(self, data: bytes | bytearray = b"", number: int | None = None, modified: int = 0) -> None:
+    def __init__(self, number: int, data: bytes | bytearray = b"", modified: int = 0) -> None:
         self.data = bytearray(data)
         self.durable = b""
-        self.number = next(_numbers) if number is None else number
+        self.number = number
         self.modified = modified
         """Raised by every write and truncation, as the time of the last change is."""
 
@@ -121,6 +119,7 @@ class ModelDisk:
         self.steps: list[tuple[str, str]] = []
         """Every step so far, with the file's name."""
         self.boots = 1
+        self._inodes = 0
         self._files: dict[Path, _Inode] = {}
         self._folders: set[Path] = {root}
         self._durable_files: dict[Path, _Inode] = {}
@@ -133,13 +132,13 @@ class ModelDisk:
     def after_process_kill(self) -> "ModelDisk":
         """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
-        disk.boots = self.boots
+        disk.boots, disk._inodes = self.boots, self._inodes
         copies: dict[_Inode, _Inode] = {}
 
         def copy(inode: _Inode) -> _Inode:
             found = copies.get(inode)
             if found is None:
-                found = copies[inode] = _Inode(inode.data, inode.number, inode.modified)
+                found = copies[inode] = _Inode(inode.number, inode.data, inode.modified)
                 found.durable = inode.durable
             return found
 
@@ -173,10 +172,10 @@ class ModelDisk:
         self, files: dict[Path, _Inode], folders: set[Path], content: Callable[[_Inode], bytes]
     ) -> "ModelDisk":
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
-        disk.boots = self.boots + 1
+        disk.boots, disk._inodes = self.boots + 1, self._inodes
         for path, inode in files.items():
             # The time of the last change may be there although the change is not.
-            copy = _Inode(content(inode), inode.number, inode.modified)
+            copy = _Inode(inode.number, content(inode), inode.modified)
             copy.sync()
             disk._files[path] = disk._durable_files[path] = copy
         disk._folders, disk._durable_folders = set(folders), set(folders)
@@ -210,13 +209,17 @@ class ModelDisk:
         _apply(self._files, self._folders, change)
         self._changes.append(change)
 
+    def _new_inode(self) -> _Inode:
+        self._inodes += 1
+        return _Inode(self._inodes)
+
     # Disk
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if path not in self._files:
             if not create or path.parent not in self._folders:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            self._change("create", path, None, _Inode())
+            self._change("create", path, None, self._new_inode())
         return ModelFile(self, path, self._files[path])
 
     def open_read_only(self, path: Path) -> DiskFile:
@@ -255,7 +258,7 @@ class ModelDisk:
         temporary = path.with_name(path.name + ".tmp")
         if path.parent not in self._folders:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        inode = _Inode()
+        inode = self._new_inode()
         self._change("create", temporary, None, inode)
         self.write(temporary, inode, data)
         return temporary, inode

@@ -17,11 +17,9 @@ def view(bench: LogBench) -> dict[str, Any]:
         "segments": [(s.base_offset, s.size, s.next_offset, s.max_timestamp) for s in log.segments],
         "active": (active.first_timestamp, active.max_timestamp_offset, active.unindexed_bytes),
         "indexes": [entries(s.offsets) for s in log.segments],
-        "epochs": log.epochs.entries(),
+        "epochs": [log.epochs.epoch_of(record.offset) for record in bench.records()],
         "aborted": list(log.aborted),
-        "producers": {
-            pid: (e.epoch, e.batches, e.first_offset, e.coordinator_epoch) for pid, e in log.producers.items()
-        },
+        "producers": {pid: (e.epoch, e.batches, e.first_offset) for pid, e in log.producers.items()},
         "records": list(bench.records()),
         "times": [log.offset_for_time(record.timestamp) for record in bench.records()],
     }

@@ -109,8 +109,8 @@ class SummaryMachine(RuleBasedStateMachine):
         first = read.log.segments[0].base_offset
         for known in (found, expected):
             known["producers"] = {
-                pid: (epoch, [b for b in batches if b.base_offset >= first], opened, coordinator)
-                for pid, (epoch, batches, opened, coordinator) in known["producers"].items()
+                pid: (epoch, [b for b in batches if b.base_offset >= first], opened)
+                for pid, (epoch, batches, opened) in known["producers"].items()
                 if any(b.base_offset >= first for b in batches)
             }
         assert found == expected
