@@ -91,9 +91,11 @@ class LogBench:
         )
         return self.log.append(batch, read_header(batch), epoch)
 
-    def end_transaction(self, producer: int, *, committed: bool, producer_epoch: int = 0) -> AppendResult:
+    def end_transaction(
+        self, producer: int, *, committed: bool, producer_epoch: int = 0, epoch: int = 0
+    ) -> AppendResult:
         """Append the marker that ends what a producer has open."""
-        return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), 0)
+        return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), epoch)
 
     def flush(self) -> None:
         ticket = self.log.begin_flush()

@@ -34,8 +34,7 @@ class SummaryMachine(RuleBasedStateMachine):
 
     @rule(producer=PRODUCERS, committed=st.booleans())
     def end(self, producer: int, committed: bool) -> None:
-        self.bench.end_transaction(producer, committed=committed)
-        self.epoch = max(self.epoch, self.bench.log.epochs.latest)
+        self.bench.end_transaction(producer, committed=committed, epoch=self.epoch)
 
     @rule()
     def new_epoch(self) -> None:
