@@ -50,6 +50,8 @@ class Broker:
         self.port = free_port()
         self._log = folder / "output.log"
         self._env = {**os.environ, **({"PYTHONPATH": str(code)} if code else {})}
+        # Compiling all of the code at each start would hide what is measured.
+        self._env.pop("PYTHONDONTWRITEBYTECODE", None)
         self._prefix = ["nice", "-n", str(nice)] if nice else []
         self._process: subprocess.Popen[bytes] | None = None
 
