@@ -102,7 +102,6 @@ RETIRED = frozenset(row.name for row in _RETIRED)
 """Topic settings of Kafka 3 that Kafka 4 does not have. A topic that does not set them does not show them."""
 
 TOPIC_ROWS = (
-    *_unused("share groups have no dead-letter topics", ("errors.deadletterqueue.group.enable", _BOOLEAN, False)),
     _throttled_replicas("follower"),
     _throttled_replicas("leader"),
     *_LOCAL.values(),
@@ -303,18 +302,6 @@ GROUP_ROWS = (
         ("consumer.assignment.interval.ms", _INT, 1_000),
         ("share.assignment.interval.ms", _INT, 1_000),
         minimum=0,
-    ),
-    *_unused("share groups have no dead-letter topics", ("errors.deadletterqueue.copy.record.enable", _BOOLEAN, False)),
-    *_refused("share groups have no dead-letter topics", ("errors.deadletterqueue.topic.name", _STRING, "")),
-    *_unused(
-        "group.share.delivery.count.limit of the broker holds for every group",
-        ("share.delivery.count.limit", _INT, 5),
-        minimum=2,
-    ),
-    *_unused(
-        "group.share.partition.max.record.locks of the broker holds for every group",
-        ("share.partition.max.record.locks", _INT, 2_000),
-        minimum=100,
     ),
     *_unused(
         _NO_STREAMS,

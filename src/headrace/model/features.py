@@ -39,8 +39,9 @@ LEVELS = (
         2,
         "0.2",
         "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level, an empty "
-        "cleanup.policy, and storing Kafka's settings that have no effect here",
-        {"share.version": 1, "transaction.version": 2},
+        "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
+        "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups",
+        {"share.version": 2, "transaction.version": 2},
     ),
 )
 CHOOSABLE: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}

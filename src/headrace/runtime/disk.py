@@ -11,12 +11,13 @@ import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
 
 _PROBE_EVERY_BYTES = 64 * 1024
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # Of <fcntl.h>; Python has no function for it.
 _AT_FDCWD = -100
@@ -65,6 +66,14 @@ class DiskFile(Protocol):
     def close(self) -> None: ...
 
 
+class FileStamp(NamedTuple):
+    """By these a file is known as the one it was, and as unchanged since."""
+
+    size: int
+    modified_ns: int
+    inode: int
+
+
 class Disk(Protocol):
     def open(self, path: Path, *, create: bool = False) -> DiskFile: ...
 
@@ -78,6 +87,15 @@ class Disk(Protocol):
 
     def folders(self, path: Path) -> list[str]:
         """The names of the directories in a directory."""
+        ...
+
+    def stamp(self, path: Path) -> FileStamp: ...
+
+    def boot_id(self) -> str:
+        """A name for the time since the operating system was started; empty if there is none.
+
+        While it stays the same, what processes have written is there, synced or not: also after one was killed.
+        """
         ...
 
     def write_atomic(self, path: Path, data: bytes) -> None:
@@ -208,6 +226,16 @@ class OsDisk:
     def folders(self, path: Path) -> list[str]:
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    def stamp(self, path: Path) -> FileStamp:
+        found = os.stat(path)
+        return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def boot_id(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         temporary = self._write_temporary(path, data, sync=True)

@@ -7,6 +7,7 @@
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from headrace.model.ids import NO_EPOCH
 
@@ -82,6 +83,15 @@ class Epochs:
         self._epochs.clear()
         self._starts.clear()
         self.latest = NO_EPOCH
+
+    @classmethod
+    def from_entries(cls, entries: Iterable[tuple[int, int]]) -> "Epochs":
+        """The epochs that `entries` gave."""
+        result = cls()
+        for epoch, start_offset in entries:
+            result.assign(epoch, start_offset)
+        result.changed = False
+        return result
 
     def to_text(self) -> str:
         lines = [f"{epoch} {start}" for epoch, start in self.entries()]

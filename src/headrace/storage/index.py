@@ -49,6 +49,11 @@ class SparseIndex:
     def size_bytes(self) -> int:
         return len(self) * self._entry.size
 
+    @property
+    def stored_entries(self) -> int:
+        """How many entries the file has."""
+        return self._stored
+
     def append(self, key: int, value: int) -> None:
         """Add an entry behind the last one; writes a page to the file when one is full."""
         # In this order, for a search in another thread: a key that it finds has its value.
@@ -121,12 +126,13 @@ class SparseIndex:
             return (key is not None and entry.key >= key) or (value is not None and entry.value >= value)
 
         kept = bisect_left(range(len(self)), True, key=lambda i: dropped(self._entry_at(i)))
-        self._truncate(kept)
+        self.keep_first(kept)
 
     def clear(self) -> None:
-        self._truncate(0)
+        self.keep_first(0)
 
-    def _truncate(self, entries: int) -> None:
+    def keep_first(self, entries: int) -> None:
+        """Drop every entry behind so many."""
         in_memory = max(0, entries - self._stored)
         self._keys, self._values = self._keys[:in_memory], self._values[:in_memory]
         if entries < self._stored:

@@ -31,13 +31,12 @@ def finish_interrupted_changes(disk: Disk, directory: Path) -> dict[str, int]:
     names = disk.files(directory)
     changed = False
     for name in names:
-        path = directory / name
         if name.endswith((TEMPORARY, CLEANED, REPAIRING, DELETED)):
-            disk.unlink(path)
+            disk.unlink(directory / name)
         elif name.endswith(LOG + REPAIRED):
-            put_repaired(disk, path)
+            put_repaired(disk, directory / name)
         elif name.endswith(SWAP):
-            _put_swap(disk, path, names)
+            _put_swap(disk, directory / name, names)
         else:
             continue
         changed = True

@@ -36,6 +36,7 @@ from headrace.storage.recovery import Loader
 from headrace.storage.replay import note_aborted
 from headrace.storage.segment import Segment
 from headrace.storage.structure import MAX_OFFSET_DELTA, LogStructure
+from headrace.storage.summary import LogSummary
 from headrace.storage.ticket import FlushTicket
 from headrace.storage.times import Dated, first_from, newest
 
@@ -87,12 +88,14 @@ class Log(LogStructure):
         files: FilePool | None = None,
         persist: Callable[[LogStructure], None] | None = None,
         is_replicated: bool = False,
+        summary: LogSummary | None = None,
     ) -> "Log":
         """The log in a directory that exists. Blocking; checks what a stop that was not clean may have damaged.
 
         `persist` is called when `start_offset` or `flushed_offset` must be on disk before the log may go on. Whoever
         opens the log gives back what was persisted last as `log_start_offset` and `recovery_point`. `is_replicated`:
-        there are other replicas, and the log ends where bytes that were not synced are missing.
+        there are other replicas, and the log ends where bytes that were not synced are missing. With the `summary` of a
+        log whose active segment has not changed since, nothing is read.
         """
         files = files or FilePool(disk)
         loader = Loader(directory, settings, disk, files, clock, is_replicated=is_replicated)
@@ -101,6 +104,7 @@ class Log(LogStructure):
             recovery_point=recovery_point,
             start_offset=log_start_offset,
             producer_expiry_ms=producer_expiry_ms,
+            summary=summary,
         )
         return cls(directory, settings, loaded, disk=disk, clock=clock, files=files, persist=persist)
 
@@ -400,6 +404,7 @@ class Log(LogStructure):
         try:
             if self._failure is None:
                 self._flush_all()
+                self.summarize()
         finally:
             self.abandon()
 

@@ -33,6 +33,7 @@ from headrace.storage.datadir import DataDir
 from headrace.storage.files import FilePool
 from headrace.storage.log import Log
 from headrace.storage.structure import LogStructure
+from headrace.storage.summary import LOG_SUMMARIES, LogSummary, Summarized, read_summaries, summaries_to_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +86,11 @@ class LogManager:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
         """What the checkpoints say of partitions that are not open."""
+        self._summaries: dict[TopicPartition, Summarized] = {}
+        """By which unchanged logs are opened, until they are."""
+        self._boot_id = disk.boot_id()
+        self._is_same_boot = False
+        self._topic_ids: dict[TopicPartition, UUID] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._is_replicated = is_replicated
         self._written: dict[str, bytes] = {}
@@ -111,13 +117,17 @@ class LogManager:
         """Read the checkpoints, and see to it that a crash from here on is known as one."""
         root = self.data_dir.path
         names = self._disk.files(root)
-        for name in (RECOVERY_POINTS, START_OFFSETS, HIGH_WATERMARKS):
+        for name in (RECOVERY_POINTS, START_OFFSETS, HIGH_WATERMARKS, LOG_SUMMARIES):
             if name in names:
                 self._written[name] = self._disk.read_bytes(root / name)
         self._recovery_points = read_offsets(self._disk, root / RECOVERY_POINTS)
         self._start_offsets = read_offsets(self._disk, root / START_OFFSETS)
         self._high_watermarks = read_offsets(self._disk, root / HIGH_WATERMARKS) if self._is_replicated else {}
         self._clean = CLEAN_STOP in names
+        boot_id, summaries = read_summaries(self._disk, root / LOG_SUMMARIES)
+        self._is_same_boot = boot_id == self._boot_id != ""
+        if self._clean or self._is_same_boot:
+            self._summaries = summaries
         if self._clean:
             self._disk.unlink(root / CLEAN_STOP)
         # Checkpoints that a killed broker had just put in place are acted upon from here on, so they must last.
@@ -140,18 +150,37 @@ class LogManager:
             _log.warning("%s belongs to no topic of this broker; it is left alone", stray)
         failed: dict[TopicPartition, Exception] = {}
 
-        def open_one(partition: TopicPartition) -> None:
+        def open_one(partition: TopicPartition, summary: LogSummary | None = None) -> None:
+            exists = str(partition) in there
             try:
-                self._logs[partition] = self._open(partition, wanted[partition], exists=str(partition) in there)
+                if exists and summary is None and not self._is_same_boot:
+                    summary = self._unchanged(partition, wanted[partition])
+                self._logs[partition] = self._open(partition, wanted[partition], exists=exists, summary=summary)
                 if progress is not None:
                     progress(partition)
             except (HeadraceError, OSError) as error:
                 _log.error("%s cannot be opened: %s", partition, error)
                 failed[partition] = error
 
+        to_read = []
+        for partition in wanted:
+            # What needs no reading, not even of what is not cached yet, is faster than handing it to another thread.
+            summary = self._unchanged(partition, wanted[partition]) if self._is_same_boot else None
+            if summary is not None:
+                open_one(partition, summary)
+            else:
+                to_read.append(partition)
         with self._make_pool(_OPENERS, "open") as pool:
-            list(pool.map(open_one, wanted))
+            list(pool.map(open_one, to_read))
+        self._summaries = {}
         return failed
+
+    def _unchanged(self, partition: TopicPartition, wanted: Wanted) -> LogSummary | None:
+        """The summary of a partition if its active segment is as it was then, and so of the same topic."""
+        known = self._summaries.get(partition)
+        if known is None or known.topic_id != wanted.topic_id:
+            return None
+        return known.summary if known.summary.is_of(self._disk, self.data_dir.path / str(partition)) else None
 
     def create_log(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Log:
         """The log of a partition that was just assigned here: made, or opened if it is there already."""
@@ -183,12 +212,14 @@ class LogManager:
                 list(pool.map(create_one, missing))
         return failed
 
-    def _open(self, partition: TopicPartition, wanted: Wanted, *, exists: bool) -> Log:
+    def _open(
+        self, partition: TopicPartition, wanted: Wanted, *, exists: bool, summary: LogSummary | None = None
+    ) -> Log:
         topic_id = wanted.topic_id
         if self._failure is not None:
             raise StorageFailed(f"{self.data_dir.path} takes no more writes since it failed: {self._failure}")
         folder = self.data_dir.path / str(partition)
-        if exists:
+        if exists and summary is None:
             found = read_partition_metadata(self._disk, folder)
             if found is not None and found != topic_id:
                 aside = folder.with_name(f"{partition}.{uuid4().hex}{_STRAY}")
@@ -202,6 +233,7 @@ class LogManager:
             self._forget_checkpoints(partition)
             self._disk.make_dir(folder)
             write_partition_metadata(self._disk, folder, topic_id)
+        self._topic_ids[partition] = topic_id
         return Log.open(
             folder,
             wanted.settings,
@@ -214,6 +246,7 @@ class LogManager:
             files=self.files,
             persist=self._persist,
             is_replicated=wanted.is_replicated,
+            summary=summary,
         )
 
     def stray_partitions(self) -> list[tuple[TopicPartition, UUID | None]]:
@@ -255,7 +288,7 @@ class LogManager:
     # Checkpoints
 
     def write_checkpoints(self) -> None:
-        """Put recovery points and start offsets on disk. Blocking; safe in any thread."""
+        """Put recovery points, start offsets and what summaries there are on disk. Blocking; safe in any thread."""
         with self._checkpointing:
             logs = list(self._logs.items())
             open_now = {partition for partition, _ in logs}
@@ -265,6 +298,12 @@ class LogManager:
             starts.update((p, log.start_offset) for p, log in logs if log.start_offset > log.segments[0].base_offset)
             self._write(START_OFFSETS, offsets_to_bytes(starts))
             self._write(RECOVERY_POINTS, offsets_to_bytes(points))
+            summaries = {p: known for p, known in self._summaries.items() if p not in open_now}
+            for partition, log in logs:
+                summary, topic_id = log.summary, self._topic_ids.get(partition)
+                if summary is not None and topic_id is not None and summary.end_offset == points[partition]:
+                    summaries[partition] = Summarized(topic_id, summary)
+            self._write(LOG_SUMMARIES, summaries_to_bytes(self._boot_id, summaries))
 
     def write_high_watermarks(self) -> None:
         """Put down what is committed, so that a restart of every replica does not go back. Blocking, for any thread.
@@ -297,6 +336,8 @@ class LogManager:
     def _forget(self, partition: TopicPartition) -> None:
         for known in (self._recovery_points, self._start_offsets, self._high_watermarks):
             known.pop(partition, None)
+        self._summaries.pop(partition, None)
+        self._topic_ids.pop(partition, None)
 
     async def run_periodically(self, interval_s: float = 60.0) -> None:
         """Checkpoints, files whose time has come, producers that have gone: until cancelled."""
@@ -308,6 +349,7 @@ class LogManager:
                 except OSError as error:
                     _log.warning("a deleted segment of %s cannot be removed now: %s", log.directory, error)
                 log.expire_producers(self.producer_expiry_ms)
+                log.summarize()
             try:
                 await asyncio.to_thread(self.write_checkpoints)
             except OSError as error:

@@ -1,8 +1,9 @@
 """Opening a partition's folder: what is in it, what must be finished, what must be checked, what is lost.
 
-After a clean stop everything is taken at its word and almost nothing is read. After any other stop the segments from
-the recovery point on are read and checked batch by batch; those below were synced, with their indexes, before the
-recovery point passed them.
+A log that has not changed since its summary was written (`summary.py`) is opened without reading it. After a clean
+stop every other one is taken at its word, too, and almost nothing is read. After any other stop its segments from the
+recovery point on are read and checked batch by batch; those below were synced, with their indexes, before the recovery
+point passed them.
 
 What is done about bytes that are no valid batches:
 - behind the last valid batch of the log, at or past the recovery point: a torn tail, what an append leaves when the
@@ -50,10 +51,11 @@ from headrace.storage.files import (
 )
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.leftovers import finish_interrupted_changes, keep_as_corrupt, put_repaired
-from headrace.storage.producers import Producers
+from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.storage.replay import marker_at, note_aborted, restore_producers
 from headrace.storage.scan import Damage, Found, find_batch, scan
 from headrace.storage.segment import Segment
+from headrace.storage.summary import LogSummary, SegmentSizes, crc_of_sizes
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class Loaded(NamedTuple):
     """Offsets of the producer snapshots there are, in order."""
     damaged_from: int | None = None
     """The first offset that is lost, if any is: found damaged now or before."""
+    summary: LogSummary | None = None
+    """What the log was opened by, if not by reading it."""
 
 
 class Loader:
@@ -101,21 +105,33 @@ class Loader:
         self._aborted = AbortedTransactions()
         self._snapshots: list[int] = []
         self._damaged_from: int | None = None
+        self._stored_epochs: list[tuple[int, int]] | None = None
 
-    def load(self, *, clean: bool, recovery_point: int, start_offset: int | None, producer_expiry_ms: int) -> Loaded:
+    def load(
+        self,
+        *,
+        clean: bool,
+        recovery_point: int,
+        start_offset: int | None,
+        producer_expiry_ms: int,
+        summary: LogSummary | None = None,
+    ) -> Loaded:
         names = finish_interrupted_changes(self._disk, self._directory)
         self._damaged_from = read_damaged_from(self._disk, self._directory) if DAMAGED in names else None
         self._find_segments(names, start_offset or 0)
-        if clean:
-            clean = self._trust_all()
-        if clean:
-            self._load_caches(names, self._segments[-1].next_offset if self._segments else 0, len(self._segments))
-        else:
-            self._recover(names, recovery_point)
+        if summary is not None and not self._adopt(summary, names, recovery_point):
+            summary = None
+        if summary is None:
+            clean = clean and self._trust_all()
+            if clean:
+                self._load_caches(names, self._segments[-1].next_offset if self._segments else 0, len(self._segments))
+            else:
+                self._recover(names, recovery_point)
         end_offset = self._segments[-1].next_offset if self._segments else 0
         goes_on_at = max(end_offset, recovery_point, start_offset or 0)
         if not self._segments or goes_on_at > end_offset:
             self._go_on_at(goes_on_at, recovery_point)
+            summary = None
         first = self._segments[0].base_offset
         self._producers.expire(self._clock.wall_ms() - producer_expiry_ms)
         self._segments[-1].created_ms = self._clock.wall_ms()
@@ -128,6 +144,7 @@ class Loader:
             self._aborted,
             self._snapshots,
             self._damaged_from,
+            summary,
         )
 
     def _go_on_at(self, offset: int, recovery_point: int) -> None:
@@ -154,11 +171,15 @@ class Loader:
 
     def _find_segments(self, names: dict[str, int], start_offset: int) -> None:
         bases = sorted(base for name in names if (base := parse_offset(name, LOG)) is not None)
+        count = len(bases)
         while len(bases) > 1 and bases[1] <= start_offset:
             # Removed before, in a way that did not last: the start offset did.
             for suffix in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
                 self._disk.unlink(self._directory / offset_name(bases[0], suffix))
             del bases[0]
+        if len(bases) < count:
+            # The next checkpoint leaves out a start offset that is a segment's own.
+            self._disk.sync_dir(self._directory)
         known = set(bases)
         for name in names:
             for suffix in (OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
@@ -185,6 +206,44 @@ class Loader:
                 segment.times.clear()
                 self._without_index.add(base)
             self._segments.append(segment)
+
+    # Without reading
+
+    def _adopt(self, summary: LogSummary, names: dict[str, int], recovery_point: int) -> bool:
+        """Take the log for what a summary says, whose active segment is known to be unchanged; False if it is not."""
+        if not self._segments or summary.end_offset != recovery_point or self._damaged_from is not None:
+            return False
+        closed, active = self._segments[:-1], self._segments[-1]
+        if (active.base_offset, active.size) != (summary.base_offset, summary.size):
+            return False
+        if len(active.offsets) < summary.offset_entries or len(active.times) < summary.time_entries:
+            return False
+        snapshots = sorted(offset for name in names if (offset := parse_offset(name, SNAPSHOT)) is not None)
+        try:
+            producers = Producers.from_snapshot(summary.producers, summary.end_offset)
+        except SnapshotDamaged:
+            return False
+        if snapshots and snapshots[-1] > summary.end_offset:
+            return False
+        if crc_of_sizes(self._sizes(segment, names) for segment in closed) != summary.closed_crc:
+            self._trust(closed)
+        active.restore_tail(summary)
+        self._producers, self._snapshots = producers, snapshots
+        self._epochs = Epochs.from_entries(summary.epochs)
+        self._epochs.changed = not summary.are_epochs_stored
+        self._aborted = self._load_aborted(names, closed)
+        for entry in summary.aborted:
+            self._aborted.add(entry)
+        return True
+
+    @staticmethod
+    def _sizes(segment: Segment, names: dict[str, int]) -> SegmentSizes:
+        return SegmentSizes(
+            segment.base_offset,
+            segment.size,
+            names.get(segment.offsets.path.name, -1),
+            names.get(segment.times.path.name, -1),
+        )
 
     # Without checking batches
 
@@ -274,6 +333,7 @@ class Loader:
             self._epochs = Epochs()
             self._epochs.changed = True
             return False
+        self._stored_epochs = self._epochs.entries()
         self._epochs.truncate_from(limit)
         return True
 
@@ -294,9 +354,12 @@ class Loader:
             aborted = self._aborted.ending_within(segment.base_offset, segment.next_offset)
             if aborted or segment.aborted_path.name in names:
                 replace_aborted(self._disk, segment.aborted_path, aborted)
-            if segment.store_indexes():
+            # Those of the active segment are synced when it is closed, or the log: the recovery point stays inside it.
+            if segment is not self._segments[-1] and segment.store_indexes():
                 segment.sync_indexes()
         self._disk.sync_dir(self._directory)
+        if self._epochs.entries() == self._stored_epochs:
+            self._epochs.changed = False
 
     def _check_segment(self, i: int, recovery_point: int) -> None:
         segment = self._segments[i]

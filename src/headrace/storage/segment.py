@@ -26,6 +26,7 @@ from headrace.storage.files import (
     offset_name,
 )
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from headrace.storage.summary import LogSummary, SegmentSizes
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +132,10 @@ class Segment:
         for index in (self.offsets, self.times):
             index.withdraw()
         return False
+
+    def store_tail(self) -> bool:
+        """Write what only memory has of the indexes to their files; False if the disk refuses. Nothing is synced."""
+        return all(len(i) == i.stored_entries or i.store() for i in (self.offsets, self.times))
 
     def sync_indexes(self) -> None:
         """Blocking. Needed before the recovery point may pass this segment, because its indexes are then trusted.
@@ -330,10 +335,25 @@ class Segment:
         self.sync_indexes()
         return True
 
+    def restore_tail(self, summary: LogSummary) -> None:
+        """Set the active segment's fields to what a summary says, without reading anything."""
+        self.offsets.keep_first(summary.offset_entries)
+        self.times.keep_first(summary.time_entries)
+        self.next_offset = summary.end_offset
+        self.first_timestamp = summary.first_timestamp
+        self.note_timestamp(summary.max_timestamp, summary.max_timestamp_offset)
+        self.unindexed_bytes = summary.unindexed_bytes
+
+    @property
+    def sizes(self) -> SegmentSizes:
+        """The sizes that the files have once a closed segment's indexes are stored."""
+        return SegmentSizes(self.base_offset, self.size, self.offsets.size_bytes, self.times.size_bytes)
+
     def load_tail(self, interval_bytes: int) -> None:
         """Find out what the active segment's fields are, from its indexes and the batches behind their last entry."""
         end = self.size
         file = self.reader() if end else None
+        self.first_timestamp = None
         if file is not None:
             first = next(walk_headers(file, 0, end), None)
             if first is None:

@@ -23,6 +23,7 @@ from headrace.storage.producers import Producers
 from headrace.storage.recovery import Loaded, write_damaged_from
 from headrace.storage.replay import restore_producers
 from headrace.storage.segment import Segment
+from headrace.storage.summary import LogSummary, crc_of_sizes
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,9 @@ class LogStructure:
         """What is committed as far as this replica knows: told by whoever leads or follows here."""
         self.damaged_from = loaded.damaged_from
         """From here on the log is not whole; None if it is, as far as anybody knows."""
+        self.summary: LogSummary | None = loaded.summary
+        """What the log was like when `summarize` was last called, if nothing was to be flushed then."""
+        self._summarized = self.segments
         self._disk = disk
         self._clock = clock
         self._files = files
@@ -228,6 +232,49 @@ class LogStructure:
         else:
             self._new_snapshots[:0] = snapshots
 
+    def summarize(self) -> None:
+        """Bring `summary` up to date; None unless all of the log is on disk, committed and whole.
+
+        Committed, because the producers in it know nothing of markers that might still be lost. Writes the last page of
+        the indexes to their files, and costs nothing if the log has not changed.
+        """
+        active, end, known = self._active, self.end_offset, self.summary
+        if (
+            known is not None
+            and (known.end_offset, known.size) == (end, active.size)
+            and self.segments is self._summarized
+        ):
+            return
+        self.summary = None
+        is_settled = self.flushed_offset == end <= self.high_watermark and not self._unsynced
+        if self._closed or self._failure is not None or self.damaged_from is not None or not is_settled:
+            return
+        try:
+            stamp = self._disk.stamp(active.path)
+        except OSError:
+            return
+        if stamp.size != active.size or not active.store_tail():
+            return
+        self._summarized = self.segments
+        self.summary = LogSummary(
+            end_offset=end,
+            base_offset=active.base_offset,
+            size=stamp.size,
+            modified_ns=stamp.modified_ns,
+            inode=stamp.inode,
+            offset_entries=len(active.offsets),
+            time_entries=len(active.times),
+            first_timestamp=active.first_timestamp,
+            max_timestamp=active.max_timestamp,
+            max_timestamp_offset=active.max_timestamp_offset,
+            unindexed_bytes=active.unindexed_bytes,
+            closed_crc=crc_of_sizes(segment.sizes for segment in self.segments[:-1]),
+            epochs=self.epochs.entries(),
+            are_epochs_stored=not self.epochs.changed,
+            aborted=self.aborted.ending_within(active.base_offset, end),
+            producers=self.producers.to_snapshot(end),
+        )
+
     # Truncating: blocking, and rare
 
     def truncate_to(self, offset: int) -> None:
@@ -338,6 +385,7 @@ class LogStructure:
     def _lower_end(self, new_end: int) -> None:
         """Before bytes go: no checkpoint and no snapshot may claim any more that they are there."""
         self._generation += 1
+        self.summary = None
         self.end_offset = new_end
         if self.flushed_offset > new_end or self.start_offset > new_end:
             self.flushed_offset = min(self.flushed_offset, new_end)

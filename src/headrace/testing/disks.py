@@ -3,7 +3,7 @@
 `ModelDisk` keeps, beside what a reader sees, what is really on the device: a file's bytes get there with `sync_data`, a
 directory's names with `sync_dir`. Every primitive step (write, sync, rename, truncate, unlink …) asks the `hook` first,
 which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there. `after_power_loss` and
-`after_process_kill` then give the disk a restarted broker would find.
+`after_process_kill` then give the disk a restarted broker would find; after a power loss it has another boot id.
 
     disk = ModelDisk()
     disk.hook = stop_at(17)
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from headrace.runtime.disk import Buffer, Disk, DiskFile
+from headrace.runtime.disk import Buffer, Disk, DiskFile, FileStamp
 
 Hook = Callable[[str, Path], None]
 
@@ -52,11 +52,14 @@ def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
 
 
 class _Inode:
-    __slots__ = ("data", "durable")
+    __slots__ = ("data", "durable", "modified", "number")
 
-    def __init__(self, data: bytes | bytearray = b"") -> None:
+    def __init__(self, number: int, data: bytes | bytearray = b"", modified: int = 0) -> None:
         self.data = bytearray(data)
         self.durable = b""
+        self.number = number
+        self.modified = modified
+        """Raised by every write and truncation, as the time of the last change is."""
 
     def sync(self) -> None:
         self.durable = bytes(self.data)
@@ -90,6 +93,7 @@ class ModelFile:
 
     def truncate(self, size: int) -> None:
         self._disk.step("truncate", self.path)
+        self._inode.modified += 1
         data = self._inode.data
         if size > len(data):
             data.extend(bytes(size - len(data)))
@@ -114,6 +118,8 @@ class ModelDisk:
         self.hook: Hook | None = None
         self.steps: list[tuple[str, str]] = []
         """Every step so far, with the file's name."""
+        self.boots = 1
+        self._inodes = 0
         self._files: dict[Path, _Inode] = {}
         self._folders: set[Path] = {root}
         self._durable_files: dict[Path, _Inode] = {}
@@ -126,12 +132,13 @@ class ModelDisk:
     def after_process_kill(self) -> "ModelDisk":
         """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        disk.boots, disk._inodes = self.boots, self._inodes
         copies: dict[_Inode, _Inode] = {}
 
         def copy(inode: _Inode) -> _Inode:
             found = copies.get(inode)
             if found is None:
-                found = copies[inode] = _Inode(inode.data)
+                found = copies[inode] = _Inode(inode.number, inode.data, inode.modified)
                 found.durable = inode.durable
             return found
 
@@ -154,9 +161,10 @@ class ModelDisk:
             _apply(files, folders, change)
         return self._successor(files, folders, lambda inode: _survivor(inode, random))
 
-    def damage(self, path: Path, position: int, data: bytes) -> None:
-        """Overwrite bytes on the device, as bit rot does."""
+    def damage(self, path: Path, position: int, data: bytes, *, is_seen: bool = True) -> None:
+        """Overwrite bytes on the device: as another program does, or with `is_seen=False` as bit rot does."""
         inode = self._files[path]
+        inode.modified += is_seen
         inode.data[position : position + len(data)] = data
         inode.durable = bytes(inode.data)
 
@@ -164,8 +172,10 @@ class ModelDisk:
         self, files: dict[Path, _Inode], folders: set[Path], content: Callable[[_Inode], bytes]
     ) -> "ModelDisk":
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
+        disk.boots, disk._inodes = self.boots + 1, self._inodes
         for path, inode in files.items():
-            copy = _Inode(content(inode))
+            # The time of the last change may be there although the change is not.
+            copy = _Inode(inode.number, content(inode), inode.modified)
             copy.sync()
             disk._files[path] = disk._durable_files[path] = copy
         disk._folders, disk._durable_folders = set(folders), set(folders)
@@ -179,6 +189,7 @@ class ModelDisk:
             self.hook(what, path)
 
     def write(self, path: Path, inode: _Inode, data: bytes) -> int:
+        inode.modified += 1
         try:
             self.step("write", path)
         except TornWrite as torn:
@@ -198,13 +209,17 @@ class ModelDisk:
         _apply(self._files, self._folders, change)
         self._changes.append(change)
 
+    def _new_inode(self) -> _Inode:
+        self._inodes += 1
+        return _Inode(self._inodes)
+
     # Disk
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if path not in self._files:
             if not create or path.parent not in self._folders:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            self._change("create", path, None, _Inode())
+            self._change("create", path, None, self._new_inode())
         return ModelFile(self, path, self._files[path])
 
     def open_read_only(self, path: Path) -> DiskFile:
@@ -220,6 +235,15 @@ class ModelDisk:
     def folders(self, path: Path) -> list[str]:
         return [folder.name for folder in self._folders if folder.parent == path and folder != path]
 
+    def stamp(self, path: Path) -> FileStamp:
+        inode = self._files.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return FileStamp(len(inode.data), inode.modified, inode.number)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
+
     def write_atomic(self, path: Path, data: bytes) -> None:
         temporary, inode = self._write_temporary(path, data)
         self.step("sync", temporary)
@@ -234,7 +258,7 @@ class ModelDisk:
         temporary = path.with_name(path.name + ".tmp")
         if path.parent not in self._folders:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        inode = _Inode()
+        inode = self._new_inode()
         self._change("create", temporary, None, inode)
         self.write(temporary, inode, data)
         return temporary, inode
@@ -397,6 +421,12 @@ class FaultyDisk:
 
     def folders(self, path: Path) -> list[str]:
         return self._disk.folders(path)
+
+    def stamp(self, path: Path) -> FileStamp:
+        return self._disk.stamp(path)
+
+    def boot_id(self) -> str:
+        return self._disk.boot_id()
 
     def write_atomic(self, path: Path, data: bytes) -> None:
         self._ask_to_write(path, data)

@@ -91,15 +91,22 @@ class LogBench:
         )
         return self.log.append(batch, read_header(batch), epoch)
 
-    def end_transaction(self, producer: int, *, committed: bool, producer_epoch: int = 0) -> AppendResult:
+    def end_transaction(
+        self, producer: int, *, committed: bool, producer_epoch: int = 0, epoch: int = 0
+    ) -> AppendResult:
         """Append the marker that ends what a producer has open."""
-        return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), 0)
+        return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), epoch)
 
     def flush(self) -> None:
         ticket = self.log.begin_flush()
         if ticket is not None:
             ticket.sync()
             self.log.complete_flush(ticket)
+
+    def checkpoint(self) -> None:
+        """Write the checkpoints, as a broker does from time to time."""
+        self.log.summarize()
+        self.manager.write_checkpoints()
 
     def records(self, from_offset: int | None = None, max_bytes: int = 700) -> Iterator[Record]:
         """Every record from an offset on (the start), read as a consumer does."""

@@ -47,7 +47,7 @@ def test_damage_costs_only_the_batches_it_hits(hits: list[tuple[int, int, int]],
     batches = batches_of(disk, bench)
     last_file = batches[-1][0]
     if checkpointed:
-        bench.manager.write_checkpoints()
+        bench.checkpoint()
     damaged: set[int] = set()
     for start, length, value in hits:
         name, at, end, base = batches[start % len(batches)]
@@ -147,7 +147,7 @@ def test_a_repair_may_be_interrupted_anywhere() -> None:
 
 def test_flushed_records_that_vanished_leave_a_gap_at_the_end() -> None:
     disk, bench = written_log(SIZES)
-    bench.manager.write_checkpoints()
+    bench.checkpoint()
     name, at, _, base = batches_of(disk, bench)[-1]
     disk.open(bench.folder / name).truncate(at + 40)
     again = bench.reopen(disk.after_process_kill())

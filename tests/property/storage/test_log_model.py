@@ -76,7 +76,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.bench.manager.write_checkpoints()
+        self.bench.checkpoint()
 
     @precondition(lambda self: self.end_offset > self.start_offset)
     @rule(data=st.data())

@@ -58,7 +58,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        self.bench.manager.write_checkpoints()
+        self.bench.checkpoint()
 
     @rule(back=st.integers(1, 8))
     def truncate(self, back: int) -> None:

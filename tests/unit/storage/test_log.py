@@ -467,6 +467,23 @@ class TestStartOffset:
         assert bench.reopen().log.start_offset == 15
         assert bench.log.epochs.entries() == [(1, 15)]
 
+    @pytest.mark.parametrize("is_clean", [False, True])
+    def test_what_is_below_it_does_not_come_back_with_a_power_failure(self, is_clean: bool) -> None:
+        """The start that removes the segment below it makes that last, because the start offset is forgotten then."""
+        disk = ModelDisk()
+        bench = LogBench(disk)
+        bench.append(b"deleted")
+        bench.log.advance_start(1)
+        bench.log.roll()
+        bench.flush()
+        bench.checkpoint()
+        if is_clean:
+            bench.manager.stop()
+        again = bench.reopen(disk)
+        again.checkpoint()
+        last = again.reopen(disk.after_power_loss())
+        assert (last.log.start_offset, values(last)) == (1, [])
+
     def test_does_not_go_past_the_end_or_back(self) -> None:
         bench = LogBench()
         bench.append(b"x", b"y")
