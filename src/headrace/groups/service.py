@@ -8,6 +8,7 @@ the broker hurries. There is one timer per group and one for retention, on one h
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -25,18 +26,22 @@ from headrace.groups.group import (
     Beat,
     ConsumerLimits,
     Convert,
+    CreateTopics,
     Effects,
     Group,
     GroupLimits,
     Listed,
     Now,
     ShareLimits,
+    StreamsLimits,
     Write,
 )
+from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
+from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.model.errors import (
     CoordinatorNotAvailable,
     HeadraceError,
@@ -80,6 +85,12 @@ def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSetting
             session_timeout_of=lambda group_id: of_group(group_id).share_session_timeout_ms,
             max_size=settings.group_share_max_size,
         ),
+        streams=StreamsLimits(
+            session_timeout_of=lambda group_id: of_group(group_id).streams_session_timeout_ms,
+            standby_replicas_of=lambda group_id: of_group(group_id).streams_num_standby_replicas,
+            initial_delay_of=lambda group_id: of_group(group_id).streams_initial_rebalance_delay_ms,
+            max_size=settings.group_streams_max_size,
+        ),
     )
 
 
@@ -117,6 +128,7 @@ class GroupService:
             on_loaded=self._loaded,
             on_lost=self._lost,
         )
+        self._internal_topics = InternalTopics(metadata)
         metadata.subscribe(self._image_changed)
 
     # -- life
@@ -126,12 +138,15 @@ class GroupService:
         self._arm_retention()
 
     async def stop(self) -> None:
+        await self._internal_topics.stop()
         await self.coordinator.stop()
 
     # -- membership
 
     def join(self, group_id: str, wants: JoinRequest) -> Deferred[Result[Joined]]:
         answer: Deferred[Result[Joined]] = _waiting()
+        if not wants.member_id:
+            self._make_way(group_id)
         self._do(
             group_id,
             answer,
@@ -143,6 +158,14 @@ class GroupService:
             ),
         )
         return answer
+
+    def _make_way(self, group_id: str) -> None:
+        """Somebody joins by the classic protocol: a streams group without members is no more, its offsets stay."""
+        with suppress(HeadraceError):
+            shard = self._any_shard(group_id)
+            group = shard.machine.groups.get(group_id)
+            if isinstance(group, StreamsGroup) and group.is_empty:
+                shard.run(lambda _: Outcome(group.tombstones(), None))
 
     def new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{self._new_id()}"
@@ -211,6 +234,15 @@ class GroupService:
             group_id,
             answer,
             lambda machine: machine.share_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
+        )
+
+    def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> Deferred[Result[StreamsBeat]]:
+        """A member of a streams group lives, comes or goes."""
+        answer: Deferred[Result[StreamsBeat]] = Deferred()
+        return self._beat(
+            group_id,
+            answer,
+            lambda machine: machine.streams_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
         )
 
     def _beat(
@@ -289,6 +321,14 @@ class GroupService:
         """`GroupNotFound` if there is no share group of this name."""
         return self._shard(group_id).machine.share(group_id)
 
+    def streams(self, group_id: str) -> StreamsGroup:
+        """The group to describe; `GroupNotFound` if there is no streams group of this name."""
+        return self._shard(group_id).machine.streams(group_id)
+
+    def internal_topics_problem(self, group_id: str) -> str | None:
+        """Why topics that a streams group needs could not be created when that was last tried."""
+        return self._internal_topics.problem(group_id)
+
     def is_share(self, group_id: str) -> bool:
         """Whether there is a share group of this name. Raises what to tell somebody who asks the wrong broker."""
         return isinstance(self._any_shard(group_id).machine.groups.get(group_id), ShareGroup)
@@ -366,6 +406,9 @@ class GroupService:
             if isinstance(effect, Convert):
                 if shard.machine.adopt(effect.group):
                     log.info("the group %s uses the %s protocol from now on", effect.group.group_id, effect.group.kind)
+                continue
+            if isinstance(effect, CreateTopics):
+                self._internal_topics.create(effect.group_id, effect.topics)
                 continue
             entries, answers = effect
 
