@@ -18,6 +18,7 @@ from clients import check_clients, check_restarts
 from compare import check_odd_requests
 from report import Report
 from storage import check_storage
+from streams_job import check_streams
 from tools import check_tools
 
 from headrace.testing.process import BrokerProcess
@@ -43,6 +44,7 @@ def main() -> int:
             broker.terminate()
         check_storage(report, kafka, broker.data_dir, _DUMPED)
         check_odd_requests(report, kafka, Path(scratch))
+        check_streams(report, Path(scratch))
     print(report.summary(), flush=True)
     return 1 if report.failed else 0
 
