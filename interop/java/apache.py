@@ -8,7 +8,7 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 POM = HERE / "pom.xml"
-CACHE_DIR = ROOT / ".cache"
+CACHE_DIR = ROOT / ".cache" / "kafka-tools"
 
 # The tools live for a second: a JVM that is quick to start beats one that compiles well.
 _JVM = ("-Xmx256m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -76,7 +76,7 @@ def check_compiler() -> None:
 
 
 def _libraries(pom: Path) -> Path:
-    cache = CACHE_DIR / ("kafka-tools" if pom == POM else f"kafka-{pom.parent.name}")
+    cache = CACHE_DIR if pom == POM else CACHE_DIR.parent / f"kafka-{pom.parent.name}"
     libs, done = cache / "libs", cache / "pom.xml"
     if done.exists() and done.read_text() == pom.read_text():
         return libs
