@@ -12,6 +12,7 @@ whose tags (or racks) the task has not been to yet, and among these to the one w
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
@@ -62,6 +63,12 @@ class _Plan:
         for member_id in self.loads:
             self._members_of[workers[member_id].process_id].append(member_id)
         self._process_total: dict[str, int] = dict.fromkeys(self._members_of, 0)
+        self._tags = {
+            process_id: frozenset(tag for member_id in members for tag in workers[member_id].tags)
+            for process_id, members in self._members_of.items()
+        }
+        self._share = self._extra = 0
+        """How many active tasks everybody gets, and how many members may still get one more."""
         self._had_active: dict[Task, list[str]] = defaultdict(list)
         self._had_standby: dict[Task, list[str]] = defaultdict(list)
         for member_id in self.loads:
@@ -73,43 +80,55 @@ class _Plan:
     # -- active tasks
 
     def give_active(self, tasks: list[Task]) -> None:
-        share, extra = divmod(len(tasks), len(self.loads))
-        free = self._keep_active(tasks, share, extra)
-        larger = sum(len(load.active) > share for load in self.loads.values())
-        for task in free:
-            room = [
-                member_id
-                for member_id, load in self.loads.items()
-                if len(load.active) < share or (len(load.active) == share and larger < extra)
-            ]
-            member_id = self._best_for(task, room)
+        self._share, self._extra = divmod(len(tasks), len(self.loads))
+        homeless = [task for task in self._keep_active(tasks) if not self._give_to_its_state(task)]
+        least = [(self._order(member_id), member_id) for member_id in self.loads]
+        heapify(least)
+        for task in homeless:
+            while True:
+                known, member_id = least[0]
+                if not self._has_room(member_id):
+                    heappop(least)
+                elif (order := self._order(member_id)) != known:
+                    # What members have only grows: an entry from before goes where it belongs when it is on top.
+                    heapreplace(least, (order, member_id))
+                else:
+                    break
             self._give(member_id, task)
-            larger += len(self.loads[member_id].active) == share + 1
 
-    def _keep_active(self, tasks: list[Task], share: int, extra: int) -> list[Task]:
+    def _has_room(self, member_id: str) -> bool:
+        """Whether a member may have one more: some may have one more than others, where it does not come out even."""
+        size = len(self.loads[member_id].active)
+        return size < self._share or (size == self._share and self._extra > 0)
+
+    def _order(self, member_id: str) -> tuple[int, float]:
+        load = self.loads[member_id]
+        return len(load.active), self._process_load(load.process_id)
+
+    def _keep_active(self, tasks: list[Task]) -> list[Task]:
         """Leave to members what they had, as far as that is even; the tasks that are free then."""
         left = dict.fromkeys(tasks)
         most_first = sorted(self.loads, key=lambda member_id: (-len(self._workers[member_id].held.active), member_id))
         for member_id in most_first:
-            kept = [task for task in sorted(self._workers[member_id].held.active) if task in left]
-            has_extra = len(kept) > share and extra > 0
-            extra -= has_extra
-            for task in kept[: share + has_extra]:
-                del left[task]
-                self._give(member_id, task)
+            for task in sorted(self._workers[member_id].held.active):
+                if task in left and self._has_room(member_id):
+                    del left[task]
+                    self._give(member_id, task)
         return list(left)
 
-    def _best_for(self, task: Task, room: list[str]) -> str:
-        """Where the state of a task is, if there is room; otherwise where there is least to do."""
-        processes = {self.loads[member_id].process_id for member_id in self._had_standby[task]}
-        former = {self.loads[member_id].process_id for member_id in self._had_active[task]}
-
-        def order(member_id: str) -> tuple[int, int, float, str]:
-            process_id = self.loads[member_id].process_id
-            place = 0 if process_id in former else 1 if process_id in processes else 2
-            return place, len(self.loads[member_id].active), self._process_load(process_id), member_id
-
-        return min(room, key=order)
+    def _give_to_its_state(self, task: Task) -> bool:
+        """Give a task to a member of a process that has its state, if there is one with room."""
+        for had in (self._had_active[task], self._had_standby[task]):
+            room = [
+                member_id
+                for process_id in sorted({self.loads[member_id].process_id for member_id in had})
+                for member_id in self._members_of[process_id]
+                if self._has_room(member_id)
+            ]
+            if room:
+                self._give(min(room, key=lambda member_id: (self._order(member_id), member_id)), task)
+                return True
+        return False
 
     # -- standbys
 
@@ -121,7 +140,7 @@ class _Plan:
         limit = -(-everything // len(self.loads))
         owners = {task: member_id for member_id, load in self.loads.items() for task in load.active}
         homes = {task: {self.loads[owners[task]].process_id} for task in tasks}
-        tags = {task: set(self._tags_of({self.loads[owners[task]].process_id})) for task in tasks}
+        tags = {task: set(self._tags[self.loads[owners[task]].process_id]) for task in tasks}
         # What can stay first: otherwise those that move would take its place.
         for task in tasks:
             for member_id in (*self._had_standby[task], *self._had_active[task]):
@@ -139,32 +158,25 @@ class _Plan:
         load.standby.add(task)
         self._process_total[load.process_id] += 1
         homes[task].add(load.process_id)
-        tags[task].update(self._tags_of({load.process_id}))
+        tags[task].update(self._tags[load.process_id])
 
     def _best_standby(self, homes: set[str], tags: set[tuple[str, str]]) -> str:
         process_id = min(
             (process_id for process_id in self._members_of if process_id not in homes),
             key=lambda process_id: (
-                len(tags.intersection(self._tags_of({process_id}))),
+                len(tags & self._tags[process_id]),
                 self._process_load(process_id),
                 process_id,
             ),
         )
         return min(self._members_of[process_id], key=lambda member_id: (self.loads[member_id].total, member_id))
 
-    def _tags_of(self, processes: set[str]) -> Iterable[tuple[str, str]]:
-        return {
-            tag
-            for process_id in processes
-            for member_id in self._members_of[process_id]
-            for tag in self._workers[member_id].tags
-        }
-
     # -- both
 
     def _give(self, member_id: str, task: Task) -> None:
         load = self.loads[member_id]
         load.active.add(task)
+        self._extra -= len(load.active) > self._share
         self._process_total[load.process_id] += 1
 
     def _process_load(self, process_id: str) -> float:
