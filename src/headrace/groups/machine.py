@@ -240,9 +240,14 @@ class GroupMachine:
 
     # -- offsets
 
-    def check_commit(self, group_id: str, by: Committer, now: Now, *, transactional: bool = False) -> None:
+    def check_commit(
+        self, group_id: str, by: Committer, now: Now, *, transactional: bool = False, commits: Sequence[Commit] = ()
+    ) -> None:
         group = self.groups.get(group_id)
-        if group is not None:
+        if isinstance(group, StreamsGroup):
+            places = [(commit.topic, commit.partition) for commit in commits]
+            group.check_commit(*by, transactional=transactional, now=now, places=places)
+        elif group is not None:
             group.check_commit(by.member_id, by.instance_id, by.generation, transactional=transactional, now=now)
         elif by.generation >= 0:
             raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
@@ -250,7 +255,7 @@ class GroupMachine:
     def commit(
         self, group_id: str, by: Committer, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
     ) -> Outcome[Refused]:
-        self.check_commit(group_id, by, now)
+        self.check_commit(group_id, by, now, commits=commits)
         return self.commit_entries(group_id, commits, now, retention_ms=retention_ms)
 
     def commit_entries(

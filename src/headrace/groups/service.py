@@ -273,7 +273,7 @@ class GroupService:
         """Offsets that count if the producer's transaction commits. That it may write is for the caller to know."""
         try:
             shard, now = self._shard(group_id), self._now()
-            shard.machine.check_commit(group_id, by, now, transactional=True)
+            shard.machine.check_commit(group_id, by, now, transactional=True, commits=commits)
             entries, refused = shard.machine.commit_entries(group_id, commits, now)
         except HeadraceError as error:
             return _done(Result(error=error))

@@ -107,7 +107,7 @@ class StreamsGroup(StreamsRoster):
         )
         if beat.epoch == JOIN:
             # Whatever it did under its id before, it has given it up: no commit of then counts any more.
-            after = replace(after, revoked_epoch=max(after.revoked_epoch, after.epoch - 1))
+            after = replace(after, since=dict.fromkeys(after.holds.active, after.epoch))
         draft.put(after)
         self._heard_of(before, after, now)
         if beat.shuts_down:
@@ -159,7 +159,7 @@ class StreamsGroup(StreamsRoster):
         if beat.epoch != LEFT_FOR_NOW:
             return [Write(self._without([member.member_id]), [left])]
         draft = StreamsDraft(self._state)
-        draft.put(replace(member, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=NO_TASKS))
+        draft.put(member.with_tasks(LEFT_FOR_NOW, Phase.STABLE, member.assigned, NO_TASKS))
         self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
         return [Write(draft.entries(), [left])]
 

@@ -8,7 +8,7 @@ directory for state, so that nothing of a task is given to one of them while ano
 role.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.groups.reconciliation import Phase
@@ -25,11 +25,11 @@ class StreamsMember:
     epoch: int = 0
     previous_epoch: int = 0
     """Where it was before: it is still listened to with that, since it may have missed our answer."""
-    revoked_epoch: int = -1
-    """Its last epoch with a task that it has given up since. What it commits at a later one is still its own."""
     phase: Phase = Phase.STABLE
     assigned: TaskSet = NO_TASKS
     revoking: TaskSet = NO_TASKS
+    since: Mapping[Task, int] = field(default_factory=dict)
+    """At which epoch it got each active task that it has. Nobody else has had the task since."""
 
     @property
     def holds(self) -> TaskSet:
@@ -40,12 +40,15 @@ class StreamsMember:
         return StreamsCurrentValue(
             self.epoch,
             self.previous_epoch,
-            self.revoked_epoch,
             self.phase.value,
             stored_tasks(self.assigned.active),
             stored_tasks(self.assigned.standby),
             stored_tasks(self.revoking.active),
             stored_tasks(self.revoking.standby),
+            tuple(
+                (epoch, stored_tasks(frozenset(task for task, at in self.since.items() if at == epoch)))
+                for epoch in sorted(set(self.since.values()))
+            ),
         )
 
     def with_current(self, value: StreamsCurrentValue) -> "StreamsMember":
@@ -53,10 +56,22 @@ class StreamsMember:
             self,
             epoch=value.epoch,
             previous_epoch=value.previous_epoch,
-            revoked_epoch=value.revoked_epoch,
             phase=Phase(value.phase),
             assigned=TaskSet(restored_tasks(value.active), restored_tasks(value.standby)),
             revoking=TaskSet(restored_tasks(value.revoking_active), restored_tasks(value.revoking_standby)),
+            since={task: epoch for epoch, tasks in value.since for task in restored_tasks(tasks)},
+        )
+
+    def with_tasks(self, epoch: int, phase: Phase, assigned: TaskSet, revoking: TaskSet) -> "StreamsMember":
+        """The member at an epoch, with these tasks; what it did not have before, it has since that epoch."""
+        return replace(
+            self,
+            epoch=epoch,
+            previous_epoch=self.epoch,
+            phase=phase,
+            assigned=assigned,
+            revoking=revoking,
+            since={task: self.since.get(task, epoch) for task in assigned.active | revoking.active},
         )
 
 
@@ -74,25 +89,15 @@ def reconcile_tasks(
     """
     if member.phase is Phase.STABLE and member.epoch == target_epoch:
         return member
-    epoch, revoked_epoch = member.epoch, member.revoked_epoch
+    epoch = member.epoch
     if member.phase is Phase.UNREVOKED:
         if owned is None or owned & member.revoking:
             return member
-        epoch, revoked_epoch = epoch + 1, max(revoked_epoch, member.epoch)
+        epoch += 1
     keeps = member.assigned & target
     revoking = member.assigned - target
     if revoking and (owned is None or owned & revoking):
-        return replace(
-            member,
-            epoch=epoch,
-            previous_epoch=member.epoch,
-            revoked_epoch=revoked_epoch,
-            phase=Phase.UNREVOKED,
-            assigned=keeps,
-            revoking=revoking,
-        )
-    if revoking:
-        revoked_epoch = max(revoked_epoch, member.epoch)
+        return member.with_tasks(epoch, Phase.UNREVOKED, keeps, revoking)
     missing = target - keeps
     available = TaskSet(
         frozenset(filter(is_free_active, missing.active)), frozenset(filter(is_free_standby, missing.standby))
@@ -100,12 +105,4 @@ def reconcile_tasks(
     phase = Phase.STABLE if available == missing else Phase.UNRELEASED
     if phase is member.phase and not available and epoch == target_epoch and not member.revoking and not revoking:
         return member
-    return replace(
-        member,
-        epoch=target_epoch,
-        previous_epoch=member.epoch,
-        revoked_epoch=revoked_epoch,
-        phase=phase,
-        assigned=keeps | available,
-        revoking=NO_TASKS,
-    )
+    return member.with_tasks(target_epoch, phase, keeps | available, NO_TASKS)

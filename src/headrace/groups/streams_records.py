@@ -77,12 +77,13 @@ class StreamsTargetValue(msgspec.Struct, array_like=True, frozen=True, tag="stre
 class StreamsCurrentValue(msgspec.Struct, array_like=True, frozen=True, tag="streams-current-1"):
     epoch: int
     previous_epoch: int
-    revoked_epoch: int
     phase: str
     active: StoredTasks
     standby: StoredTasks
     revoking_active: StoredTasks
     revoking_standby: StoredTasks
+    since: tuple[tuple[int, StoredTasks], ...] = ()
+    """Its active tasks by the epoch at which it got them."""
 
 
 StreamsGroupValue = StreamsValue | TopologyValue | StreamsMemberValue | StreamsTargetValue | StreamsCurrentValue

@@ -3,21 +3,22 @@
 What members say to it is in `streams.py`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.consumer_records import ConsumerKey
 from headrace.groups.consumer_roster import Deadlines
-from headrace.groups.group import Effects, GroupLimits, Now, Write
+from headrace.groups.group import JOIN, Effects, GroupLimits, Now, Write
+from headrace.groups.offsets import Place
 from headrace.groups.reconciliation import Phase
 from headrace.groups.records import GroupKey, OffsetValue, entry
 from headrace.groups.roster import fenced
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import StreamsGroupValue, TopologyKey, TopologyValue
 from headrace.groups.streams_state import StreamsDraft, StreamsState
-from headrace.groups.streams_tasks import NO_TASKS, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
 from headrace.groups.streams_topology import Configured, configure, read_topics
 from headrace.model.errors import GroupFull, IllegalGeneration, StaleMemberEpoch, UnknownMember
 from headrace.model.image import ClusterImage
@@ -96,10 +97,17 @@ class StreamsRoster:
         return self.is_empty
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        now: Now,
+        places: Collection[Place] = (),
     ) -> None:
-        """A member may also commit at an earlier epoch, as long as it has given up nothing since: what it read then is
-        still its own. Otherwise every change of the group would cost its members the transactions under way."""
+        """A member may also commit at an earlier epoch, if it has had the tasks of all these partitions since then:
+        otherwise every change of the group would cost its members the transactions under way."""
         if generation < 0 and self.is_empty:
             return
         if transactional and generation < 0 and not member_id and instance_id is None:
@@ -107,9 +115,21 @@ class StreamsRoster:
         member = self._member(member_id)
         if instance_id is not None and self._state.static.get(instance_id) != member_id:
             raise fenced(instance_id)
-        if not max(0, member.revoked_epoch) < generation <= member.epoch:
+        if generation != member.epoch and not self._has_had(member, generation, places):
             message = f"the member {member_id} commits at epoch {generation}, and is at {member.epoch}"
             raise IllegalGeneration(message) if transactional else StaleMemberEpoch(message)
+
+    def _has_had(self, member: StreamsMember, epoch: int, places: Collection[Place]) -> bool:
+        """Whether a member has had the tasks that read these partitions from an earlier epoch on."""
+        if self._state.topology is None or not JOIN < epoch < member.epoch:
+            return False
+        since = [
+            member.since.get(Task(one.subtopology_id, partition))
+            for topic, partition in places
+            for one in self._state.topology.subtopologies
+            if topic in read_topics(one)
+        ]
+        return len(since) >= len(places) > 0 and all(at is not None and at <= epoch for at in since)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if not member_id and member_epoch < 0:

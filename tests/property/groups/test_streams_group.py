@@ -30,12 +30,12 @@ from headrace.groups.group import (
     StreamsLimits,
     Write,
 )
-from headrace.groups.machine import Committer, GroupMachine
+from headrace.groups.machine import Commit, Committer, GroupMachine
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, Task, Tasks, TaskSet
 from headrace.model.errors import FencedMemberEpoch, GroupError, GroupNotFound, UnknownMember, UnreleasedInstance
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
@@ -51,6 +51,10 @@ TOPOLOGY = TopologyValue(
         Subtopology("1", (), (InternalTopic("g-words"),), (), (InternalTopic("g-counted"),)),
     ),
 )
+
+
+def commits_of(tasks: Tasks) -> list[Commit]:
+    return [Commit("lines" if task.subtopology == "0" else "g-words", task.partition, 1) for task in tasks]
 
 
 @dataclass(eq=False)
@@ -236,7 +240,7 @@ class StreamsGroups(RuleBasedStateMachine):
         """However late it is: it is accepted only if nobody else can have worked on its tasks since."""
         by, tasks = self.sent.pop(which % len(self.sent))
         try:
-            self.machine.check_commit(GROUP, by, self.now, transactional=True)
+            self.machine.check_commit(GROUP, by, self.now, transactional=True, commits=commits_of(tasks))
         except GroupError:
             return
         owners = {task: name for name, one in self.members().items() for task in one.holds.active}
@@ -358,7 +362,8 @@ class StreamsGroups(RuleBasedStateMachine):
         owned: list[Task] = []
         for client in self.clients:
             try:
-                self.machine.check_commit(GROUP, Committer(client.member_id, None, client.epoch), self.now)
+                by, commits = Committer(client.member_id, None, client.epoch), commits_of(client.owned.active)
+                self.machine.check_commit(GROUP, by, self.now, commits=commits)
             except GroupError:
                 continue
             owned.extend(client.owned.active)

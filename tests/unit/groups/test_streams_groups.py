@@ -115,9 +115,10 @@ class World(LoggedGroups):
         self.ms += ms
         self.apply(self.machine.streams("g").expire(self.image, self.now))
 
-    def commit(self, member_id: str, epoch: int, *, transactional: bool = False, instance: str | None = None) -> None:
-        by = Committer(member_id, instance, epoch)
-        self.machine.check_commit("g", by, self.now, transactional=transactional)
+    def commit(self, member_id: str, epoch: int, *partitions: int, transactional: bool = False) -> None:
+        commits = [Commit("lines", partition, 1) for partition in partitions or (0,)]
+        by = Committer(member_id, None, epoch)
+        self.machine.check_commit("g", by, self.now, transactional=transactional, commits=commits)
 
 
 def active(*partitions: int) -> TaskSet:
@@ -386,28 +387,42 @@ def test_only_members_commit() -> None:
     world.commit("", -1)
 
 
-def test_a_commit_of_an_earlier_epoch_counts_until_something_is_given_up() -> None:
+def test_a_commit_of_an_earlier_epoch_counts_for_what_the_member_has_had_since() -> None:
     world = World(lines=3)
     world.join("a")
     world.join("b")
     world.beat("a", 2)
     world.beat("a", 2, owned=active(0, 1))
-    world.beat("b", 3)
-    with pytest.raises(IllegalGeneration):
-        world.commit("a", 2, transactional=True)
+    assert world.beat("b", 3).tasks == active(2)
+    world.machine = world.restarted()
+    world.commit("a", 2, 0, 1, transactional=True)
+    world.commit("a", 3, 2)
+    for partitions in ((2,), (0, 2)):
+        with pytest.raises(IllegalGeneration):
+            world.commit("a", 2, *partitions, transactional=True)
     world.beat("b", LEAVE)
     assert world.beat("a", 3).tasks == active(0, 1, 2)
-    assert world.members()["a"][0] == 4
-    world.commit("a", 3, transactional=True)
-    world.expire(SESSION_MS)
-    world.join("c")
+    world.commit("a", 3, 0, 1)
+    with pytest.raises(StaleMemberEpoch):
+        world.commit("a", 3, 2)
+    world.commit("a", world.members()["a"][0], 2)
+
+
+def test_a_commit_from_before_a_member_joined_again_does_not_count() -> None:
+    world = World()
     world.join("a")
-    for epoch in (3, 4, 5):
-        with pytest.raises(IllegalGeneration):
-            world.commit("a", epoch, transactional=True)
-    world.machine = world.restarted()
+    world.join("b")
+    told = world.join("a")
+    assert (told.epoch, told.tasks) == (3, active(0))
+    world.commit("a", 3, 0, transactional=True)
     with pytest.raises(IllegalGeneration):
-        world.commit("a", 4, transactional=True)
+        world.commit("a", 2, 0, transactional=True)
+    world.beat("a", LEAVE)
+    world.beat("b", 3)
+    epoch = world.join("a").epoch
+    for earlier in range(1, epoch):
+        with pytest.raises(IllegalGeneration):
+            world.commit("a", earlier, 0, transactional=True)
 
 
 def test_only_members_at_their_epoch_fetch_offsets() -> None:
