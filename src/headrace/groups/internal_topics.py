@@ -51,11 +51,11 @@ class InternalTopics:
                 pass
             except HeadraceError as error:
                 problems.append(f"{topic.name}: {error}")
+        before, now = self._problems.pop(group_id, None), "; ".join(problems)
         if problems:
-            log.warning("topics of the streams group %s cannot be created: %s", group_id, "; ".join(problems))
-            self._problems[group_id] = "; ".join(problems)
-        else:
-            self._problems.pop(group_id, None)
+            self._problems[group_id] = now
+            if now != before:
+                log.warning("topics of the streams group %s cannot be created: %s", group_id, now)
 
     async def _create(self, topic: InternalTopic) -> None:
         await self._metadata.create_topic(
