@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
-from headrace.config.group import GroupSettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
@@ -24,19 +23,16 @@ from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import (
     Answer,
     Beat,
-    ConsumerLimits,
     Convert,
     CreateTopics,
     Effects,
     Group,
-    GroupLimits,
     Listed,
     Now,
-    ShareLimits,
-    StreamsLimits,
     Write,
 )
 from headrace.groups.internal_topics import InternalTopics
+from headrace.groups.limits import limits_from
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
@@ -63,35 +59,6 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC = TopicName("__consumer_offsets")
 _RETENTION_TIMER = "retention"
 _RETENTION_STEP_MS = 20.0
-
-
-def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSettings]) -> GroupLimits:
-    return GroupLimits(
-        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        max_size=settings.group_max_size,
-        min_session_timeout_ms=settings.group_min_session_timeout_ms,
-        max_session_timeout_ms=settings.group_max_session_timeout_ms,
-        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-        consumer=ConsumerLimits(
-            session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            own_session_timeout_ms=lambda group_id: of_group(group_id).consumer_session_timeout_ms,
-            max_size=settings.group_consumer_max_size,
-            assignors=settings.group_consumer_assignors,
-            can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
-            can_downgrade=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
-        ),
-        share=ShareLimits(
-            session_timeout_of=lambda group_id: of_group(group_id).share_session_timeout_ms,
-            max_size=settings.group_share_max_size,
-        ),
-        streams=StreamsLimits(
-            session_timeout_of=lambda group_id: of_group(group_id).streams_session_timeout_ms,
-            standby_replicas_of=lambda group_id: of_group(group_id).streams_num_standby_replicas,
-            initial_delay_of=lambda group_id: of_group(group_id).streams_initial_rebalance_delay_ms,
-            max_size=settings.group_streams_max_size,
-        ),
-    )
 
 
 class GroupService:

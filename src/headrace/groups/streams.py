@@ -38,10 +38,14 @@ from headrace.model.errors import (
     InvalidTopology,
     InvalidTopologyEpoch,
     ProtocolError,
+    RecordTooLarge,
     UnreleasedInstance,
 )
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
+
+_MEMBER_MAX_BYTES = 64 * 1024
+"""It is one record, and goes to all who describe the group."""
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -265,6 +269,8 @@ def check_streams_request(beat: StreamsHeartbeat) -> None:
     for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
         if text is not None and not text.strip():
             raise ProtocolError(f"the {name} of a member is empty")
+    if len(msgspec.msgpack.encode(_updated(StreamsMemberValue(), beat))) > _MEMBER_MAX_BYTES:
+        raise RecordTooLarge(f"what a member says of itself has more than {_MEMBER_MAX_BYTES} bytes")
     if beat.epoch < LEFT_FOR_NOW:
         raise ProtocolError(f"the member epoch {beat.epoch} has no meaning")
     if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:

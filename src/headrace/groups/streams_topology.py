@@ -10,6 +10,8 @@ from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
+
 from headrace.cluster.topics import check_name
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import Task, Tasks
@@ -17,7 +19,7 @@ from headrace.model.errors import InvalidTopicName, InvalidTopology, ProtocolErr
 from headrace.model.ids import TopicName
 from headrace.model.image import INTERNAL_TOPICS, ClusterImage
 
-_MAX_CHARACTERS = 512 * 1024
+_MAX_BYTES = 512 * 1024
 """A topology is one record."""
 
 
@@ -82,6 +84,8 @@ def check_topology(topology: TopologyValue) -> None:
     """`InvalidTopology` for one that can never have tasks, whatever topics there are."""
     if not topology.subtopologies:
         raise InvalidTopology("the topology has no subtopologies")
+    if len(msgspec.msgpack.encode(topology)) > _MAX_BYTES:
+        raise RecordTooLarge(f"the topology has more than {_MAX_BYTES} bytes")
     if topology.epoch < 0:
         raise ProtocolError(f"the topology epoch {topology.epoch} has no meaning")
     ids = [subtopology.subtopology_id for subtopology in topology.subtopologies]
@@ -107,8 +111,6 @@ def check_topology(topology: TopologyValue) -> None:
 
 def _check_names(topology: TopologyValue) -> None:
     names = required_topics(topology)
-    if sum(map(len, names)) > _MAX_CHARACTERS:
-        raise RecordTooLarge(f"the topics of a topology have more than {_MAX_CHARACTERS} characters together")
     if internal := sorted(names & INTERNAL_TOPICS):
         raise InvalidTopology(f"the topology uses topics of the broker itself: {', '.join(internal)}")
     for name in names:

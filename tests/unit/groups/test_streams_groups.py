@@ -33,6 +33,7 @@ from headrace.model.errors import (
     InvalidTopology,
     InvalidTopologyEpoch,
     ProtocolError,
+    RecordTooLarge,
     StaleMemberEpoch,
     SubscribedToTopic,
     UnknownMember,
@@ -518,6 +519,16 @@ def test_what_no_member_may_say_is_refused(change: dict[str, Any]) -> None:
     right = StreamsHeartbeat("a", JOIN, rebalance_timeout_ms=1, topology=PLAIN, owned=NO_TASKS, process_id="p")
     with pytest.raises(ProtocolError):
         world.send(right._replace(**change))
+
+
+def test_what_does_not_fit_into_a_record_is_refused() -> None:
+    world = World()
+    huge = (InternalTopic("log", settings=(("retention.ms", "1" * 600_000),)),)
+    with pytest.raises(RecordTooLarge):
+        world.join("a", topology=TopologyValue(0, (Subtopology("0", ("lines",), changelog_topics=huge),)))
+    with pytest.raises(RecordTooLarge):
+        world.join("a", tags=(("zone", "z" * 70_000),))
+    assert not world.log
 
 
 def test_another_client_id_does_not_move_tasks() -> None:
