@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from apache import HERE, Java, java
+from apache import HERE, Java, Unavailable, java
 from confluent_kafka import Consumer, Producer, TopicPartition
 from report import Report, expect
 from tools import Tools
@@ -40,7 +40,11 @@ _SETTINGS = {
 
 
 def check_streams(report: Report, scratch: Path) -> None:
-    kafka = java(_POM)
+    try:
+        kafka = java(_POM)
+    except Unavailable as reason:
+        print(f"Kafka Streams is not checked: {reason}.")
+        return
     print(f"Kafka Streams {kafka.version}, group.protocol=streams", flush=True)
     with BrokerProcess(scratch / "streams-data", settings=_SETTINGS) as broker:
         tools = Tools(kafka, broker.bootstrap)
