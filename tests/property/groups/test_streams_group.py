@@ -305,6 +305,7 @@ class StreamsGroups(RuleBasedStateMachine):
         self.revision += 1
         for _ in range(3):
             for _ in range(2 * len(self.clients) + 3):
+                self.time_passes(DELAY_MS)
                 for client in self.clients:
                     self.heartbeat(client)
                     client.give_up()
@@ -313,7 +314,6 @@ class StreamsGroups(RuleBasedStateMachine):
                     self.heartbeat(client)
                     for at in (1, 0):
                         self.create_a_topic(at)
-                self.time_passes(DELAY_MS)
             if self.members().keys() <= {client.member_id for client in self.clients}:
                 break
             self.time_passes(SESSION_MS / 2 + 1)
