@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+POM = HERE / "pom.xml"
 CACHE_DIR = ROOT / ".cache" / "kafka-tools"
 
 # The tools live for a second: a JVM that is quick to start beats one that compiles well.
@@ -59,10 +60,10 @@ class Java:
         return Ran(done.returncode, done.stdout, done.stderr)
 
 
-def java() -> Java:
-    """Java with Kafka's jars, which Maven fetches into the cache the first time."""
+def java(pom: Path = POM) -> Java:
+    """Java with the jars of a pom, which Maven fetches into the cache the first time."""
     check_compiler()
-    return Java(_libraries())
+    return Java(_libraries(pom))
 
 
 def check_compiler() -> None:
@@ -74,8 +75,9 @@ def check_compiler() -> None:
         raise Unavailable("Java is installed without its compiler (Debian: default-jdk-headless)")
 
 
-def _libraries() -> Path:
-    libs, pom, done = CACHE_DIR / "libs", HERE / "pom.xml", CACHE_DIR / "pom.xml"
+def _libraries(pom: Path) -> Path:
+    cache = CACHE_DIR if pom == POM else CACHE_DIR.parent / f"kafka-{pom.parent.name}"
+    libs, done = cache / "libs", cache / "pom.xml"
     if done.exists() and done.read_text() == pom.read_text():
         return libs
     fetch(pom, libs, "Apache Kafka's tools")

@@ -19,6 +19,7 @@ from compare import check_odd_requests
 from mirror import check_mirror
 from report import Report
 from storage import check_storage
+from streams_job import check_streams
 from tools import check_tools
 
 from headrace.testing.process import BrokerProcess
@@ -45,6 +46,7 @@ def main() -> int:
         check_storage(report, kafka, broker.data_dir, _DUMPED)
         check_odd_requests(report, kafka, Path(scratch))
         check_mirror(report, kafka, Path(scratch))
+        check_streams(report, Path(scratch))
     print(report.summary(), flush=True)
     return 1 if report.failed else 0
 

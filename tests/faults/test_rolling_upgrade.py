@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,8 @@ from tests.faults.queue_crowd import Sender, sending
 from tests.faults.queue_work import WORK, Endpoints, connect
 from tests.faults.testbed import BROKERS, Testbed
 from tests.faults.workload import TOPICS
-from tests.interop import subject
+from tests.interop import subject, wire
+from tests.interop.streams_members import StreamsMember, plain
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about a cluster of Headrace")
@@ -67,6 +68,15 @@ def level_of(broker: BrokerProcess) -> int:
         return cluster.feature(FEATURE).finalized
 
 
+def joins_streams_group(brokers: Iterable[BrokerProcess]) -> set[wire.Error]:
+    """What each broker says to a member of a streams group (KIP-1071), which 0.1 cannot read."""
+    said = set()
+    for broker in brokers:
+        with wire.Connection(broker.bootstrap) as connection:
+            said.add(StreamsMember(connection, "upgraded").join(plain(TOPICS[0])).error_code)
+    return said
+
+
 def change_version(broker_id: int, env: dict[str, str]) -> Fault:
     """Stop a broker as planned, to be started again with this environment."""
 
@@ -89,6 +99,7 @@ def check_what_is_refused(scene: Scene) -> str:
         cluster.set_topic_settings(TOPICS[0], KAFKA_DEFAULT)
         with pytest.raises(Refused, match=r"broker 3 is of a version before 0\.2"):
             cluster.upgrade_feature(FEATURE, LATEST_LEVEL)
+    assert joins_streams_group([broker]) == {wire.Error.unsupported_version}
     shown = upgrade(scene)
     assert "The feature level stays 1: install the new version on broker 3 first" in shown
     return "refused"
@@ -101,6 +112,7 @@ def raise_level(scene: Scene) -> str:
     assert f"The feature level is {LATEST_LEVEL}." in shown
     with Cluster(scene.bed.cluster.bootstrap) as cluster:
         cluster.set_topic_settings(TOPICS[0], {**NEW_SETTING, **KAFKA_DEFAULT})
+    assert wire.Error.none in joins_streams_group(scene.bed.cluster.brokers.values())
     return f"level {LATEST_LEVEL}"
 
 

@@ -15,8 +15,11 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.grouping import delete_groups, describe_group, list_all, reset
 from headrace.cli.resets import Target
 
+from . import wire
 from .quick import broker  # noqa: F401
+from .streams_members import StreamsMember, plain
 from .subject import Subject
+from .wire import Connection, Error
 
 Run = Callable[..., str]
 
@@ -115,6 +118,43 @@ def test_a_share_groups_life(broker: Subject, topic: str) -> None:
     assert (move.before, move.after) == (4, 1)
     (row,) = describe_group(bootstrap, group)["partitions"]
     assert (row["committed"], row["end_offset"], row["lag"]) == (1, 4, 3)
+    delete_groups(bootstrap, [group])
+    assert state() is None
+
+
+def test_a_streams_groups_life(broker: Subject, connection: Connection, topic: str) -> None:
+    """Without a process for each command, as above."""
+    group, bootstrap = "cli-streams", broker.bootstrap
+    wire.until_coordinated(connection, name=group)
+    end = time.monotonic() + 60
+    with Client(bootstrap) as client:
+        for number in range(4):
+            client.publish(topic, str(number))
+
+    def state() -> str | None:
+        return next((each["state"] for each in list_all(bootstrap) if each["group"] == group), None)
+
+    member = StreamsMember(connection, group)
+    assert member.join(plain("cli-not-there")).error_code is Error.none
+    assert state() == "not ready"
+    member.beat(member_epoch=-1)
+    assert member.join(plain(topic)).error_code is Error.none
+    while not member.active:
+        assert time.monotonic() < end
+        member.beat()
+    assert state() == "stable"
+    description = describe_group(bootstrap, group)
+    assert (description["type"], description["state"], description["lag"]) == ("streams", "stable", 4)
+    assert [each["partitions"] for each in description["members"]] == [[[topic, 0]]]
+    (row,) = description["partitions"]
+    assert (row["topic"], row["member"], row["lag"]) == (topic, member.member_id, 4)
+    with pytest.raises(CommandFailed, match="stop its consumers first"):
+        reset(bootstrap, group, [topic], Target(to_earliest=True), execute=True)
+    member.beat(member_epoch=-1)
+    (move,) = reset(bootstrap, group, [topic], Target(to_offset=3), execute=True)
+    assert (move.before, move.after) == (None, 3)
+    (row,) = describe_group(bootstrap, group)["partitions"]
+    assert (row["committed"], row["lag"], row["member"]) == (3, 1, None)
     delete_groups(bootstrap, [group])
     assert state() is None
 

@@ -1,5 +1,6 @@
 """The work of `headrace group`: what the broker knows of groups, and moving their offsets."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
@@ -10,6 +11,7 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
 from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
 from headrace.cli.share_grouping import describe_share, set_started, share_group, share_groups, started
+from headrace.cli.streams_grouping import state_word, streams_group, streams_groups
 
 Where = tuple[str, int]
 
@@ -24,7 +26,8 @@ def list_all(bootstrap: str) -> list[dict[str, Any]]:
         {"group": each.group_id, "state": _word(each.state), "type": _word(getattr(each, "type", None))}
         for each in found.valid or ()
     ]
-    groups += [{"group": name, "state": state.lower(), "type": "share"} for name, state in share_groups(bootstrap)]
+    for kind, found_of_kind in (("share", share_groups(bootstrap)), ("streams", streams_groups(bootstrap))):
+        groups += [{"group": name, "state": state, "type": kind} for name, state in found_of_kind]
     return sorted(groups, key=lambda each: str(each["group"]))
 
 
@@ -32,55 +35,65 @@ def describe_group(bootstrap: str, group: str) -> dict[str, Any]:
     """Everything about a group, ready for JSON."""
     broker = Broker(bootstrap)
     described = _described(broker, group)
-    if described is None:
-        share = share_group(bootstrap, group)
-        if share is None:
-            raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
+    if described is not None:
+        members = [
+            _member(
+                member,
+                member.group_instance_id,
+                [(each.topic, each.partition) for each in member.assignment.topic_partitions],
+            )
+            for member in described.members
+        ]
+        head = {"state": _word(described.state), "type": _word(getattr(described, "type", None))}
+        return _description(broker, group, {**head, "assignor": described.partition_assignor}, members)
+    share = share_group(bootstrap, group)
+    if share is not None:
         return describe_share(share, _offsets(broker, sorted(share.positions), OffsetSpec.latest()))
+    streams = streams_group(bootstrap, group)
+    if streams is None:
+        raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
+    members = [_member(member, member.instance_id, member.partitions) for member in streams.members]
+    return _description(
+        broker, group, {"state": state_word(streams.state), "type": "streams", "assignor": "sticky"}, members
+    )
+
+
+def _member(member: Any, instance_id: str | None, partitions: Iterable[Where]) -> dict[str, Any]:
+    return {
+        "member": member.member_id,
+        "instance": instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [[topic, partition] for topic, partition in partitions],
+    }
+
+
+def _description(broker: Broker, group: str, head: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
+    """How far a group is in each partition that it has committed or reads, and who reads it."""
     committed = _committed(broker, group)
-    owners = {
-        (each.topic, each.partition): member
-        for member in described.members
-        for each in member.assignment.topic_partitions
+    owners: dict[Where, dict[str, Any]] = {
+        (topic, partition): member for member in members for topic, partition in member["partitions"]
     }
     rows = []
     there = {name: set(topic.partitions) for name, topic in broker.cluster().topics.items()}
     known = sorted(where for where in committed.keys() | owners.keys() if where[1] in there.get(where[0], ()))
     ends = _offsets(broker, known, OffsetSpec.latest())
     firsts = _offsets(broker, known, OffsetSpec.earliest())
-    for topic, partition in known:
-        where = (topic, partition)
-        offset, owner = committed.get(where), owners.get(where)
+    for where in known:
+        offset, owner = committed.get(where), owners.get(where, {})
         rows.append(
             {
-                "topic": topic,
-                "partition": partition,
+                "topic": where[0],
+                "partition": where[1],
                 "committed": offset,
                 "end_offset": ends[where],
                 "lag": max(0, ends[where] - (firsts[where] if offset is None else offset)),
-                "member": None if owner is None else owner.member_id,
-                "client_id": None if owner is None else owner.client_id,
-                "host": None if owner is None else owner.host,
+                "member": owner.get("member"),
+                "client_id": owner.get("client_id"),
+                "host": owner.get("host"),
             }
         )
-    return {
-        "group": group,
-        "state": _word(described.state),
-        "type": _word(getattr(described, "type", None)),
-        "assignor": described.partition_assignor,
-        "lag": sum(row["lag"] for row in rows),
-        "members": [
-            {
-                "member": member.member_id,
-                "instance": member.group_instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "partitions": [[each.topic, each.partition] for each in member.assignment.topic_partitions],
-            }
-            for member in described.members
-        ],
-        "partitions": rows,
-    }
+    return {"group": group, **head, "lag": sum(row["lag"] for row in rows), "members": members, "partitions": rows}
 
 
 def print_group(description: dict[str, Any]) -> None:
@@ -147,7 +160,7 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
         moves.append(Move(*where, before, new_offset(target, bounds, before)))
     if execute and moves:
         if share is None:
-            _make(broker, group, moves)
+            _make(bootstrap, broker, group, moves)
         else:
             set_started(bootstrap, share, moves)
     return moves
@@ -169,8 +182,8 @@ def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where
     return sorted(wanted)
 
 
-def _make(broker: Broker, group: str, moves: list[Move]) -> None:
-    state = _described(broker, group)
+def _make(bootstrap: str, broker: Broker, group: str, moves: list[Move]) -> None:
+    state = _described(broker, group) or streams_group(bootstrap, group)
     if state is not None and state.members:
         members = count(len(state.members), "member")
         raise CommandFailed(f"the group {group} has {members}: stop its consumers first, or they would commit over it")
@@ -207,7 +220,7 @@ def delete_groups(bootstrap: str, groups: list[str]) -> None:
 
 
 def _described(broker: Broker, group: str) -> Any:
-    """None if there is no such group, or it is a share group."""
+    """None if there is no such group, or it is a share group or a streams group."""
     broker.cluster()
     futures = broker.call(broker.admin.describe_consumer_groups, [group], request_timeout=REQUEST_TIMEOUT_S)
     found = broker.wait(futures[group])

@@ -1,4 +1,4 @@
-"""`headrace group`: list, describe and delete consumer groups and share groups, and move their offsets."""
+"""`headrace group`: list, describe and delete consumer, share and streams groups, and move their offsets."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 group_app = typer.Typer(
-    help="List, describe, rewind and delete consumer groups and share groups.", no_args_is_help=True
+    help="List, describe, rewind and delete consumer, share and streams groups.", no_args_is_help=True
 )
 
 _Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.", show_default=False)]

@@ -15,7 +15,7 @@ def share_groups(bootstrap: str) -> list[tuple[str, str]]:
     """Name and state of each."""
     try:
         with Cluster(bootstrap) as cluster:
-            return list(cluster.share_groups().items())
+            return [(name, state.lower()) for name, state in cluster.share_groups().items()]
     except WireError as error:
         raise CommandFailed(str(error)) from None
 

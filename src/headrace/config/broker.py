@@ -89,7 +89,7 @@ class BrokerSettings:
     group_consumer_min_heartbeat_interval_ms: int = 5_000
     group_consumer_min_session_timeout_ms: int = 45_000
     group_consumer_session_timeout_ms: int = 45_000
-    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "share")
+    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer", "share", "streams")
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2**31 - 1
@@ -111,6 +111,16 @@ class BrokerSettings:
     group_share_partition_max_record_locks: int = 2_000
     group_share_record_lock_duration_ms: int = 30_000
     group_share_session_timeout_ms: int = 45_000
+    group_streams_heartbeat_interval_ms: int = 5_000
+    group_streams_initial_rebalance_delay_ms: int = 3_000
+    group_streams_max_heartbeat_interval_ms: int = 15_000
+    group_streams_max_session_timeout_ms: int = 60_000
+    group_streams_max_size: int = 2**31 - 1
+    group_streams_max_standby_replicas: int = 2
+    group_streams_min_heartbeat_interval_ms: int = 5_000
+    group_streams_min_session_timeout_ms: int = 45_000
+    group_streams_num_standby_replicas: int = 0
+    group_streams_session_timeout_ms: int = 45_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
@@ -292,7 +302,8 @@ _OWN_ROWS = (
          "A member of a consumer group that is silent for this long is removed.", 1),
     _row("group.coordinator.rebalance.protocols", Kind.LIST,
          "The protocols of groups that are served. Classic is always served; without consumer, ConsumerGroupHeartbeat "
-         "is refused, without share, ShareGroupHeartbeat is.", choices=("classic", "consumer", "share")),
+         "is refused, without share, ShareGroupHeartbeat is, without streams, StreamsGroupHeartbeat.",
+         choices=("classic", "consumer", "share", "streams")),
     _row("group.initial.rebalance.delay.ms", Kind.INT,
          "How long an empty group waits for more members before its first rebalance.", 0),
     _row("group.max.session.timeout.ms", Kind.INT, "The longest session timeout a member may ask for.", 1),
@@ -325,6 +336,20 @@ _OWN_ROWS = (
          "How long a record belongs to the member of a share group that it was given to.", 1_000, 3_600_000),
     _row("group.share.session.timeout.ms", Kind.INT,
          "A member of a share group that is silent for this long is removed.", 1),
+    _row("group.streams.heartbeat.interval.ms", Kind.INT, "How often members of streams groups heartbeat.", 1),
+    _row("group.streams.initial.rebalance.delay.ms", Kind.INT,
+         "How long an empty streams group waits for more members before its tasks are assigned.", 0),
+    _row("group.streams.max.heartbeat.interval.ms", Kind.INT, "The longest interval that may be set.", 1),
+    _row("group.streams.max.session.timeout.ms", Kind.INT, "The longest timeout that may be set.", 1),
+    _row("group.streams.max.size", Kind.INT, "Members of a streams group beyond this number are refused.", 1),
+    _row("group.streams.max.standby.replicas", Kind.INT, "The most standbys that may be set.", 0),
+    _row("group.streams.min.heartbeat.interval.ms", Kind.INT, "The shortest interval that may be set.", 1),
+    _row("group.streams.min.session.timeout.ms", Kind.INT, "The shortest timeout that may be set.", 1),
+    _row("group.streams.num.standby.replicas", Kind.INT,
+         "In how many other processes each task with state has a standby: a copy of its state that it goes on from "
+         "when its own process is gone.", 0),
+    _row("group.streams.session.timeout.ms", Kind.INT,
+         "A member of a streams group that is silent for this long is removed.", 1),
     _row("offset.metadata.max.bytes", Kind.INT, "The longest metadata that may be committed with an offset.", 0),
     _row("offsets.retention.check.interval.ms", Kind.LONG, "How often expired offsets are looked for.", 1),
     _row("offsets.retention.minutes", Kind.INT,
@@ -422,6 +447,12 @@ def _check_together(settings: BrokerSettings) -> None:
             "partition.max.record.locks",
         ),
     )
+    _check_groups(settings, "streams", ("heartbeat.interval.ms", "session.timeout.ms"))
+    standbys, most = settings.group_streams_num_standby_replicas, settings.group_streams_max_standby_replicas
+    if standbys > most:
+        raise SettingsError(
+            f"group.streams.num.standby.replicas={standbys} is larger than group.streams.max.standby.replicas={most}"
+        )
     if not settings.group_consumer_assignors:
         raise SettingsError("group.consumer.assignors is empty: name uniform or range")
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:

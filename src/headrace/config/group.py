@@ -13,7 +13,7 @@ from headrace.config.broker import BROKER_SETTINGS, BrokerSettings
 from headrace.config.kafka_only import GROUP_ROWS
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.model.errors import SettingsError
-from headrace.model.features import FIRST_LEVEL
+from headrace.model.features import FIRST_LEVEL, STREAMS_LEVEL
 
 EARLIEST, LATEST = "earliest", "latest"
 READ_COMMITTED = "read_committed"
@@ -35,6 +35,10 @@ class GroupSettings:
     share_record_lock_duration_ms: int
     share_renew_acknowledge_enable: bool
     share_session_timeout_ms: int
+    streams_heartbeat_interval_ms: int
+    streams_initial_rebalance_delay_ms: int
+    streams_num_standby_replicas: int
+    streams_session_timeout_ms: int
 
     def value(self, row: Setting) -> Value:
         """The value in force of one of the rows of a group; the default of one without effect."""
@@ -73,6 +77,16 @@ GROUP_SETTINGS: Mapping[str, Setting] = table(
     Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True,
             "Whether members of this share group may keep a record for longer by renewing it (KIP-1222)."),
     _row("share.session.timeout.ms", "A member of this share group that is silent for this long is removed (KIP-932)."),
+    _row("streams.heartbeat.interval.ms", "How often members of this streams group heartbeat (KIP-1071).",
+         STREAMS_LEVEL),
+    _row("streams.initial.rebalance.delay.ms",
+         "How long this streams group, while empty, waits for more members before its tasks are assigned (KIP-1071).",
+         STREAMS_LEVEL),
+    _row("streams.num.standby.replicas",
+         "In how many other processes each task of this streams group that has state has a standby (KIP-1071).",
+         STREAMS_LEVEL),
+    _row("streams.session.timeout.ms",
+         "A member of this streams group that is silent for this long is removed (KIP-1071).", STREAMS_LEVEL),
     *GROUP_ROWS,
 )  # fmt: skip
 
@@ -101,15 +115,15 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -
             continue
         low, _, high = _bounds(broker_name, broker)
         if not low <= int(text) <= high:
-            lowest, highest = _bound_name(broker_name, "min"), _bound_name(broker_name, "max")
-            raise SettingsError(f"{name}={text} is not from {lowest}={low} to {highest}={high}")
+            lowest, highest = _bound_names(broker_name)
+            raise SettingsError(f"{name}={text} is not from {_shown(lowest, low)} to {_shown(highest, high)}")
     settings = group_settings(overrides, broker)
     parse_reset(settings.share_auto_offset_reset)
     letters = settings.errors_deadletterqueue_topic_name
     problem = dead_letter_topic_problem(letters, broker) if letters else None
     if problem is not None:
         raise SettingsError(f"errors.deadletterqueue.topic.name={letters} is not allowed: {problem}")
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         interval_ms = getattr(settings, f"{kind}_heartbeat_interval_ms")
         timeout_ms = getattr(settings, f"{kind}_session_timeout_ms")
         if interval_ms >= timeout_ms:
@@ -149,13 +163,20 @@ def parse_reset(text: str) -> str | int:
 
 def _bounds(broker_name: str, broker: BrokerSettings) -> tuple[int, int, int]:
     """What a broker allows at the least, has by default, and allows at the most."""
-    low, default, high = (
-        broker.value(name) for name in (_bound_name(broker_name, "min"), broker_name, _bound_name(broker_name, "max"))
-    )
-    return low, default, high  # type: ignore[return-value]
+    lowest, highest = _bound_names(broker_name)
+    low = 0 if lowest is None else broker.value(lowest)
+    high = 2**31 - 1 if highest is None else broker.value(highest)
+    return low, broker.value(broker_name), high  # type: ignore[return-value]
 
 
-def _bound_name(broker_name: str, bound: str) -> str:
-    """`group.share.min.session.timeout.ms` for the least of `group.share.session.timeout.ms`."""
+def _bound_names(broker_name: str) -> tuple[str | None, str | None]:
+    """`group.share.min.session.timeout.ms`, and the same with `max`, for `group.share.session.timeout.ms`; None where
+    there is no bound."""
     group, kind, what = broker_name.split(".", 2)
-    return f"{group}.{kind}.{bound}.{what}"
+    names = (f"{group}.{kind}.min.{what}", f"{group}.{kind}.max.{what.removeprefix('num.')}")
+    lowest, highest = (name if name in BROKER_SETTINGS else None for name in names)
+    return lowest, highest
+
+
+def _shown(name: str | None, bound: int) -> str:
+    return str(bound) if name is None else f"{name}={bound}"

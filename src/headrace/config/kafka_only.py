@@ -30,7 +30,6 @@ _NO_PLUGINS = "classes of Java cannot be loaded"
 _NO_SECURITY = "connections are neither encrypted nor authenticated"
 _OWN_METRICS = "metrics are Headrace's own"
 _OWN_STATE = "groups and transactions are stored and loaded in Headrace's own way"
-_NO_STREAMS = "the groups of Kafka Streams are classic ones"
 
 
 def _unused(
@@ -301,15 +300,7 @@ GROUP_ROWS = (
         "an assignment is made as soon as it is needed",
         ("consumer.assignment.interval.ms", _INT, 1_000),
         ("share.assignment.interval.ms", _INT, 1_000),
-        minimum=0,
-    ),
-    *_unused(
-        _NO_STREAMS,
         ("streams.assignment.interval.ms", _INT, 1_000),
-        ("streams.heartbeat.interval.ms", _INT, 5_000),
-        ("streams.initial.rebalance.delay.ms", _INT, 3_000),
-        ("streams.num.standby.replicas", _INT, 0),
-        ("streams.session.timeout.ms", _INT, 45_000),
         minimum=0,
     ),
 )

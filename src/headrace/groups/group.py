@@ -1,10 +1,10 @@
 """What every group is, whatever protocol its members speak, and what it wants done.
 
-A group is of one kind: classic, consumer (KIP-848) or share (KIP-932). Classic ones may become consumer groups while
-they have members, and the other way round. The machine keeps all behind this interface: committed offsets, listing,
-deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they change their own
-soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries of a `Write`, and
-the group that a restart finds is the one that these records describe.
+A group is of one kind: classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071). Classic ones may become
+consumer groups while they have members, and the other way round. The machine keeps all behind this interface: committed
+offsets, listing, deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they
+change their own soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries
+of a `Write`, and the group that a restart finds is the one that these records describe.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,12 @@ from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.records import OffsetValue
+from headrace.groups.streams_records import InternalTopic
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 JOIN, LEAVE = 0, -1
-"""Member epochs with a meaning of their own, in heartbeats of consumer and share groups."""
+"""Member epochs with a meaning of their own, in heartbeats of consumer, share and streams groups."""
 
 
 class Now(NamedTuple):
@@ -58,7 +59,14 @@ class Convert(NamedTuple):
     group: "Group"
 
 
-Effects = list[Answer | Write | Convert]
+class CreateTopics(NamedTuple):
+    """Create the topics that a streams group needs. The group looks at what there is at its next heartbeats."""
+
+    group_id: str
+    topics: Sequence[InternalTopic]
+
+
+Effects = list[Answer | Write | Convert | CreateTopics]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +95,16 @@ class ShareLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamsLimits:
+    """The settings `group.streams.*` of a broker. Those by group id may be set for single groups."""
+
+    session_timeout_of: Callable[[str], int] = lambda _: 45_000
+    standby_replicas_of: Callable[[str], int] = lambda _: 0
+    initial_delay_of: Callable[[str], int] = lambda _: 3_000
+    max_size: int = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLimits:
     """The group settings of a broker, see `docs/settings.md`."""
 
@@ -100,6 +118,7 @@ class GroupLimits:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerLimits = ConsumerLimits()
     share: ShareLimits = ShareLimits()
+    streams: StreamsLimits = StreamsLimits()
 
 
 class Listed(NamedTuple):
@@ -118,7 +137,7 @@ class Group(Protocol):
 
     @property
     def kind(self) -> str:
-        """`classic`, `consumer` or `share`."""
+        """`classic`, `consumer`, `share` or `streams`."""
         ...
 
     @property

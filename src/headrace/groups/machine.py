@@ -12,14 +12,17 @@ from headrace.coordinator.machine import Entry, Outcome
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat, check_request
+from headrace.groups.consumer_records import ConsumerKey
 from headrace.groups.conversion import to_consumer
 from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now, Write
 from headrace.groups.offsets import OffsetStore, Place
-from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, decode, entry
+from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, Value, decode, entry
 from headrace.groups.roster import rebalancing
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.share import check_request as check_share_request
 from headrace.groups.share_records import ShareGroupValue
+from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat, check_streams_request
+from headrace.groups.streams_records import StreamsGroupValue, TopologyKey
 from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
     GroupNotEmpty,
@@ -79,6 +82,8 @@ class GroupMachine:
                 self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
         elif value is None and isinstance(key, GroupKey):
             self.groups.pop(key.group, None)
+        elif isinstance(value, StreamsGroupValue) or isinstance(key, TopologyKey):
+            self._replay_streams(key, value)
         elif isinstance(value, ShareGroupValue):
             group = self.groups.get(key.group)
             if not isinstance(group, ShareGroup):
@@ -87,13 +92,21 @@ class GroupMachine:
         else:
             assert not isinstance(value, OffsetValue)
             group = self.groups.get(key.group)
-            if isinstance(group, ShareGroup):
+            if isinstance(group, ShareGroup | StreamsGroup):
                 group.replay(key, None)
                 return
             if value is not None and not isinstance(group, ConsumerGroup):
                 group = self.groups[key.group] = ConsumerGroup(key.group, self._limits)
             if isinstance(group, ConsumerGroup):
                 group.replay(key, value)
+
+    def _replay_streams(self, key: GroupKey | TopologyKey | ConsumerKey, value: Value | None) -> None:
+        assert value is None or isinstance(value, StreamsGroupValue)
+        group = self.groups.get(key.group)
+        if value is not None and not isinstance(group, StreamsGroup):
+            group = self.groups[key.group] = StreamsGroup(key.group, self._limits)
+        if isinstance(group, StreamsGroup):
+            group.replay(key, value)
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.replay_end(producer_id, committed=committed)
@@ -128,8 +141,8 @@ class GroupMachine:
         """The group to join by the classic protocol; one that is not there is made, unless the member says that it was
         in it."""
         group = self.groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            raise InconsistentProtocol(f"the group {group_id} is a share group")
+        if isinstance(group, ShareGroup | StreamsGroup):
+            raise InconsistentProtocol(f"the group {group_id} is a {group.kind} group")
         if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
             if member_id:
                 raise UnknownMember(f"there is no member {member_id} in the group {group_id}")
@@ -154,7 +167,7 @@ class GroupMachine:
             # It was removed, and then the group changed its protocol. To join again brings both back; that there is no
             # such group would be the end for clients.
             raise UnknownMember(f"the group {group_id} has no member {beat.member_id} of the consumer protocol")
-        if beat.epoch != JOIN or isinstance(group, ConsumerGroup | ShareGroup):
+        if beat.epoch != JOIN or isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
             return self.consumer(group_id).heartbeat(beat, image, waiter, now)
         made = ConsumerGroup(group_id, self._limits)
         entries: list[Entry] = []
@@ -190,6 +203,31 @@ class GroupMachine:
         group = self.share(group_id) if group_id in self.groups else ShareGroup(group_id, self._limits)
         return Outcome(group.begun(topic_ids), None)
 
+    def streams(self, group_id: str) -> StreamsGroup:
+        group = self.group(group_id)
+        if not isinstance(group, StreamsGroup):
+            raise GroupNotFound(f"the group {group_id} is not a streams group")
+        return group
+
+    def streams_heartbeat(
+        self,
+        group_id: str,
+        beat: StreamsHeartbeat,
+        image: ClusterImage,
+        waiter: Deferred[Result[StreamsBeat]],
+        now: Now,
+    ) -> Effects:
+        """A member of a streams group lives, comes or goes. One that joins makes the group if there is none, or a
+        classic one without members, whose offsets it goes on from."""
+        check_streams_request(beat)
+        group = self.groups.get(group_id)
+        is_empty_classic = isinstance(group, ClassicGroup) and group.is_idle
+        if beat.epoch != JOIN or not (group is None or is_empty_classic):
+            return self.streams(group_id).heartbeat(beat, image, waiter, now)
+        made = StreamsGroup(group_id, self._limits)
+        effects = made.heartbeat(beat, image, waiter, now)
+        return [Convert(made), *effects]
+
     def adopt(self, group: Group) -> bool:
         """The group is this one from now on; whether there was another one of that name."""
         was_there = group.group_id in self.groups
@@ -202,9 +240,14 @@ class GroupMachine:
 
     # -- offsets
 
-    def check_commit(self, group_id: str, by: Committer, now: Now, *, transactional: bool = False) -> None:
+    def check_commit(
+        self, group_id: str, by: Committer, now: Now, *, transactional: bool = False, commits: Sequence[Commit] = ()
+    ) -> None:
         group = self.groups.get(group_id)
-        if group is not None:
+        if isinstance(group, StreamsGroup):
+            places = [(commit.topic, commit.partition) for commit in commits]
+            group.check_commit(*by, transactional=transactional, now=now, places=places)
+        elif group is not None:
             group.check_commit(by.member_id, by.instance_id, by.generation, transactional=transactional, now=now)
         elif by.generation >= 0:
             raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
@@ -212,7 +255,7 @@ class GroupMachine:
     def commit(
         self, group_id: str, by: Committer, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
     ) -> Outcome[Refused]:
-        self.check_commit(group_id, by, now)
+        self.check_commit(group_id, by, now, commits=commits)
         return self.commit_entries(group_id, commits, now, retention_ms=retention_ms)
 
     def commit_entries(

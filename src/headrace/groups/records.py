@@ -4,7 +4,8 @@
     ["offset", group, topic, partition]  ["offset-1", …]        how far a group has read a partition
     ["group", group]                     ["classic-1", …]       a classic group: its generation, members, assignments
 
-The records of consumer groups are in `consumer_records.py`, those of share groups in `share_records.py`.
+The records of consumer groups are in `consumer_records.py`, those of share groups in `share_records.py`, those of
+streams groups in `streams_records.py`.
 
 The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
 A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
@@ -16,6 +17,7 @@ import msgspec
 from headrace.coordinator.machine import Entry
 from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey
 from headrace.groups.share_records import ShareGroupValue
+from headrace.groups.streams_records import StreamsGroupValue, TopologyKey
 from headrace.model.errors import CorruptBatch
 
 
@@ -64,8 +66,8 @@ class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"
     """Whether its members are to join again, since the group was of the other protocol before."""
 
 
-Key = OffsetKey | GroupKey | ConsumerKey
-Value = OffsetValue | ClassicValue | ConsumerGroupValue | ShareGroupValue
+Key = OffsetKey | GroupKey | ConsumerKey | TopologyKey
+Value = OffsetValue | ClassicValue | ConsumerGroupValue | ShareGroupValue | StreamsGroupValue
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(Key).decode

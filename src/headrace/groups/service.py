@@ -8,13 +8,13 @@ the broker hurries. There is one timer per group and one for retention, on one h
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
-from headrace.config.group import GroupSettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
@@ -23,20 +23,21 @@ from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import (
     Answer,
     Beat,
-    ConsumerLimits,
     Convert,
+    CreateTopics,
     Effects,
     Group,
-    GroupLimits,
     Listed,
     Now,
-    ShareLimits,
     Write,
 )
+from headrace.groups.internal_topics import InternalTopics
+from headrace.groups.limits import limits_from
 from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
+from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.model.errors import (
     CoordinatorNotAvailable,
     HeadraceError,
@@ -58,29 +59,6 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC = TopicName("__consumer_offsets")
 _RETENTION_TIMER = "retention"
 _RETENTION_STEP_MS = 20.0
-
-
-def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSettings]) -> GroupLimits:
-    return GroupLimits(
-        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-        max_size=settings.group_max_size,
-        min_session_timeout_ms=settings.group_min_session_timeout_ms,
-        max_session_timeout_ms=settings.group_max_session_timeout_ms,
-        offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
-        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-        consumer=ConsumerLimits(
-            session_timeout_ms=settings.group_consumer_session_timeout_ms,
-            own_session_timeout_ms=lambda group_id: of_group(group_id).consumer_session_timeout_ms,
-            max_size=settings.group_consumer_max_size,
-            assignors=settings.group_consumer_assignors,
-            can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
-            can_downgrade=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
-        ),
-        share=ShareLimits(
-            session_timeout_of=lambda group_id: of_group(group_id).share_session_timeout_ms,
-            max_size=settings.group_share_max_size,
-        ),
-    )
 
 
 class GroupService:
@@ -117,6 +95,7 @@ class GroupService:
             on_loaded=self._loaded,
             on_lost=self._lost,
         )
+        self._internal_topics = InternalTopics(metadata)
         metadata.subscribe(self._image_changed)
 
     # -- life
@@ -126,12 +105,15 @@ class GroupService:
         self._arm_retention()
 
     async def stop(self) -> None:
+        await self._internal_topics.stop()
         await self.coordinator.stop()
 
     # -- membership
 
     def join(self, group_id: str, wants: JoinRequest) -> Deferred[Result[Joined]]:
         answer: Deferred[Result[Joined]] = _waiting()
+        if not wants.member_id:
+            self._make_way(group_id)
         self._do(
             group_id,
             answer,
@@ -143,6 +125,14 @@ class GroupService:
             ),
         )
         return answer
+
+    def _make_way(self, group_id: str) -> None:
+        """Somebody joins by the classic protocol: a streams group without members is no more, its offsets stay."""
+        with suppress(HeadraceError):
+            shard = self._any_shard(group_id)
+            group = shard.machine.groups.get(group_id)
+            if isinstance(group, StreamsGroup) and group.is_empty:
+                shard.run(lambda _: Outcome(group.tombstones(), None))
 
     def new_member_id(self, prefix: str) -> str:
         return f"{prefix}-{self._new_id()}"
@@ -213,6 +203,15 @@ class GroupService:
             lambda machine: machine.share_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
         )
 
+    def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> Deferred[Result[StreamsBeat]]:
+        """A member of a streams group lives, comes or goes."""
+        answer: Deferred[Result[StreamsBeat]] = Deferred()
+        return self._beat(
+            group_id,
+            answer,
+            lambda machine: machine.streams_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
+        )
+
     def _beat(
         self, group_id: str, answer: Deferred[Result[A]], heartbeat: Callable[[GroupMachine], Effects]
     ) -> Deferred[Result[A]]:
@@ -241,7 +240,7 @@ class GroupService:
         """Offsets that count if the producer's transaction commits. That it may write is for the caller to know."""
         try:
             shard, now = self._shard(group_id), self._now()
-            shard.machine.check_commit(group_id, by, now, transactional=True)
+            shard.machine.check_commit(group_id, by, now, transactional=True, commits=commits)
             entries, refused = shard.machine.commit_entries(group_id, commits, now)
         except HeadraceError as error:
             return _done(Result(error=error))
@@ -288,6 +287,14 @@ class GroupService:
     def share(self, group_id: str) -> ShareGroup:
         """`GroupNotFound` if there is no share group of this name."""
         return self._shard(group_id).machine.share(group_id)
+
+    def streams(self, group_id: str) -> StreamsGroup:
+        """The group to describe; `GroupNotFound` if there is no streams group of this name."""
+        return self._shard(group_id).machine.streams(group_id)
+
+    def internal_topics_problem(self, group_id: str) -> str | None:
+        """Why topics that a streams group needs could not be created when that was last tried."""
+        return self._internal_topics.problem(group_id)
 
     def is_share(self, group_id: str) -> bool:
         """Whether there is a share group of this name. Raises what to tell somebody who asks the wrong broker."""
@@ -366,6 +373,9 @@ class GroupService:
             if isinstance(effect, Convert):
                 if shard.machine.adopt(effect.group):
                     log.info("the group %s uses the %s protocol from now on", effect.group.group_id, effect.group.kind)
+                continue
+            if isinstance(effect, CreateTopics):
+                self._internal_topics.create(effect.group_id, effect.topics)
                 continue
             entries, answers = effect
 

@@ -90,6 +90,8 @@ _CODES: Mapping[type[BaseException], ErrorCode] = {
     errors.UnreleasedInstance: ErrorCode.unreleased_instance_id,
     errors.UnsupportedAssignor: ErrorCode.unsupported_assignor,
     errors.InvalidRegularExpression: ErrorCode.invalid_regular_expression,
+    errors.InvalidTopology: ErrorCode.streams_invalid_topology,
+    errors.InvalidTopologyEpoch: ErrorCode.streams_invalid_topology_epoch,
     errors.InvalidSessionTimeout: ErrorCode.invalid_session_timeout,
     errors.SubscribedToTopic: ErrorCode.group_subscribed_to_topic,
     errors.OffsetMetadataTooLarge: ErrorCode.offset_metadata_too_large,

@@ -77,6 +77,8 @@ HeadraceError
 │   ├── UnreleasedInstance    a static member with this instance id is still there
 │   ├── UnsupportedAssignor   no assignor of this name
 │   ├── InvalidRegularExpression  a topic pattern that cannot be understood
+│   ├── InvalidTopology       a topology of a streams group that can never have tasks, or is not the group's
+│   ├── InvalidTopologyEpoch  a topology that is ahead of the group's, while the group has members
 │   ├── InvalidSessionTimeout outside of group.min/max.session.timeout.ms
 │   ├── SubscribedToTopic     a member of the group reads this topic
 │   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
@@ -319,6 +321,12 @@ class UnsupportedAssignor(GroupError): ...
 
 
 class InvalidRegularExpression(GroupError): ...
+
+
+class InvalidTopology(GroupError): ...
+
+
+class InvalidTopologyEpoch(GroupError): ...
 
 
 class InvalidSessionTimeout(GroupError): ...

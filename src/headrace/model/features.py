@@ -40,14 +40,17 @@ LEVELS = (
         "0.2",
         "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level, an empty "
         "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
-        "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups",
-        {"share.version": 2, "transaction.version": 2},
+        "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
+        "streams groups (KIP-1071) and their settings",
+        {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
 )
 CHOOSABLE: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}
 """Kafka's features that may be held back, from the lowest to the highest version: brokers serve clients of each."""
 FIRST_LEVEL = LEVELS[0].number
 LATEST_LEVEL = LEVELS[-1].number
+STREAMS_LEVEL = 2
+"""From here on groups may be streams groups."""
 
 
 def level(number: int) -> FeatureLevel:

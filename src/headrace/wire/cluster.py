@@ -5,7 +5,17 @@ from types import TracebackType
 
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
-from headrace.wire import brokers, features, reading, share_groups, topics, transactions, writing
+from headrace.wire import (
+    brokers,
+    features,
+    groups,
+    reading,
+    share_groups,
+    streams_groups,
+    topics,
+    transactions,
+    writing,
+)
 from headrace.wire.brokers import ClusterInfo, LogDir, Reassignment
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
@@ -14,6 +24,7 @@ from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
 from headrace.wire.share_groups import ShareGroupInfo
+from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
 from headrace.wire.writing import NOBODY, Producer, Resumed, Transactions
 
@@ -262,7 +273,7 @@ class Cluster:
 
     def share_groups(self) -> dict[str, str]:
         """The share groups (KIP-932), each with its state."""
-        return share_groups.list_share_groups(self._router)
+        return groups.list_groups(self._router, "share")
 
     def describe_share_group(self, group: str) -> ShareGroupInfo | None:
         """Who is in a share group, and how far it is; None if there is none of this name."""
@@ -271,3 +282,11 @@ class Cluster:
     def set_share_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Let a share group, which must have no members, go on from these offsets."""
         share_groups.set_share_offsets(self._router, group, offsets)
+
+    def streams_groups(self) -> dict[str, str]:
+        """The streams groups (KIP-1071), each with its state."""
+        return groups.list_groups(self._router, "streams")
+
+    def describe_streams_group(self, group: str) -> StreamsGroupInfo | None:
+        """Who is in a streams group, and works on what; None if there is none of this name."""
+        return streams_groups.describe_streams_group(self._router, group)

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) as tools see them: which there are, who is in them, how far they are, and setting that."""
+"""Share groups (KIP-932) as tools see them: who is in them, how far they are, and setting that."""
 
 from collections.abc import Mapping
 from types import ModuleType
@@ -11,10 +11,8 @@ from headrace.wire.errors import Refused, Unsupported, check
 from headrace.wire.reading import by_topic
 from headrace.wire.routing import GROUP, Partition, Router
 
-_LIST_GROUPS, _DESCRIBE = 16, 77
+_DESCRIBE = 77
 _DESCRIBE_OFFSETS, _ALTER_OFFSETS = 90, 91
-_LIST_VERSION = 5
-"""The first that knows of types."""
 
 
 class ShareMember(NamedTuple):
@@ -37,27 +35,6 @@ class ShareGroupInfo(NamedTuple):
     assignor: str
     members: tuple[ShareMember, ...]
     positions: dict[Partition, SharePosition]
-
-
-def list_share_groups(router: Router) -> dict[str, str]:
-    """The share groups of all brokers, each with its state."""
-
-    def build(schema: ModuleType) -> Any:
-        return make(schema.ListGroupsRequest, states_filter=(), types_filter=("share",))
-
-    def attempt() -> dict[str, str]:
-        found: dict[str, str] = {}
-        for address in router.brokers().values():
-            with router.using(address) as connection:
-                answer = connection.call(_LIST_GROUPS, _LIST_VERSION, build, lowest=_LIST_VERSION)
-                check("listing the share groups", answer.error_code)
-                found |= {each.group_id: each.group_state for each in answer.groups}
-        return dict(sorted(found.items()))
-
-    try:
-        return router.patiently(attempt)
-    except Unsupported:
-        return {}
 
 
 def describe_share_group(router: Router, group: str) -> ShareGroupInfo | None:

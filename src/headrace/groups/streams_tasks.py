@@ -1,0 +1,56 @@
+"""Tasks of a streams group (KIP-1071): what members have, and how it is stored. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+StoredTasks = tuple[tuple[str, tuple[int, ...]], ...]
+"""Partitions by subtopology, in order."""
+
+
+class Task(NamedTuple):
+    """One partition of the topics that a subtopology reads."""
+
+    subtopology: str
+    partition: int
+
+
+Tasks = frozenset[Task]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Tasks by role. A set of its own for each role: a task that is active and one that is standby are two things."""
+
+    active: Tasks = frozenset()
+    standby: Tasks = frozenset()
+
+    def __and__(self, other: "TaskSet") -> "TaskSet":
+        return TaskSet(self.active & other.active, self.standby & other.standby)
+
+    def __or__(self, other: "TaskSet") -> "TaskSet":
+        return TaskSet(self.active | other.active, self.standby | other.standby)
+
+    def __sub__(self, other: "TaskSet") -> "TaskSet":
+        return TaskSet(self.active - other.active, self.standby - other.standby)
+
+    def __le__(self, other: "TaskSet") -> bool:
+        return self.active <= other.active and self.standby <= other.standby
+
+    def __bool__(self) -> bool:
+        return bool(self.active or self.standby)
+
+
+NO_TASKS = TaskSet()
+
+
+def stored_tasks(tasks: Tasks) -> StoredTasks:
+    return tuple(
+        (subtopology, tuple(task.partition for task in of_subtopology))
+        for subtopology, of_subtopology in groupby(sorted(tasks), key=lambda task: task.subtopology)
+    )
+
+
+def restored_tasks(tasks: Iterable[tuple[str, Iterable[int]]]) -> Tasks:
+    return frozenset(Task(subtopology, partition) for subtopology, partitions in tasks for partition in partitions)

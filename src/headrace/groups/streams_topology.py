@@ -1,0 +1,238 @@
+"""The topology of a streams group (KIP-1071): which tasks there are, and which topics they need. Pure.
+
+A subtopology has a task for each partition of the largest topic that it reads. How many partitions the topics have that
+the application repartitions through, where it does not say so itself, follows from what is read upstream and from the
+topics that must be partitioned alike; a changelog has one for each task.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.cluster.topics import check_name
+from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
+from headrace.groups.streams_tasks import Task, Tasks
+from headrace.model.errors import InvalidTopicName, InvalidTopology, ProtocolError, RecordTooLarge
+from headrace.model.ids import TopicName
+from headrace.model.image import INTERNAL_TOPICS, ClusterImage
+
+_MAX_BYTES = 512 * 1024
+"""A topology is one record."""
+
+
+class StatusCode(IntEnum):
+    """Kafka's numbers for what a group waits for."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class Status(NamedTuple):
+    code: StatusCode
+    detail: str
+
+
+class Configured(NamedTuple):
+    """A topology with the topics that there are."""
+
+    counts: Mapping[str, int]
+    """Partitions of each topic that is read or stored, as they are or are to be; empty if that cannot be known."""
+    task_counts: Mapping[str, int]
+    """By subtopology; empty if that cannot be known."""
+    missing: tuple[InternalTopic, ...] = ()
+    """The topics to create, with their partitions."""
+    problem: Status | None = None
+    """Why nobody can have tasks."""
+    topics_hash: bytes = b""
+    """Changes when a topic of the topology comes, goes or grows."""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.problem is None
+
+    def tasks(self) -> Tasks:
+        return frozenset(Task(name, at) for name, count in self.task_counts.items() for at in range(count))
+
+
+class _Unfit(Exception):
+    """Topics do not have the partitions that they must have."""
+
+
+def read_topics(subtopology: Subtopology) -> Iterator[str]:
+    """The topics that the tasks of a subtopology read."""
+    yield from subtopology.source_topics
+    for topic in subtopology.repartition_source_topics:
+        yield topic.name
+
+
+def required_topics(topology: TopologyValue) -> set[str]:
+    return {
+        name
+        for subtopology in topology.subtopologies
+        for name in (*read_topics(subtopology), *(topic.name for topic in subtopology.changelog_topics))
+    }
+
+
+def check_topology(topology: TopologyValue) -> None:
+    """`InvalidTopology` for one that can never have tasks, whatever topics there are."""
+    if not topology.subtopologies:
+        raise InvalidTopology("the topology has no subtopologies")
+    if len(msgspec.msgpack.encode(topology)) > _MAX_BYTES:
+        raise RecordTooLarge(f"the topology has more than {_MAX_BYTES} bytes")
+    if topology.epoch < 0:
+        raise ProtocolError(f"the topology epoch {topology.epoch} has no meaning")
+    ids = [subtopology.subtopology_id for subtopology in topology.subtopologies]
+    if len(set(ids)) < len(ids):
+        raise InvalidTopology("two subtopologies have the same id")
+    for subtopology in topology.subtopologies:
+        reads = set(read_topics(subtopology))
+        if not reads:
+            raise InvalidTopology(f"the subtopology {subtopology.subtopology_id} reads no topic")
+        for topic in subtopology.changelog_topics:
+            if topic.partitions:
+                raise InvalidTopology(f"the changelog {topic.name} has {topic.partitions} partitions: leave it at 0")
+        for group in subtopology.copartition_groups:
+            if not reads.issuperset(group):
+                raise InvalidTopology(
+                    f"{', '.join(sorted(set(group) - reads))} must be partitioned like a topic of the subtopology "
+                    f"{subtopology.subtopology_id}, which does not read it"
+                )
+    _check_names(topology)
+    # The number of partitions is of no importance: can it be worked out for every topic?
+    _repartition_counts(topology, lambda _: 1)
+
+
+def _check_names(topology: TopologyValue) -> None:
+    names = required_topics(topology)
+    if internal := sorted(names & INTERNAL_TOPICS):
+        raise InvalidTopology(f"the topology uses topics of the broker itself: {', '.join(internal)}")
+    for name in names:
+        try:
+            check_name(name)
+        except InvalidTopicName as error:
+            raise InvalidTopology(str(error)) from None
+
+
+def _hash(topology: TopologyValue, image: ClusterImage) -> bytes:
+    digest = blake2b(digest_size=8)
+    for name in sorted(required_topics(topology)):
+        topic = image.topics.get(TopicName(name))
+        if topic is not None:
+            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4))
+    return digest.digest()
+
+
+def configure(topology: TopologyValue, image: ClusterImage) -> Configured:
+    """What there is to do with the topics of an image, or what keeps it from being done."""
+    return _configure(topology, image)._replace(topics_hash=_hash(topology, image))
+
+
+def _configure(topology: TopologyValue, image: ClusterImage) -> Configured:
+    def existing(name: str) -> int | None:
+        topic = image.topics.get(TopicName(name))
+        return None if topic is None else len(topic.partitions)
+
+    sources = {name for subtopology in topology.subtopologies for name in subtopology.source_topics}
+    internal = {topic.name for subtopology in topology.subtopologies for topic in subtopology.repartition_source_topics}
+    if missing := sorted(name for name in sources - internal if existing(name) is None):
+        detail = f"Source topics {', '.join(missing)} are missing."
+        return Configured({}, {}, problem=Status(StatusCode.MISSING_SOURCE_TOPICS, detail))
+    try:
+        return _configured(topology, existing)
+    except _Unfit as problem:
+        return Configured({}, {}, problem=Status(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(problem)))
+
+
+def _configured(topology: TopologyValue, existing: Callable[[str], int | None]) -> Configured:
+    counts = _repartition_counts(topology, lambda name: existing(name) or 0)
+    _copartition(topology, counts, lambda name: existing(name) or 0)
+    wanted: dict[str, InternalTopic] = {}
+    task_counts: dict[str, int] = {}
+    for name in (name for subtopology in topology.subtopologies for name in subtopology.source_topics):
+        counts.setdefault(name, existing(name) or 0)
+    read = frozenset(counts)
+    for subtopology in topology.subtopologies:
+        task_counts[subtopology.subtopology_id] = tasks = max(counts[name] for name in read_topics(subtopology))
+        for topic in subtopology.repartition_source_topics:
+            wanted[topic.name] = _sized(topic, counts[topic.name])
+        for topic in subtopology.changelog_topics:
+            # One that is read, too, is the application's own.
+            if topic.name not in read:
+                wanted[topic.name] = _sized(topic, tasks)
+    missing: list[InternalTopic] = []
+    for name in sorted(wanted):
+        found = existing(name)
+        counts[name] = wanted[name].partitions
+        if found is None:
+            missing.append(wanted[name])
+        elif found != wanted[name].partitions:
+            raise _Unfit(
+                f"Existing topic {name} has different number of partitions: expected {wanted[name].partitions}, "
+                f"found {found}"
+            )
+    problem = None
+    if missing:
+        names = ", ".join(topic.name for topic in missing)
+        problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {names}")
+    return Configured(counts, task_counts, tuple(missing), problem)
+
+
+def _sized(topic: InternalTopic, partitions: int) -> InternalTopic:
+    return InternalTopic(topic.name, partitions, topic.replication_factor, topic.settings)
+
+
+def _repartition_counts(topology: TopologyValue, source_count: Callable[[str], int]) -> dict[str, int]:
+    """Partitions of the topics that are repartitioned through: as the application says, or as many as the largest topic
+    has that is read where they are written. That may be another such topic, so it is worked out from the sources on."""
+    topics = {topic.name: topic for one in topology.subtopologies for topic in one.repartition_source_topics}
+    counts = {name: topic.partitions for name, topic in topics.items() if topic.partitions}
+    writers = {
+        name: [one for one in topology.subtopologies if name in one.repartition_sink_topics] for name in sorted(topics)
+    }
+    unknown = [name for name in writers if name not in counts]
+
+    def upstream(name: str) -> list[int | None]:
+        return [
+            counts.get(read) if read in topics else source_count(read)
+            for writer in writers[name]
+            for read in read_topics(writer)
+        ]
+
+    while unknown:
+        found = {name: upstream(name) for name in unknown}
+        known = {name: max(sizes) for name, sizes in found.items() if sizes and None not in sizes}  # type: ignore[type-var]
+        if not known:
+            # Topics that feed each other: what is known of what is read upstream has to do.
+            partly = {name: [size for size in sizes if size is not None] for name, sizes in found.items()}
+            known = {name: max(sizes) for name, sizes in partly.items() if sizes}
+        if not known:
+            raise InvalidTopology(
+                f"the number of partitions of {', '.join(unknown)} cannot be known: no subtopology writes to it"
+            )
+        counts.update({name: size for name, size in known.items() if size is not None})
+        unknown = [name for name in unknown if name not in counts]
+    return counts
+
+
+def _copartition(topology: TopologyValue, counts: dict[str, int], source_count: Callable[[str], int]) -> None:
+    """Give topics that must be partitioned alike the same number of partitions, where the application says none."""
+    fixed = {
+        topic.name for one in topology.subtopologies for topic in one.repartition_source_topics if topic.partitions
+    }
+    for subtopology in topology.subtopologies:
+        repartitioned = {topic.name for topic in subtopology.repartition_source_topics}
+        for group in subtopology.copartition_groups:
+            sources = {name: source_count(name) for name in group if name not in repartitioned}
+            decided = {**sources, **{name: counts[name] for name in group if name in fixed & repartitioned}}
+            if len(set(decided.values())) > 1:
+                sizes = ", ".join(f"{name}={count}" for name, count in sorted(decided.items()))
+                raise _Unfit(f"Topics are not co-partitioned: {sizes}")
+            size = next(iter(decided.values())) if decided else max(counts[name] for name in group)
+            counts.update({name: size for name in group if name in repartitioned and name not in fixed})

@@ -1,0 +1,201 @@
+"""StreamsGroupHeartbeat (88), version 0: members of streams groups (KIP-1071) join, live and leave.
+
+- Member epoch 0 joins with the topology of the application, -1 leaves, -2 leaves for now (static members). Members make
+  their ids themselves.
+- Answered when what follows from it is committed: an epoch or a task that a member was told of outlasts a crash.
+- Topics that the application needs for itself are created by the broker. Until they, and the topics that it reads, are
+  there, the answer has a status that says what is missing, and nobody has tasks. Why a topic cannot be created is part
+  of that status.
+- A group of another kind stays what it is (GROUP_ID_NOT_FOUND), unless it is a classic one without members: the
+  application goes on from its offsets.
+- The topology of a group with members is not changed: another one is STREAMS_INVALID_TOPOLOGY, one with a larger epoch
+  STREAMS_INVALID_TOPOLOGY_EPOCH. A member with a smaller epoch is let in without tasks (status STALE_TOPOLOGY).
+- Below feature level 2: UNSUPPORTED_VERSION.
+
+Differences from Kafka 4.2: static members are let in, and an empty group takes the topology of whoever joins it.
+As there, patterns of source topics are INVALID_REQUEST, and there are no warm-up tasks: offsets of tasks are not looked
+at.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headrace.coordinator.shard import Result
+from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
+from headrace.groups.streams_endpoints import TopicPartitions
+from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
+from headrace.groups.streams_tasks import Tasks, TaskSet, restored_tasks, stored_tasks
+from headrace.groups.streams_topology import Status, StatusCode
+from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.errors import error_code, error_message
+from headrace.kafka.later import answer_with
+from headrace.model.errors import HeadraceError, InvalidTopology, ProtocolError
+from headrace.model.features import STREAMS_LEVEL, needed
+from headrace.protocol.codec import make
+from headrace.protocol.units import NO_THROTTLE, to_ms
+from headrace.runtime.deferred import Deferred
+
+KEY = 88
+_ACCEPTABLE_RECOVERY_LAG = 10_000
+_TASK_OFFSET_INTERVAL = timedelta(minutes=1)
+"""Both are for warm-up tasks, and Kafka's defaults."""
+
+
+@handles(KEY, 0, 0)
+def streams_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+    level = ctx.services.metadata.image.feature_level
+    if level < STREAMS_LEVEL:
+        return _refused(ctx, ErrorCode.unsupported_version, needed("a streams group", STREAMS_LEVEL, level))
+    if "streams" not in ctx.services.settings.group_coordinator_rebalance_protocols:
+        message = "group.coordinator.rebalance.protocols has no streams"
+        return _refused(ctx, ErrorCode.unsupported_version, message)
+    try:
+        beat = _beat(ctx, request)
+    except HeadraceError as error:
+        return _refused(ctx, error_code(error), error_message(error))
+    groups = ctx.services.groups
+    return answer_with(
+        groups.streams_heartbeat(request.group_id, beat), lambda result: _told(ctx, request.group_id, result)
+    )
+
+
+def _beat(ctx: Context, request: Any) -> StreamsHeartbeat:
+    endpoint = request.user_endpoint
+    return StreamsHeartbeat(
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=to_ms(request.rebalance_timeout),
+        topology=None if request.topology is None else _topology(request.topology),
+        owned=_owned(request),
+        process_id=request.process_id,
+        endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        tags=None if request.client_tags is None else tuple((tag.key, tag.value) for tag in request.client_tags),
+        shuts_down=request.shutdown_application,
+        endpoints_epoch=request.endpoint_information_epoch,
+        client_id=ctx.header.client_id or "",
+        client_host=ctx.peer.host,
+    )
+
+
+def _owned(request: Any) -> TaskSet | None:
+    said = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if all(tasks is None for tasks in said):
+        return None
+    if any(tasks is None for tasks in said):
+        raise ProtocolError("a member says all of its active, standby and warm-up tasks, or nothing of them")
+    if request.warmup_tasks:
+        raise ProtocolError("there are no warm-up tasks")
+    return TaskSet(*(restored_tasks((one.subtopology_id, one.partitions) for one in tasks) for tasks in said[:2]))
+
+
+def _topology(topology: Any) -> TopologyValue:
+    return TopologyValue(topology.epoch, tuple(_subtopology(one) for one in topology.subtopologies))
+
+
+def _subtopology(one: Any) -> Subtopology:
+    if one.source_topic_regex:
+        raise ProtocolError("patterns of source topics are not supported")
+    repartitioned = tuple(map(_internal_topic, one.repartition_source_topics))
+    sources = dict(enumerate(one.source_topics))
+    internal = {at: topic.name for at, topic in enumerate(repartitioned)}
+    try:
+        groups = tuple(
+            tuple(sorted({sources[at] for at in group.source_topics}))
+            + tuple(sorted({internal[at] for at in group.repartition_source_topics}))
+            for group in one.copartition_groups
+        )
+    except KeyError:
+        raise InvalidTopology(
+            f"the subtopology {one.subtopology_id} has a copartition group with topics that it does not read"
+        ) from None
+    return Subtopology(
+        one.subtopology_id,
+        tuple(one.source_topics),
+        repartitioned,
+        tuple(one.repartition_sink_topics),
+        tuple(map(_internal_topic, one.state_changelog_topics)),
+        groups,
+    )
+
+
+def _internal_topic(topic: Any) -> InternalTopic:
+    settings = tuple((config.key, config.value) for config in topic.topic_configs)
+    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, settings)
+
+
+def _told(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> Answer:
+    if result.error is not None:
+        return _refused(ctx, error_code(result.error), error_message(result.error))
+    beat, schema = result.get(), ctx.schema
+    settings = ctx.services.metadata.group_settings(group_id)
+    known = beat.endpoints
+    return make(
+        schema.StreamsGroupHeartbeatResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        error_message=None,
+        member_id=beat.member_id,
+        member_epoch=beat.epoch,
+        heartbeat_interval=timedelta(milliseconds=settings.streams_heartbeat_interval_ms),
+        acceptable_recovery_lag=_ACCEPTABLE_RECOVERY_LAG,
+        task_offset_interval=_TASK_OFFSET_INTERVAL,
+        status=tuple(_status(ctx, group_id, status) for status in beat.statuses),
+        active_tasks=None if beat.tasks is None else _tasks(ctx, beat.tasks.active),
+        standby_tasks=None if beat.tasks is None else _tasks(ctx, beat.tasks.standby),
+        warmup_tasks=None if beat.tasks is None else (),
+        endpoint_information_epoch=beat.endpoints_epoch,
+        partitions_by_user_endpoint=None
+        if known is None
+        else tuple(
+            make(
+                schema.EndpointToPartitions,
+                user_endpoint=make(schema.Endpoint, host=one.host, port=one.port),
+                active_partitions=_partitions(ctx, one.active),
+                standby_partitions=_partitions(ctx, one.standby),
+            )
+            for one in known
+        ),
+    )
+
+
+def _refused(ctx: Context, error: ErrorCode, message: str | None) -> Answer:
+    return make(
+        ctx.schema.StreamsGroupHeartbeatResponse,
+        throttle_time=NO_THROTTLE,
+        error_code=error,
+        error_message=message,
+        member_id="",
+        member_epoch=0,
+        heartbeat_interval=timedelta(0),
+        acceptable_recovery_lag=0,
+        task_offset_interval=timedelta(0),
+        status=None,
+        active_tasks=None,
+        standby_tasks=None,
+        warmup_tasks=None,
+        endpoint_information_epoch=0,
+        partitions_by_user_endpoint=None,
+    )
+
+
+def _status(ctx: Context, group_id: str, status: Status) -> Any:
+    detail = status.detail
+    if status.code is StatusCode.MISSING_INTERNAL_TOPICS:
+        problem = ctx.services.groups.internal_topics_problem(group_id)
+        detail = detail if problem is None else f"{detail}; they cannot be created: {problem}"
+    return make(ctx.schema.Status, status_code=int(status.code), status_detail=detail)
+
+
+def _tasks(ctx: Context, tasks: Tasks) -> tuple[Any, ...]:
+    return tuple(
+        make(ctx.schema.TaskIds, subtopology_id=subtopology, partitions=partitions)
+        for subtopology, partitions in stored_tasks(tasks)
+    )
+
+
+def _partitions(ctx: Context, topics: TopicPartitions) -> tuple[Any, ...]:
+    return tuple(make(ctx.schema.TopicPartition, topic=topic, partitions=partitions) for topic, partitions in topics)

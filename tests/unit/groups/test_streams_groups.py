@@ -1,0 +1,539 @@
+"""Streams groups: who is in them, what each gets, what each is told, and what a restart finds."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.unit.groups.logged import LoggedGroups
+
+from headrace.coordinator.machine import Entry
+from headrace.coordinator.shard import Result
+from headrace.groups.consumer import Heartbeat
+from headrace.groups.consumer_records import CurrentKey, MemberKey
+from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
+from headrace.groups.machine import Commit, Committer
+from headrace.groups.members import JoinRequest
+from headrace.groups.reconciliation import LEFT_FOR_NOW
+from headrace.groups.share import ShareHeartbeat
+from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
+from headrace.groups.streams_endpoints import EndpointPartitions
+from headrace.groups.streams_reconciliation import StreamsMember
+from headrace.groups.streams_records import InternalTopic, StreamsMemberValue, Subtopology, TopologyValue
+from headrace.groups.streams_state import StreamsDraft, StreamsState
+from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
+from headrace.groups.streams_topology import StatusCode
+from headrace.model.errors import (
+    FencedInstance,
+    FencedMemberEpoch,
+    GroupFull,
+    GroupNotEmpty,
+    GroupNotFound,
+    IllegalGeneration,
+    InconsistentProtocol,
+    InvalidTopology,
+    InvalidTopologyEpoch,
+    ProtocolError,
+    RecordTooLarge,
+    StaleMemberEpoch,
+    SubscribedToTopic,
+    UnknownMember,
+    UnreleasedInstance,
+)
+from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
+from headrace.model.image import ClusterImage, PartitionState, TopicImage
+from headrace.runtime.deferred import Deferred
+
+_STATE = PartitionState(BrokerId(0), LeaderEpoch(0), (BrokerId(0),), (BrokerId(0),))
+SESSION_MS, DELAY_MS = 1_000, 100
+PLAIN = TopologyValue(0, (Subtopology("0", ("lines",)),))
+STATEFUL = TopologyValue(0, (Subtopology("0", ("lines",), changelog_topics=(InternalTopic("log"),)),))
+
+
+class World(LoggedGroups):
+    def __init__(self, topology: TopologyValue = PLAIN, *, delay_ms: int = 0, standbys: int = 0, **counts: int) -> None:
+        self.standbys = standbys
+        super().__init__(
+            GroupLimits(
+                streams=StreamsLimits(
+                    session_timeout_of=lambda _: SESSION_MS,
+                    standby_replicas_of=lambda _: self.standbys,
+                    initial_delay_of=lambda _: delay_ms,
+                    max_size=4,
+                )
+            )
+        )
+        self.topology = topology
+        self.counts = counts or {"lines": 2, "log": 2}
+        self.revision = 1
+        self.wanted: tuple[InternalTopic, ...] = ()
+        self.ms = 0.0
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ms, 0)
+
+    @property
+    def image(self) -> ClusterImage:
+        topics = {
+            TopicName(name): TopicImage(TopicName(name), TopicId(UUID(int=at + 1)), (_STATE,) * count)
+            for at, (name, count) in enumerate(self.counts.items())
+        }
+        return ClusterImage("c", BrokerId(0), {}, topics, {}, {}, self.revision)
+
+    def create(self, **counts: int) -> None:
+        self.counts = {**self.counts, **counts}
+        self.revision += 1
+
+    def apply(self, effects: Effects) -> None:
+        super().apply(effects)
+        for effect in effects:
+            if isinstance(effect, CreateTopics):
+                self.wanted = tuple(effect.topics)
+
+    def send(self, beat: StreamsHeartbeat) -> StreamsBeat:
+        told: list[StreamsBeat] = []
+        waiter: Deferred[Result[StreamsBeat]] = Deferred()
+        waiter.then(lambda result: told.append(result.get()))
+        self.apply(self.machine.streams_heartbeat("g", beat, self.image, waiter, self.now))
+        return told[0]
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> StreamsBeat:
+        return self.send(StreamsHeartbeat(member_id, epoch, **fields))
+
+    def join(self, member_id: str, process_id: str | None = None, **fields: Any) -> StreamsBeat:
+        said: dict[str, Any] = {
+            "rebalance_timeout_ms": 500,
+            "topology": self.topology,
+            "owned": NO_TASKS,
+            "process_id": process_id or f"p-{member_id}",
+        }
+        return self.beat(member_id, JOIN, **(said | fields))
+
+    def members(self) -> dict[str, tuple[int, TaskSet]]:
+        return {one.member_id: (one.epoch, one.assigned) for one in self.machine.streams("g").members}
+
+    def expire(self, ms: float) -> None:
+        self.ms += ms
+        self.apply(self.machine.streams("g").expire(self.image, self.now))
+
+    def commit(self, member_id: str, epoch: int, *partitions: int, transactional: bool = False) -> None:
+        commits = [Commit("lines", partition, 1) for partition in partitions or (0,)]
+        by = Committer(member_id, None, epoch)
+        self.machine.check_commit("g", by, self.now, transactional=transactional, commits=commits)
+
+
+def active(*partitions: int) -> TaskSet:
+    return TaskSet(frozenset(Task("0", at) for at in partitions))
+
+
+def codes(told: StreamsBeat) -> list[StatusCode]:
+    return [status.code for status in told.statuses]
+
+
+def test_the_first_member_has_all_tasks() -> None:
+    world = World()
+    told = world.join("a")
+    assert (told.epoch, told.tasks, codes(told)) == (2, active(0, 1), [])
+    assert world.beat("a", 2).tasks is None
+    assert world.machine.groups["g"].state_name == "Stable"
+
+
+def test_a_task_moves_when_its_owner_has_given_it_up() -> None:
+    world = World()
+    world.join("a")
+    joined = world.join("b")
+    assert (joined.epoch, joined.tasks) == (3, NO_TASKS)
+    told = world.beat("a", 2)
+    assert (told.epoch, told.tasks) == (2, active(0))
+    assert world.beat("b", 3).tasks is None
+    assert world.beat("a", 2, owned=active(0, 1)).epoch == 2
+    assert world.beat("b", 3).tasks is None
+    assert world.beat("a", 2, owned=active(0)).epoch == 3
+    assert world.beat("b", 3).tasks == active(1)
+    assert world.machine.groups["g"].state_name == "Stable"
+
+
+def test_a_restart_finds_everything() -> None:
+    world = World(STATEFUL, standbys=1)
+    world.join("a", instance_id="i", rack_id="r", endpoint=("h", 1), tags=(("zone", "z"),))
+    world.join("b")
+    world.beat("a", 2)
+    before = world.machine.streams("g")
+    world.machine = world.restarted()
+    after = world.machine.streams("g")
+    assert list(after.members) == list(before.members)
+    assert (after.epoch, after.target_epoch, after.topology) == (before.epoch, before.target_epoch, before.topology)
+    assert world.beat("a", 2, owned=active(0)).epoch == 3
+
+
+def test_nobody_has_tasks_before_the_topics_are_there() -> None:
+    world = World(STATEFUL, other=1)
+    told = world.join("a")
+    assert (told.tasks, codes(told), world.wanted) == (NO_TASKS, [StatusCode.MISSING_SOURCE_TOPICS], ())
+    world.create(lines=2)
+    told = world.beat("a", told.epoch)
+    assert codes(told) == [StatusCode.MISSING_INTERNAL_TOPICS]
+    assert world.wanted == (InternalTopic("log", 2),)
+    assert world.machine.groups["g"].state_name == "NotReady"
+    world.create(log=2)
+    told = world.beat("a", told.epoch)
+    assert (told.tasks, codes(told)) == (active(0, 1), [])
+    world.counts.pop("lines")
+    world.create()
+    assert world.beat("a", told.epoch).tasks == NO_TASKS
+
+
+def test_a_topic_that_grows_brings_more_tasks() -> None:
+    world = World()
+    world.join("a")
+    world.create(lines=3)
+    assert world.beat("a", 2).tasks == active(0, 1, 2)
+
+
+def test_an_empty_group_waits_for_more_members() -> None:
+    world = World(delay_ms=DELAY_MS)
+    first, second = world.join("a"), world.join("b")
+    assert (first.epoch, first.tasks, codes(first)) == (1, NO_TASKS, [StatusCode.ASSIGNMENT_DELAYED])
+    assert (second.epoch, second.tasks) == (1, NO_TASKS)
+    world.ms += DELAY_MS
+    assert world.beat("a", 1).tasks == active(0)
+    assert world.beat("b", 1).tasks == active(1)
+    assert codes(world.join("c")) == []
+
+
+def test_standbys_are_in_another_process() -> None:
+    world = World(STATEFUL, standbys=1)
+    world.join("a", "p1")
+    world.join("b", "p2")
+    world.beat("a", 2)
+    told = world.beat("a", 2, owned=active(0))
+    assert told.tasks == TaskSet(frozenset({Task("0", 0)}), frozenset({Task("0", 1)}))
+    assert world.beat("b", 3).tasks == TaskSet(frozenset({Task("0", 1)}), frozenset({Task("0", 0)}))
+    world.standbys = 0
+    assert world.beat("b", 3).tasks == active(1)
+
+
+def test_what_one_member_of_a_process_has_no_other_one_gets_in_any_role() -> None:
+    task = Task("0", 1)
+    state = StreamsState("g")
+    for name, process_id, holds in (
+        ("a", "p1", TaskSet(frozenset({task}))),
+        ("b", "p1", NO_TASKS),
+        ("c", "p2", TaskSet(standby=frozenset({task}))),
+        ("d", "p2", NO_TASKS),
+        ("e", "p3", NO_TASKS),
+    ):
+        member = StreamsMember(name, StreamsMemberValue(process_id=process_id), 5, revoking=holds)
+        state.replay(MemberKey("g", name), member.about)
+        state.replay(CurrentKey("g", name), member.current())
+    draft = StreamsDraft(state)
+    free = {
+        name: (draft.is_free_active(one, task), draft.is_free_standby(one, task)) for name, one in draft.members.items()
+    }
+    assert free == {
+        "a": (True, True),
+        "b": (False, False),
+        "c": (False, True),
+        "d": (False, False),
+        "e": (False, True),
+    }
+    draft.remove("a")
+    assert [draft.is_free_active(draft.members[name], task) for name in "bcde"] == [True, True, False, True]
+
+
+def test_a_member_that_missed_an_answer_is_told_again() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    world.beat("a", 2)
+    world.beat("a", 2, owned=active(0))
+    assert world.beat("b", 3).tasks == active(1)
+    assert world.beat("b", 3, owned=NO_TASKS).tasks == active(1)
+    assert world.beat("a", 2, owned=active(0)).epoch == 3
+
+
+def test_who_is_at_another_epoch_must_join_again() -> None:
+    world = World()
+    world.join("a")
+    for epoch, owned in ((1, active(0)), (3, NO_TASKS), (7, None)):
+        with pytest.raises(FencedMemberEpoch):
+            world.beat("a", epoch, owned=owned)
+    with pytest.raises(UnknownMember):
+        world.beat("b", 2)
+    assert world.join("a").tasks == active(0, 1)
+
+
+def test_who_is_silent_is_removed() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    world.expire(SESSION_MS - 1)
+    assert world.members().keys() == {"a", "b"}
+    world.beat("b", 3)
+    world.expire(1)
+    assert world.members().keys() == {"b"}
+    assert world.beat("b", 3).tasks == active(0, 1)
+    with pytest.raises(UnknownMember):
+        world.beat("a", 2)
+
+
+def test_who_does_not_give_up_its_tasks_in_time_is_removed() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    for _ in range(5):
+        world.beat("a", 2)
+        world.beat("b", 3)
+        world.expire(100)
+    assert world.members().keys() == {"b"}
+
+
+def test_leaving_frees_tasks() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    assert world.beat("a", LEAVE).epoch == LEAVE
+    assert world.beat("b", 3).tasks == active(0, 1)
+    world.beat("b", LEAVE)
+    assert world.machine.groups["g"].state_name == "Empty"
+
+
+def test_a_static_member_has_its_tasks_when_it_is_back() -> None:
+    world = World()
+    world.join("a", instance_id="i")
+    with pytest.raises(UnreleasedInstance):
+        world.join("b", instance_id="i")
+    world.beat("a", LEFT_FOR_NOW, instance_id="i")
+    with pytest.raises(IllegalGeneration):
+        world.commit("a", 2, transactional=True)
+    assert world.join("b", instance_id="i").tasks == active(0, 1)
+    with pytest.raises(FencedInstance):
+        world.beat("a", 2, instance_id="i")
+    assert world.members().keys() == {"b"}
+
+
+def test_a_static_member_that_does_not_come_back_is_removed() -> None:
+    world = World()
+    world.join("a", instance_id="i")
+    world.beat("a", LEFT_FOR_NOW, instance_id="i")
+    world.expire(SESSION_MS)
+    assert world.machine.groups["g"].is_empty
+
+
+def test_the_topology_of_a_group_with_members_stays() -> None:
+    world = World()
+    world.join("a")
+    other = TopologyValue(0, (Subtopology("0", ("lines",), changelog_topics=(InternalTopic("log"),)),))
+    with pytest.raises(InvalidTopology):
+        world.join("b", topology=other)
+    with pytest.raises(InvalidTopologyEpoch):
+        world.join("b", topology=TopologyValue(1, PLAIN.subtopologies))
+    assert world.members().keys() == {"a"}
+    world.beat("a", LEAVE)
+    world.join("b", topology=TopologyValue(1, other.subtopologies))
+    assert world.machine.streams("g").topology == TopologyValue(1, other.subtopologies)
+
+
+def test_a_member_with_an_older_topology_has_no_tasks() -> None:
+    world = World(TopologyValue(1, PLAIN.subtopologies))
+    world.join("a")
+    told = world.join("b", topology=PLAIN)
+    assert codes(told) == [StatusCode.STALE_TOPOLOGY]
+    world.beat("a", LEAVE)
+    assert world.beat("b", told.epoch).tasks is None
+
+
+def test_one_member_ends_the_application_for_all() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    assert codes(world.beat("a", 2, shuts_down=True)) == [StatusCode.SHUTDOWN_APPLICATION]
+    assert codes(world.beat("b", 3)) == [StatusCode.SHUTDOWN_APPLICATION]
+    world.beat("a", LEAVE)
+    world.beat("b", LEAVE)
+    assert codes(world.join("c")) == []
+
+
+def test_members_are_told_who_can_be_asked_for_what() -> None:
+    world = World()
+    told = world.join("a", endpoint=("h1", 80))
+    assert told.endpoints == (EndpointPartitions("h1", 80, (("lines", (0, 1)),), ()),)
+    assert world.beat("a", 2, endpoints_epoch=told.endpoints_epoch).endpoints is None
+    world.join("b", endpoint=("h2", 80))
+    world.beat("a", 2)
+    world.beat("a", 2, owned=active(0))
+    told = world.beat("b", 3, endpoints_epoch=told.endpoints_epoch)
+    assert told.endpoints == (
+        EndpointPartitions("h1", 80, (("lines", (0,)),), ()),
+        EndpointPartitions("h2", 80, (("lines", (1,)),), ()),
+    )
+    world.machine = world.restarted()
+    assert world.beat("b", 3, endpoints_epoch=told.endpoints_epoch).endpoints is None
+
+
+def test_only_members_commit() -> None:
+    world = World()
+    world.join("a")
+    world.commit("a", 2)
+    for epoch in (1, 3):
+        with pytest.raises(StaleMemberEpoch):
+            world.commit("a", epoch)
+        with pytest.raises(IllegalGeneration):
+            world.commit("a", epoch, transactional=True)
+    for member_id, epoch in (("b", 2), ("", -1)):
+        with pytest.raises(UnknownMember):
+            world.commit(member_id, epoch)
+    world.commit("", -1, transactional=True)
+    world.beat("a", LEAVE)
+    world.commit("", -1)
+
+
+def test_a_commit_of_an_earlier_epoch_counts_for_what_the_member_has_had_since() -> None:
+    world = World(lines=3)
+    world.join("a")
+    world.join("b")
+    world.beat("a", 2)
+    world.beat("a", 2, owned=active(0, 1))
+    assert world.beat("b", 3).tasks == active(2)
+    world.machine = world.restarted()
+    world.commit("a", 2, 0, 1, transactional=True)
+    world.commit("a", 3, 2)
+    for partitions in ((2,), (0, 2)):
+        with pytest.raises(IllegalGeneration):
+            world.commit("a", 2, *partitions, transactional=True)
+    world.beat("b", LEAVE)
+    assert world.beat("a", 3).tasks == active(0, 1, 2)
+    world.commit("a", 3, 0, 1)
+    with pytest.raises(StaleMemberEpoch):
+        world.commit("a", 3, 2)
+    world.commit("a", world.members()["a"][0], 2)
+
+
+def test_a_commit_from_before_a_member_joined_again_does_not_count() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    told = world.join("a")
+    assert (told.epoch, told.tasks) == (3, active(0))
+    world.commit("a", 3, 0, transactional=True)
+    with pytest.raises(IllegalGeneration):
+        world.commit("a", 2, 0, transactional=True)
+    world.beat("a", LEAVE)
+    world.beat("b", 3)
+    epoch = world.join("a").epoch
+    for earlier in range(1, epoch):
+        with pytest.raises(IllegalGeneration):
+            world.commit("a", earlier, 0, transactional=True)
+
+
+def test_only_members_at_their_epoch_fetch_offsets() -> None:
+    world = World()
+    world.join("a")
+    group = world.machine.streams("g")
+    group.check_fetch(None, -1)
+    group.check_fetch("a", 2)
+    with pytest.raises(StaleMemberEpoch):
+        group.check_fetch("a", 1)
+    with pytest.raises(UnknownMember):
+        group.check_fetch("b", 2)
+
+
+def test_a_group_is_deleted_with_all_of_its_records() -> None:
+    world = World()
+    world.join("a")
+    world.write(world.machine.commit("g", Committer("a", None, 2), [Commit("lines", 0, 5)], world.now).entries)
+    assert isinstance(world.machine.delete_offsets("g", [("lines", 0)]).answer["lines", 0], SubscribedToTopic)
+    with pytest.raises(GroupNotEmpty):
+        world.machine.delete_group("g")
+    world.beat("a", LEAVE)
+    world.write(world.machine.delete_group("g").entries)
+    assert not world.machine.groups
+    last: dict[bytes, Entry] = {one.key: one for one in world.log}
+    assert all(one.value is None for one in last.values())
+
+
+def test_groups_of_other_kinds_stay_what_they_are() -> None:
+    world = World()
+    world.join("a")
+    image, now = world.image, world.now
+    waiter: Deferred[Result[Any]] = Deferred()
+    consumer = Heartbeat("x", JOIN, rebalance_timeout_ms=1, topics=("lines",), owned=frozenset())
+    with pytest.raises(GroupNotFound):
+        world.machine.consumer_heartbeat("g", consumer, image, waiter, now)
+    with pytest.raises(GroupNotFound):
+        world.machine.share_heartbeat("g", ShareHeartbeat("x", JOIN, topics=("lines",)), image, waiter, now)
+    with pytest.raises(InconsistentProtocol):
+        world.machine.for_join("g", "", now)
+    world.apply(world.machine.consumer_heartbeat("c", consumer, image, waiter, now))
+    joins = StreamsHeartbeat("a", JOIN, rebalance_timeout_ms=1, topology=PLAIN, process_id="p")
+    with pytest.raises(GroupNotFound):
+        world.machine.streams_heartbeat("c", joins, image, waiter, now)
+    with pytest.raises(GroupNotFound):
+        world.machine.streams_heartbeat("none", StreamsHeartbeat("a", 1), image, waiter, now)
+
+
+def test_an_application_goes_on_from_the_offsets_of_a_classic_group() -> None:
+    world = World()
+    world.write(world.machine.commit("g", Committer(), [Commit("lines", 0, 5)], world.now).entries)
+    assert world.machine.groups["g"].kind == "classic"
+    assert world.join("a").tasks == active(0, 1)
+    world.machine = world.restarted()
+    assert world.machine.groups["g"].kind == "streams"
+    assert world.machine.offsets.get("g", "lines", 0) is not None
+
+
+def test_a_classic_group_with_members_is_not_taken() -> None:
+    world = World()
+    wants = JoinRequest("", None, "c", "h", 10_000, 1_000, "consumer", (("range", b""),), "m")
+    group = world.machine.for_join("g", "", world.now)
+    world.apply(group.join(wants, Deferred(), world.now))  # type: ignore[union-attr]
+    with pytest.raises(GroupNotFound):
+        world.join("a")
+
+
+def test_there_is_an_end_to_members() -> None:
+    world = World()
+    for name in "abcd":
+        world.join(name)
+    with pytest.raises(GroupFull):
+        world.join("e")
+    world.join("a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"member_id": ""},
+        {"instance_id": " "},
+        {"epoch": -3},
+        {"epoch": LEFT_FOR_NOW},
+        {"epoch": 3},
+        {"rebalance_timeout_ms": -1},
+        {"owned": active(0)},
+        {"process_id": None},
+        {"topology": None},
+    ],
+)
+def test_what_no_member_may_say_is_refused(change: dict[str, Any]) -> None:
+    world = World()
+    right = StreamsHeartbeat("a", JOIN, rebalance_timeout_ms=1, topology=PLAIN, owned=NO_TASKS, process_id="p")
+    with pytest.raises(ProtocolError):
+        world.send(right._replace(**change))
+
+
+def test_what_does_not_fit_into_a_record_is_refused() -> None:
+    world = World()
+    huge = (InternalTopic("log", settings=(("retention.ms", "1" * 600_000),)),)
+    with pytest.raises(RecordTooLarge):
+        world.join("a", topology=TopologyValue(0, (Subtopology("0", ("lines",), changelog_topics=huge),)))
+    with pytest.raises(RecordTooLarge):
+        world.join("a", tags=(("zone", "z" * 70_000),))
+    assert not world.log
+
+
+def test_another_client_id_does_not_move_tasks() -> None:
+    world = World()
+    world.join("a", client_id="one")
+    told = world.beat("a", 2, client_id="two")
+    assert told.epoch == 2
+    assert [one.about.client_id for one in world.machine.streams("g").members] == ["two"]
