@@ -223,7 +223,12 @@ class Checks(Observer):
         if partition.high_watermark > partition.log.end_offset:
             raise Violation(f"the high watermark is past the end of the log: {who}")
         if partition.high_watermark > start:
-            self._check_committed(who, place, partition, truth, max(start, partition.log.start_offset))
+            # A leader that was cut off hears of several changes at once: of one that lets it commit, and then of its
+            # successor. That it is no leader by now does not make what it has committed in its epoch any less so.
+            was_leader = seen is not None and seen.is_leader and seen.leader_epoch == partition.leader_epoch
+            may_commit = partition.is_leader or was_leader
+            first = max(start, partition.log.start_offset)
+            self._check_committed(who, place, partition, truth, first, may_commit=may_commit)
 
     def _check_new_leader(self, who: str, broker: Watched, place: Place, partition: Partition, truth: Truth) -> None:
         leader = truth.leaders.setdefault(partition.leader_epoch, broker.broker_id)
@@ -236,10 +241,12 @@ class Checks(Observer):
             )
         self._compare(who, partition.log, truth, partition.log.start_offset, committed)
 
-    def _check_committed(self, who: str, place: Place, partition: Partition, truth: Truth, start: int) -> None:
+    def _check_committed(
+        self, who: str, place: Place, partition: Partition, truth: Truth, start: int, *, may_commit: bool
+    ) -> None:
         """The high watermark has moved on: what it covers now is the truth, or becomes it."""
         end = partition.high_watermark
-        if not partition.is_leader and end > truth.end:
+        if not may_commit and end > truth.end:
             raise Violation(f"5: a follower takes {end} for committed, no leader had more than {truth.end}: {who}")
         known = min(end, truth.end)
         if start < known:
