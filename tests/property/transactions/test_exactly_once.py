@@ -9,6 +9,7 @@ committed are lost in a stop; what was answered was committed. Whatever the inte
 """
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -71,10 +72,10 @@ class Cluster:
         self.marked: dict[str, set[Place]] = {}
         self.next_id = 0
 
-    def run(self, outcome: Outcome[object], *, flush: bool = True) -> object:
-        for entry in outcome.entries:
-            self.entries.append(entry)
-            self.machine.replay(entry, -1)
+    def run(self, outcome: Outcome[Any, object], *, flush: bool = True) -> object:
+        for record in outcome.records:
+            self.entries += self.machine.encode(record)
+            self.machine.apply(record, -1)
         if flush:
             self.committed_entries = len(self.entries)
         return outcome.answer

@@ -14,7 +14,7 @@ import pytest
 from headrace.config.topic import TopicSettings
 from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
 from headrace.coordinator.loading import load
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import Entry, EntryMachine, Outcome
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import Timers
 from headrace.model.errors import (
@@ -37,7 +37,7 @@ from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
 
 
-class Counts:
+class Counts(EntryMachine):
     def __init__(self) -> None:
         self.totals: dict[bytes, int] = {}
 
@@ -51,7 +51,7 @@ class Counts:
 
     def loaded(self, now_ms: float) -> None: ...
 
-    def add(self, key: bytes, amount: int) -> Outcome[int]:
+    def add(self, key: bytes, amount: int) -> Outcome[Entry, int]:
         if amount < 0:
             raise InvalidRecord("only up")
         total = self.totals.get(key, 0) + amount
@@ -196,7 +196,10 @@ def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_p
                     partition_count=1,
                     topic_settings={},
                     make_machine=lambda _: Counts(),
-                    metadata=SimpleNamespace(image=SimpleNamespace(topics={"__t": SimpleNamespace(partitions=[0])})),  # type: ignore[arg-type]
+                    metadata=SimpleNamespace(  # type: ignore[arg-type]
+                        image=SimpleNamespace(topics={"__t": SimpleNamespace(partitions=[0])}, feature_level=2),
+                        subscribe=lambda _: None,
+                    ),
                     partitions=table,
                     clock=SystemClock(),
                     workers=workers,
