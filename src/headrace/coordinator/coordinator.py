@@ -22,6 +22,7 @@ from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import ClusterImage
+from headrace.protocol.fields import check_name
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
@@ -151,7 +152,8 @@ class Coordinator(Generic[M]):
         return topic is not None and partition_for(key, len(topic.partitions)) in self._shards
 
     def shard(self, key: str) -> Shard[M]:
-        """The shard for a key, if this broker has it: `NotCoordinator` otherwise."""
+        """The shard for a key, if this broker has it: `NotCoordinator` otherwise. The key can be in records."""
+        check_name(key)
         shard = self._shards.get(self.index_for(key))
         if shard is None:
             raise NotCoordinator(f"this broker does not coordinate {key}")

@@ -33,6 +33,7 @@ from headrace.model.errors import (
     UnsupportedAssignor,
 )
 from headrace.model.image import ClusterImage
+from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 
 _SUBSCRIPTION_MAX_CHARACTERS = 1024 * 1024
@@ -114,6 +115,7 @@ def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
     """Refuse what no member may say, whatever the group is like."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
+    check_name(beat.member_id)
     for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
         if text is not None and not text.strip():
             raise ProtocolError(f"the {name} of a member is empty")

@@ -21,6 +21,9 @@ A key begins with the type of the record, a value with the version of its layout
 What goes beyond Kafka's fields is in a tagged field of ours, which other readers pass over; its values are in
 `kafka_group_values.py`. That the members of a classic group are to join again follows from its having no leader.
 
+Kafka has no strings of more than 32,767 bytes, in any version. What is longer (metadata of an offset, where
+`offset.metadata.max.bytes` allows it) is kept, and Kafka's tools pass over that record.
+
 A group has one record, of another type for each kind of group. When a group changes its kind, the record of the old
 kind gets a tombstone in the same batch as the one of the new kind; such a tombstone does not end the group.
 """

@@ -24,6 +24,7 @@ from headrace.groups.share_records import ShareGroupValue, ShareMemberValue, Sha
 from headrace.model.errors import FencedMemberEpoch, GroupFull, GroupNotFound, ProtocolError, UnknownMember
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
+from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 
 ASSIGNOR = "simple"
@@ -285,6 +286,7 @@ def check_request(beat: ShareHeartbeat) -> None:
     """Refuse what no member may say, whatever the group is like."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
+    check_name(beat.member_id)
     if beat.rack_id is not None and not beat.rack_id.strip():
         raise ProtocolError("the rack id of a member is empty")
     if beat.epoch < LEAVE:

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TypeVar
 from uuid import UUID
 
-from headrace.model.errors import RecordTooLarge
+from headrace.model.errors import ProtocolError, RecordTooLarge
 from headrace.protocol.fast import uvarint
 
 T = TypeVar("T")
@@ -22,6 +22,12 @@ MAX_STRING_BYTES = 2**15 - 1
 """Of a string whose length has two bytes, for Kafka; ours reads the sign as one more bit."""
 _NULL_LENGTH = 2**16 - 1
 NO_TAGS = b"\x00"
+
+
+def check_name(name: str) -> None:
+    """`ProtocolError` for a name that is too long to be part of a key, as it is for Kafka."""
+    if len(name) > MAX_STRING_BYTES // 4 and len(name.encode()) > MAX_STRING_BYTES:
+        raise ProtocolError(f"a name of {len(name)} characters is too long: it can have {MAX_STRING_BYTES} bytes")
 
 
 # -- writing
