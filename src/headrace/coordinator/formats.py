@@ -1,7 +1,7 @@
 """The formats in which a shard's log has its records: Headrace 0.1's, and Kafka's from feature level 2 on. Pure.
 
 A key has other bytes in each format, so for compaction the two are different keys. What keeps a record of the old
-format from coming back (invariant 59):
+format from coming back (invariant 61):
 
 - A log has old records first and Kafka's behind them. Where old values are in it when the format changes, a marker
   divides it. The marker is never replaced, so compaction leaves it where it is.

@@ -1,6 +1,6 @@
 """A log that begins in the format of 0.1 and goes on in Kafka's: whatever compaction does, the same is found in it.
 
-Invariant 59: a record of the old format never comes back once something was written for its key in Kafka's.
+Invariant 61: a record of the old format never comes back once something was written for its key in Kafka's.
 """
 
 from collections.abc import Iterable
