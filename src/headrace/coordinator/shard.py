@@ -105,12 +105,12 @@ class Shard(Generic[M]):
     ) -> Deferred[Result[A]]:
         """Write records that count only if a producer's transaction commits: a batch of their own."""
         result: Deferred[Result[A]] = Deferred()
+        self._append_now()
         refusal = self._refusal()
         if refusal is not None:
             result.resolve(Result(error=refusal))
             return result
         records = tuple(records)
-        self._append_now()
         try:
             entries = [self.machine.encode_in_transaction(record) for record in records]
             end = self._append(entries, producer_id, producer_epoch)

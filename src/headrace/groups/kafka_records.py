@@ -84,6 +84,7 @@ _CLASSIC, _CONSUMER, _SHARE = 2, 3, 11
 _CONSUMER_TARGET_EPOCH, _SHARE_TARGET_EPOCH, _SHARE_CURRENT = 6, 12, 14
 _CONSUMER_MEMBER, _CONSUMER_TARGET, _CONSUMER_CURRENT = 5, 7, 8
 _SHARE_MEMBER, _SHARE_TARGET = 10, 13
+_OF_SHARE_MEMBERS = frozenset({_SHARE_MEMBER, _SHARE_TARGET})
 _COPIES = frozenset({_CONSUMER_TARGET_EPOCH, _SHARE_TARGET_EPOCH, _SHARE_CURRENT})
 _KINDS = {ClassicValue: _CLASSIC, ConsumerValue: _CONSUMER, ShareValue: _SHARE}
 _KEYS_OF_KIND = {
@@ -104,7 +105,7 @@ _pack_bare_offset, _unpack_bare_offset = _BARE_OFFSET.pack, _BARE_OFFSET.unpack
 class KafkaGroupFormat:
     def __init__(self) -> None:
         self._kinds: dict[str, int] = {}
-        """The type of the record that each group has."""
+        """The type of the record that each group has; where that is still in the old format, as its members tell."""
 
     # -- writing
 
@@ -114,7 +115,11 @@ class KafkaGroupFormat:
             return (Entry(key_bytes, _offset_value(value) if isinstance(value, OffsetValue) else None),)
         if isinstance(key, GroupKey):
             return self._write_group(key.group, value)
-        is_share = self._kinds.get(key.group) == _SHARE if value is None else isinstance(value, _SHARE_VALUES)
+        if value is None:
+            is_share = self._kinds.get(key.group) == _SHARE
+        else:
+            is_share = isinstance(value, _SHARE_VALUES)
+            self._kinds.setdefault(key.group, _SHARE if is_share else _CONSUMER)
         if isinstance(key, MemberKey):
             if not is_share:
                 return (_of_member(_CONSUMER_MEMBER, key, _value(value)),)
@@ -149,8 +154,10 @@ class KafkaGroupFormat:
             group = reader.string()
             if kind in _KEYS_OF_KIND:
                 return self._read_group(kind, group, entry.value)
-            member_id = reader.string()
-            return _read_of_member(kind, group, member_id, entry.value)
+            found = _read_of_member(kind, group, reader.string(), entry.value)
+            if entry.value is not None:
+                self._kinds.setdefault(group, _SHARE if kind in _OF_SHARE_MEMBERS else _CONSUMER)
+            return found
         except (ValueError, IndexError, StructError, msgspec.MsgspecError) as error:
             raise unreadable(error) from error
 

@@ -38,8 +38,8 @@ LEVELS = (
     FeatureLevel(
         2,
         "0.2",
-        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level; Kafka's own record "
-        "formats in __consumer_offsets and __transaction_state",
+        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level; "
+        "Kafka's own record formats in __consumer_offsets and __transaction_state",
         {"share.version": 1, "transaction.version": 2},
     ),
 )

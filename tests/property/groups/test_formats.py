@@ -13,10 +13,11 @@ from tests.property.profile import examples
 from headrace.coordinator.machine import Entry
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
-from headrace.groups.consumer_records import ConsumerValue, MemberKey, SubscriptionValue
+from headrace.groups.consumer_records import ConsumerValue, MemberKey, SubscriptionValue, TargetKey
 from headrace.groups.group import GroupLimits, Now
 from headrace.groups.machine import Commit, Committer, GroupMachine
 from headrace.groups.records import ClassicValue, GroupKey, Key, Value
+from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
 
 GROUPS = ("a", "b")
 TOPIC = "t"
@@ -289,6 +290,18 @@ def test_members_that_are_still_old_outlast_the_compaction_of_what_became_of_the
     shard.write([(GroupKey("a"), ConsumerValue(2, 2)), (GroupKey("a"), ConsumerValue(3, 3))])
     group = shard.loaded(compacted(shard.log, 100, drops_tombstones=False)).consumer("a")
     assert (group.epoch, [member.member_id for member in group.members]) == (3, ["m"])
+
+
+def test_a_member_of_a_share_group_that_left_stays_away() -> None:
+    """Also while the record of the group itself, which tells its kind, is in the old format."""
+    shard = Shard()
+    shard.write([(GroupKey("a"), ShareValue(1, 1)), (MemberKey("a", "m"), ShareMemberValue(1))])
+    shard.upgrade()
+    shard.write([(MemberKey("a", "m"), ShareMemberValue(2)), (TargetKey("a", "m"), ShareTargetValue(()))])
+    shard.machine = shard.loaded(shard.log)
+    shard.write([(MemberKey("a", "m"), None), (TargetKey("a", "m"), None)])
+    group = shard.loaded(compacted(shard.log, 100, drops_tombstones=True)).share("a")
+    assert (group.members, group.targets) == ({}, {})
 
 
 def test_a_log_that_was_never_old_has_no_marker() -> None:

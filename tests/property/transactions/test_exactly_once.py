@@ -68,6 +68,7 @@ class Cluster:
         self.machine = TransactionMachine(900_000)
         self.entries: list[Entry] = []
         self.committed_entries = 0
+        self.is_upgraded = False
         self.logs = {place: Log() for place in PLACES}
         self.marked: dict[str, set[Place]] = {}
         self.next_id = 0
@@ -83,10 +84,25 @@ class Cluster:
     def stop(self) -> None:
         """Everything in memory is lost, and so is what was not committed."""
         del self.entries[self.committed_entries :]
+        if self.random.random() < 0.5:
+            self.compact()
         self.machine = TransactionMachine(900_000)
         for entry in self.entries:
             self.machine.replay(entry, -1)
         self.marked.clear()
+        if self.is_upgraded:
+            self.machine.use_kafka_format()
+
+    def compact(self) -> None:
+        last = {entry.key: at for at, entry in enumerate(self.entries)}
+        self.entries = [entry for at, entry in enumerate(self.entries) if last[entry.key] == at and entry.value]
+        self.committed_entries = len(self.entries)
+
+    def upgrade(self) -> None:
+        """Write Kafka's format from now on, and what is old again, one record at a time."""
+        self.is_upgraded = True
+        self.machine.use_kafka_format()
+        self.run(Outcome(self.machine.old_records(1), None))
 
     def fresh_id(self) -> int:
         self.next_id += 1
@@ -220,7 +236,8 @@ def test_whatever_happens_transactions_are_all_or_nothing(seed: int) -> None:
     cluster = Cluster(random)
     instances: list[Instance] = []
     for step in range(400):
-        match random.choices(("client", "new", "marker", "stop", "time"), weights=(60, 2, 30, 3, 3))[0]:
+        does = ("client", "new", "marker", "stop", "time", "upgrade")
+        match random.choices(does, weights=(60, 2, 30, 3, 3, 1))[0]:
             case "client":
                 alive = [one for one in instances if not one.is_dead]
                 if alive:
@@ -232,6 +249,8 @@ def test_whatever_happens_transactions_are_all_or_nothing(seed: int) -> None:
                 cluster.write_one_marker()
             case "stop":
                 cluster.stop()
+            case "upgrade":
+                cluster.upgrade()
             case "time":
                 cluster.now_ms += random.choice((10, 6_000))
                 for transactional_id in IDS:
