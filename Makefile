@@ -1,31 +1,40 @@
 # Headrace. `make help` lists what there is to do.
 
-PYTHON ?= python3
+# PYTHON names another interpreter than the first that fits. EXTRAS is what make run and make cluster install with the
+# broker: all that the tour needs, or nothing with EXTRAS=.
+PYTHON ?=
 VENV   ?= .venv
-BIN    := $(VENV)/bin
+EXTRAS ?= cluster,spark
 ARGS   ?=
+BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-# pip must not ask for another pip: the versions of everything it installs are in constraints.txt.
-export PIP_DISABLE_PIP_VERSION_CHECK = 1
+INSTALL = @python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.install --venv $(VENV) $(if $(PYTHON),--this-python)
 
-.PHONY: help install run cluster test unit lint format bench interop faults sim docs packages clean
+.PHONY: help install run cluster test check unit lint format bench interop faults sim smoke docs packages clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[36m%-10s\033[0m %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  ARGS=… is passed on, for example: make run ARGS='--kafka-listen 0.0.0.0:9092'"
+	@echo "  EXTRAS= installs the broker alone, without Spark; PYTHON=python3.12 takes another Python"
 
-install: $(VENV)/.installed ## Make .venv with the command .venv/bin/headrace (quick when nothing changed)
+install: ## Make .venv with everything that is developed with (quick when nothing changed)
+	$(INSTALL) --extras cluster,dev,spark
 
-run: install ## Run a broker on localhost:9092 with its data in ./headrace-data
-	@echo "For a tour in another terminal, with a queue of its own and a pipeline on Spark: $(BIN)/headrace demo"
+run: ## Run a broker on localhost:9092 with its data in ./headrace-data
+	$(INSTALL) --extras '$(EXTRAS)'
+	@case ',$(EXTRAS),' in *,spark,*) echo "For a tour in another terminal, with a pipeline on Spark: $(BIN)/headrace demo";; esac
 	$(BIN)/headrace serve $(ARGS)
 
-cluster: install ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster
+cluster: ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster
+	$(INSTALL) --extras '$(EXTRAS),cluster'
 	$(BIN)/headrace cluster dev $(ARGS)
+
+check: install lint ## Check what one works on: lint, types, layers and the quick tests, in a few minutes
+	timeout --kill-after=30 1200 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup tests/unit tests/property $(ARGS)
 
 test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones
 
@@ -53,6 +62,7 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/moto_suite.py
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
+	$(BIN)/python interop/java/matrix.py
 	$(BIN)/python interop/spark_kafka/run.py
 
 # One test at a time, for some watch the broker's memory and speed. The last line: slow tests from elsewhere; 5 is none.
@@ -69,22 +79,15 @@ sim: install ## Run simulated clusters through every trouble, by seeds (SEEDS=30
 SEEDS ?= 300
 FIRST ?= 0
 
+smoke: ## Install and use Headrace with each Python that it is for, from empty caches (PYTHONS='3.11 3.12 3.13')
+	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.smoke $(PYTHONS)
+
 docs: install ## Write docs/settings.md anew from the settings in the code
 	$(BIN)/python -m headrace.config.reference docs/settings.md
 
 clean: ## Remove .venv and caches; data and results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
-
-# hatchling goes in first, so that the build too uses the version of constraints.txt.
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Headrace needs Python 3.11 or newer; name one with: make $(firstword $(MAKECMDGOALS)) PYTHON=python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
-		|| { echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[cluster,dev,spark]'
-	@touch $@
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, a pipeline
 # writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut. Without
@@ -93,13 +96,4 @@ PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgr
 	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2
 
 packages:
-	@missing=$$(for each in $(PACKAGES); do command -v $${each%%=*} >/dev/null || echo $${each##*=}; done); \
-	[ -n "$$missing" ] || exit 0; \
-	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		echo "Installing for the tests:" $$missing; \
-		export DEBIAN_FRONTEND=noninteractive; \
-		{ apt-get install -qq -y --no-install-recommends $$missing \
-			|| { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; }; } >/dev/null; \
-	else \
-		echo "Only root can install what some tests need; they are skipped. To run them: sudo apt-get install" $$missing; \
-	fi
+	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.packages $(PACKAGES)

@@ -12,10 +12,15 @@ def wheel(version: str) -> Path:
     return found
 
 
-def environment_of(version: str, folder: Path) -> dict[str, str]:
-    """For a process: with it `python -m headrace` is that version. Its code is unpacked below `folder`."""
+def unpacked(version: str, folder: Path) -> Path:
+    """The code of a version, unpacked below `folder`, to be put first on PYTHONPATH."""
     code = folder / f"headrace-{version}"
     if not code.exists():
         with zipfile.ZipFile(wheel(version)) as archive:
             archive.extractall(code)
-    return {"PYTHONPATH": str(code)}
+    return code
+
+
+def environment_of(version: str, folder: Path) -> dict[str, str]:
+    """For a process: with it `python -m headrace` is that version, unpacked below `folder`."""
+    return {"PYTHONPATH": str(unpacked(version, folder))}

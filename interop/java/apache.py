@@ -34,8 +34,9 @@ class Ran(NamedTuple):
 class Java:
     """Runs Java programs with Kafka's jars at hand."""
 
-    def __init__(self, libs: Path) -> None:
+    def __init__(self, libs: Path, classes: Path = HERE) -> None:
         self.libs = libs
+        self._classes = classes
 
     @property
     def version(self) -> str:
@@ -44,7 +45,7 @@ class Java:
 
     def command(self, program: str | Path, *arguments: str) -> list[str]:
         """`program` is a main class or a Java source file."""
-        return ["java", *_JVM, "-cp", f"{HERE}:{self.libs}/*", str(program), *arguments]
+        return ["java", *_JVM, "-cp", f"{self._classes}:{self.libs}/*", str(program), *arguments]
 
     def run(self, program: str | Path, *arguments: str, stdin: str = "") -> Ran:
         done = subprocess.run(
@@ -60,26 +61,36 @@ class Java:
 
 def java() -> Java:
     """Java with Kafka's jars, which Maven fetches into the cache the first time."""
+    check_compiler()
+    return Java(_libraries())
+
+
+def check_compiler() -> None:
+    """`Unavailable` unless Java programs can be compiled and run here."""
     if shutil.which("java") is None:
         raise Unavailable("Java is not installed (Debian: default-jdk-headless)")
     modules = subprocess.run(["java", "--list-modules"], capture_output=True, text=True, check=False).stdout
     if "jdk.compiler" not in modules:
         raise Unavailable("Java is installed without its compiler (Debian: default-jdk-headless)")
-    return Java(_libraries())
 
 
 def _libraries() -> Path:
     libs, pom, done = CACHE_DIR / "libs", HERE / "pom.xml", CACHE_DIR / "pom.xml"
     if done.exists() and done.read_text() == pom.read_text():
         return libs
+    fetch(pom, libs, "Apache Kafka's tools")
+    shutil.copy(pom, done)
+    return libs
+
+
+def fetch(pom: Path, libs: Path, what: str) -> None:
+    """The jars that a pom names, into a folder."""
     if shutil.which("mvn") is None:
-        raise Unavailable("Maven is not installed (Debian: maven), so Kafka's tools cannot be fetched")
-    print("fetching Apache Kafka's tools with Maven (once)", flush=True)
+        raise Unavailable(f"Maven is not installed (Debian: maven), so {what} cannot be fetched")
+    print(f"fetching {what} with Maven (once)", flush=True)
     shutil.rmtree(libs, ignore_errors=True)
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)
     if fetched.returncode:
         errors = [line for line in fetched.stdout.splitlines() if "ERROR" in line] or ["no reason given"]
-        raise Unavailable(f"Maven could not fetch Kafka's tools: {errors[0]}")
-    shutil.copy(pom, done)
-    return libs
+        raise Unavailable(f"Maven could not fetch {what}: {errors[0]}")

@@ -66,7 +66,14 @@ __all__ = [
 ]
 
 
+__version__: str
+
+
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from headrace.version import version
+
+        return version()
     # The broker and its commands import this package too, and must not wait for the client library.
     if name in __all__:
         import headrace.client

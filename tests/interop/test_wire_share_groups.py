@@ -11,87 +11,13 @@ from confluent_kafka import Producer
 
 from . import wire
 from .batches import Record, batch, values
+from .share_members import ACCEPT, GAP, REJECT, RELEASE, RENEW, Member, acquired, part
 from .subject import Subject
 from .wire import Connection, Error
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 GROUP_RESOURCE = 32
 PATIENCE_S = 60.0
 RECORD_LIMIT = 1
-
-
-class Member:
-    """A member of a share group that says what it is told to, on a connection of its own."""
-
-    def __init__(self, bootstrap: str, group: str, topic_id: uuid.UUID) -> None:
-        self.connection = Connection(bootstrap)
-        self.group, self.topic_id = group, topic_id
-        self.member_id = str(uuid.uuid4())
-        self.epoch = 0
-
-    def close(self) -> None:
-        self.connection.close()
-
-    def beat(self, epoch: int, topics: list[str] | None = None) -> Any:
-        return self.connection.call(
-            wire.SHARE_GROUP_HEARTBEAT,
-            1,
-            group_id=self.group,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            rack_id=None,
-            subscribed_topic_names=topics,
-        )
-
-    def _body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
-        acks = [
-            {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in batches
-        ]
-        partition = {"partition_index": 0, "acknowledgement_batches": acks}
-        body = {
-            "group_id": self.group,
-            "member_id": self.member_id,
-            "share_session_epoch": self.epoch if epoch is None else epoch,
-            "topics": [{"topic_id": self.topic_id, "partitions": [partition]}],
-        }
-        return body | fields
-
-    def send_fetch(
-        self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
-    ) -> wire.Pending:
-        limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
-        return self.connection.send(wire.SHARE_FETCH, version, self._body(list(acks), epoch, **(limits | fields)))
-
-    def fetched(self, pending: wire.Pending) -> Any:
-        answer = self.connection.receive(pending)
-        if answer.error_code is Error.none:
-            self.epoch += 1
-        return answer
-
-    def fetch(self, *acks: tuple[int, int, int], **fields: Any) -> Any:
-        return self.fetched(self.send_fetch(*acks, **fields))
-
-    def acknowledge(
-        self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
-    ) -> Any:
-        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self._body(list(acks), epoch, **fields))
-        if answer.error_code is Error.none:
-            self.epoch += 1
-        return answer
-
-
-def acquired(answer: Any) -> list[tuple[int, int, int]]:
-    """First and last offset, and how often given out."""
-    return [
-        (one.first_offset, one.last_offset, one.delivery_count)
-        for topic in answer.responses
-        for partition in topic.partitions
-        for one in partition.acquired_records
-    ]
-
-
-def part(answer: Any) -> Any:
-    return answer.responses[0].partitions[0]
 
 
 def until_acquired(member: Member, **fields: Any) -> Any:

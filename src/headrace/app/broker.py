@@ -68,7 +68,7 @@ class BrokerApp:
         return self._data_dir.cluster_id
 
     async def start(self) -> None:
-        """Ready for clients on return. `StartupError` or `SettingsError` says in one sentence why not."""
+        """Ready for clients on return. `StartupError`, `SettingsError` or `MissingExtra` says in a sentence why not."""
         try:
             await self._start()
         except BaseException:

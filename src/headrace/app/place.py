@@ -92,8 +92,8 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
     known = DataDir.cluster_of(path, disk)
     # A new directory takes the id of the cluster, which is therefore founded first.
     if known is None:
-        cluster_id, level = await found(store, uuid_text(uuid4()))
-        data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster_id, level=level)
+        cluster = await found(store, uuid_text(uuid4()))
+        data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster.cluster_id, level=cluster.level)
     else:
         data_dir = DataDir.acquire(path, disk, broker_id=broker_id)
     try:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.model.extras import ARCHIVE, require
 
 
 def archive(
@@ -33,7 +34,8 @@ def archive(
     """Keep the committed records of a topic as Parquet files, for longer than the topic keeps them.
 
     Runs until Ctrl-C, or with `--once` until all that is there is archived. Whenever it stops, and however, it goes on
-    where it was, without repeating or leaving out a record. One archiver at a time for a directory. It needs no Spark.
+    where it was, without repeating or leaving out a record. One archiver at a time for a directory. It needs no Spark,
+    but `pip install 'headrace[archive]'`.
 
     Read an archive as a table with `headrace.pipelines.topic_table.read_topic_table`, which adds what is not archived
     yet; or FOLDER/data with any reader of Parquet.
@@ -43,9 +45,9 @@ def archive(
     * `headrace pipeline archive orders --to lake/orders`
     * `headrace pipeline archive orders --to lake/orders --once --iceberg`
     """
-    from headrace.cli.archiving import archive_topic, require_arrow
+    from headrace.cli.archiving import archive_topic
 
-    require_arrow()
+    require(ARCHIVE)
     from headrace.pipelines.archiver import ArchiveOptions
 
     options = ArchiveOptions(
@@ -80,10 +82,10 @@ def replay(
 
     Example: `headrace pipeline replay lake/orders --to orders-again --since 2026-01-31 --until 2026-02-01`
     """
-    from headrace.cli.archiving import replay_archive, require_arrow
+    from headrace.cli.archiving import replay_archive
     from headrace.cli.times import parse_time
 
-    require_arrow()
+    require(ARCHIVE)
     from headrace.pipelines.replaying import Replay
 
     wanted = Replay(

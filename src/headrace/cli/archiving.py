@@ -1,6 +1,5 @@
 """The work of `headrace pipeline archive` and `replay`."""
 
-import importlib.util
 import signal
 import threading
 import time
@@ -17,12 +16,6 @@ from headrace.wire import Cluster, WireError
 if TYPE_CHECKING:
     from headrace.pipelines.archiver import ArchiveOptions
     from headrace.pipelines.replaying import Replay
-
-
-def require_arrow() -> None:
-    for module in ("numpy", "pyarrow"):
-        if importlib.util.find_spec(module) is None:
-            raise CommandFailed(f"an archive needs {module}: pip install 'headrace[spark]'")
 
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:

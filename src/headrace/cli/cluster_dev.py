@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
@@ -23,6 +22,7 @@ import typer
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import count
 from headrace.cli.supervising import Child, how_it_ended, keep_running
+from headrace.model.extras import CLUSTER, require
 
 _HOST = "127.0.0.1"
 _ETCD_READY_S = 60.0
@@ -33,7 +33,7 @@ _ORPHANED = signal.SIGKILL
 """Nobody is left to stop them in order, and brokers without their etcd would take long to stop."""
 _COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green", "bright_magenta")
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
-_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ")
+_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ", "this is ")
 _READY = re.compile(r"ready on (\S+:\d+)")
 _HTTP = re.compile(r"queues on http://(\S+:\d+)")
 _ETCD_MISSING = (
@@ -56,10 +56,7 @@ class DevCluster:
 
 
 def run_dev_cluster(wanted: DevCluster) -> None:
-    if find_spec("aetcd") is None:
-        raise CommandFailed(
-            "a cluster needs the client of etcd, which is not installed: pip install 'headrace[cluster]'"
-        )
+    require(CLUSTER)
     etcd = shutil.which("etcd")
     if etcd is None:
         raise CommandFailed(_ETCD_MISSING)

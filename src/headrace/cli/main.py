@@ -27,6 +27,7 @@ from headrace.cli.serve import serve
 from headrace.cli.topic import topic_app
 from headrace.cli.txns import txn_app
 from headrace.model.errors import HeadraceError
+from headrace.model.extras import missing_extra
 
 app = typer.Typer(
     name="headrace",
@@ -56,19 +57,19 @@ app.command()(doctor)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from headrace.version import version_text
 
-        try:
-            print(f"headrace {version('headrace')}")
-        except PackageNotFoundError:
-            print("headrace (not installed)")
+        print(version_text())
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and the commit, and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     pass
@@ -85,6 +86,10 @@ def main() -> int:
         return _complain(error, 1)
     except HeadraceError as error:
         return _complain(error, 2)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        return _complain(missing, 2)
     except KeyboardInterrupt:
         return 130
     return 0

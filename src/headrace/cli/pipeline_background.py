@@ -27,6 +27,7 @@ def start_file(file: Path, bootstrap: str | None, master: str | None, state_dir:
     folder = StateFolder.of(state_dir, read.spec.name)
     with failing():
         check_ready()
+        folder.check_version()
     for lock in (folder.supervisor_lock, folder.run_lock):
         if (pid := lock.holder()) is not None:
             raise CommandFailed(f"{read.spec.name} is already running (process {pid})")
@@ -80,6 +81,8 @@ def stop_pipeline(pipeline: str, state_dir: Path) -> None:
 def _end_what_is_open(folder: StateFolder) -> None:
     """So that nothing of a pipeline that was killed, and may never run again, holds back those who read its topics."""
     name = folder.root.name
+    with failing():
+        folder.check_version()
     try:
         with folder.run_lock.take(f"the pipeline {name}"):
             clean_up_all(folder.read_sinks().values())

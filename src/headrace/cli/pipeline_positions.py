@@ -61,6 +61,8 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
     target = parse_target(to)
     spec = load(file, bootstrap).spec
     folder = StateFolder.of(state_dir, spec.name)
+    with failing():
+        folder.check_version()
     if (pid := folder.supervisor_lock.holder() or folder.run_lock.holder()) is not None:
         raise CommandFailed(f"{spec.name} is running (process {pid}): stop it first")
     backup = None

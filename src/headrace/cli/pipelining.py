@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
+from headrace.model.extras import missing_extra
 from headrace.pipelines.errors import PipelineError, SpecError
 from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
@@ -133,6 +134,8 @@ def run_file(
     """Run until it ends, is stopped or fails. A wrong file is exit code 2, everything else that goes wrong is 1."""
     read = load(file, bootstrap)
     folder = StateFolder.of(state_dir, read.spec.name)
+    with failing():
+        folder.check_version()
     with failing(), folder.run_lock.take(f"the pipeline {read.spec.name}"):
         log_to(None if supervised else folder.log)
         check_ready()
@@ -167,6 +170,8 @@ def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
         from headrace.pipelines.spark_errors import sentence
 
         logger.error("%s stopped", name, exc_info=error)
+        if (missing := missing_extra(error)) is not None:
+            raise missing from error
         told = f"{type(error).__name__}: {sentence(error)}"
         raise CommandFailed(f"{name} stopped by a failure of Spark: {told} (see {folder.log})") from error
 

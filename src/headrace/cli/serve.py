@@ -111,7 +111,10 @@ def serve(
 
 
 def _announce(app: "BrokerApp") -> None:
+    import logging
+
     from headrace.config.address import EVERY_ADDRESS, parse_address
+    from headrace.version import version_text
 
     where, listens = str(app.kafka_endpoint), ""
     if app.kafka_endpoint.host in EVERY_ADDRESS:
@@ -123,3 +126,4 @@ def _announce(app: "BrokerApp") -> None:
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
     print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
+    logging.getLogger("headrace").info("this is %s", version_text())

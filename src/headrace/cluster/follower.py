@@ -147,7 +147,8 @@ class Follower:
     async def _join(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()
         if layout.CLUSTER not in snapshot.items:
-            founded = Put(layout.CLUSTER, layout.encode_cluster(new_cluster_id, LATEST_LEVEL))
+            cluster = layout.ClusterIdentity(new_cluster_id, LATEST_LEVEL)
+            founded = Put(layout.CLUSTER, layout.encode_cluster(cluster))
             await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
         if not self.is_alone:
             return

@@ -36,7 +36,7 @@ async def found(store: MetadataStore, cluster_id: str) -> ClusterIdentity:
 
     A cluster that is being moved in is waited for.
     """
-    record = layout.encode_cluster(cluster_id, LATEST_LEVEL)
+    record = layout.encode_cluster(ClusterIdentity(cluster_id, LATEST_LEVEL))
     looks_left = int(_WAIT_FOR_MOVER_S / _LOOK_EVERY_S)
     while True:
         if (here := await cluster_in(store)) is not None:
@@ -73,8 +73,7 @@ async def move_in(source: MetadataStore, target: MetadataStore, cluster_id: str,
                 raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
     except StoreRefused as error:
         raise StartupError(f"the metadata cannot be moved into etcd: {error}") from None
-    level = layout.decode_cluster(records[layout.CLUSTER].value).level
-    end: list[Write] = [Put(layout.CLUSTER, layout.encode_cluster(cluster_id, level)), Delete(layout.MOVING)]
+    end: list[Write] = [Put(layout.CLUSTER, records[layout.CLUSTER].value), Delete(layout.MOVING)]
     if await target.commit([is_ours, Compare(layout.CLUSTER, ABSENT)], end) is None:
         raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
 

@@ -23,6 +23,7 @@ version refuses a level that it does not know, in words.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -64,16 +65,19 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     cluster_id: str
 
 
-class LevelledClusterRecord(msgspec.Struct, frozen=True):
+class LevelledClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """From level 2 on. 0.1 refuses it, because `cluster_id` is missing."""
 
     id: str
     level: int
+    features: dict[str, int] = {}
+    """Kafka's features that were chosen by UpdateFeatures (`model.features.CHOOSABLE`)."""
 
 
 class ClusterIdentity(NamedTuple):
     cluster_id: str
     level: int
+    features: Mapping[str, int] = MappingProxyType({})
 
 
 class MovingRecord(msgspec.Struct, frozen=True):
@@ -199,8 +203,10 @@ def encode_deleted(topic: DeletedTopic) -> bytes:
     return encode(DeletedRecord(topic.name, topic.partition_count, topic.brokers))
 
 
-def encode_cluster(cluster_id: str, level: int) -> bytes:
-    return encode(ClusterRecord(cluster_id) if level == FIRST_LEVEL else LevelledClusterRecord(cluster_id, level))
+def encode_cluster(cluster: ClusterIdentity) -> bytes:
+    if cluster.level == FIRST_LEVEL:
+        return encode(ClusterRecord(cluster.cluster_id))
+    return encode(LevelledClusterRecord(cluster.cluster_id, cluster.level, dict(cluster.features)))
 
 
 def decode_cluster(value: bytes) -> ClusterIdentity:
@@ -209,7 +215,7 @@ def decode_cluster(value: bytes) -> ClusterIdentity:
         return ClusterIdentity(_read(CLUSTER, _cluster, value).cluster_id, FIRST_LEVEL)
     record = _read(CLUSTER, _levelled_cluster, value)
     check_readable(record.level, "the metadata store")
-    return ClusterIdentity(record.id, record.level)
+    return ClusterIdentity(record.id, record.level, record.features)
 
 
 def decode_moving(value: bytes) -> MovingRecord:
@@ -259,7 +265,8 @@ def apply_changes(image: ClusterImage, changes: Iterable[Change]) -> ClusterImag
 def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> ClusterImage:
     """The image with these keys set, or deleted where the value is None. What did not change is shared."""
     controller_id = image.controller_id
-    feature_level, features_revision = image.feature_level, image.features_revision
+    cluster = ClusterIdentity(image.cluster_id, image.feature_level, image.chosen_features)
+    features_revision = image.features_revision
     brokers = dict(image.brokers)
     alive: list[Change] = []
     topics = dict(image.topics)
@@ -289,7 +296,7 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         elif key.startswith(ALIVE):
             alive.append(change)
         elif key == CLUSTER and value is not None:
-            feature_level, features_revision = decode_cluster(value).level, change.revision
+            cluster, features_revision = decode_cluster(value), change.revision
         elif key == CONTROLLER:
             controller_id = NO_LEADER if value is None else BrokerId(_read(key, _controller, value).broker_id)
         elif key.startswith(DELETED):
@@ -338,7 +345,8 @@ def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> Clus
         settings_by_broker=by_broker,
         settings_by_group=by_group,
         revision=revision,
-        feature_level=feature_level,
+        feature_level=cluster.level,
+        chosen_features=cluster.features,
         features_revision=features_revision,
     )
 

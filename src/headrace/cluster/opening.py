@@ -8,6 +8,7 @@ from headrace.cluster.store import MetadataStore
 from headrace.config.address import parse_address
 from headrace.config.broker import BrokerSettings
 from headrace.model.errors import SettingsError, StartupError
+from headrace.model.extras import CLUSTER, require
 from headrace.runtime.clock import Clock
 
 METADATA_FILE = "metadata.sqlite"
@@ -21,11 +22,10 @@ async def open_store(settings: BrokerSettings, data_dir: Path, clock: Clock) -> 
         return await SqliteStore.open(data_dir / METADATA_FILE, clock)
     # Read when grpc is imported. What it has to say comes as errors, too, and in our words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        from headrace.cluster.etcd import EtcdStore
-        from headrace.cluster.etcd_client import EtcdAccess
-    except ImportError as error:
-        raise StartupError(f"etcd needs more packages: pip install 'headrace[cluster]' ({error})") from None
+    require(CLUSTER)
+    from headrace.cluster.etcd import EtcdStore
+    from headrace.cluster.etcd_client import EtcdAccess
+
     session_s = settings.broker_session_timeout_ms / 1000
     access = EtcdAccess(
         tuple(map(_address, settings.etcd_endpoints)),

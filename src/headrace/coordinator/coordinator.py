@@ -19,7 +19,7 @@ from headrace.coordinator.machine import Machine
 from headrace.coordinator.rewriting import Rewriter
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
-from headrace.model.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader, TopicExists
+from headrace.model.errors import CoordinatorNotAvailable, CorruptBatch, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.fields import check_name
@@ -209,6 +209,10 @@ class Coordinator(Generic[M]):
         shard.machine = machine = self._make_machine(shard.partition)
         try:
             count = await load(shard.partition, machine, self._workers)
+        except CorruptBatch as error:
+            if self._is_current(shard, machine):
+                log.error("the coordinator on %s stays unavailable, and changes nothing: %s", shard.partition, error)
+            return
         except Exception as error:
             if self._is_current(shard, machine) and not isinstance(error, NotLeader):
                 log.exception("the coordinator on %s cannot be loaded; it stays unavailable", shard.partition)

@@ -3,6 +3,7 @@
 HeadraceError
 ├── SettingsError             a setting is unknown or has a value that is not allowed
 ├── StartupError              the broker cannot start; the message is one sentence for the person at the terminal
+├── MissingExtra              an optional dependency is not installed; the message says how to install it
 ├── ProtocolError             bytes from a client do not follow the protocol
 ├── RecordError
 │   ├── CorruptBatch          a record batch fails its length, magic or checksum
@@ -107,6 +108,9 @@ class SettingsError(HeadraceError): ...
 
 
 class StartupError(HeadraceError): ...
+
+
+class MissingExtra(HeadraceError): ...
 
 
 class ProtocolError(HeadraceError): ...

@@ -43,6 +43,8 @@ LEVELS = (
         {"share.version": 1, "transaction.version": 2},
     ),
 )
+CHOOSABLE: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}
+"""Kafka's features that may be held back, from the lowest to the highest version: brokers serve clients of each."""
 FIRST_LEVEL = LEVELS[0].number
 LATEST_LEVEL = LEVELS[-1].number
 
@@ -50,6 +52,12 @@ LATEST_LEVEL = LEVELS[-1].number
 def level(number: int) -> FeatureLevel:
     """The description of a level that this version knows."""
     return LEVELS[number - FIRST_LEVEL]
+
+
+def finalized(number: int, chosen: Mapping[str, int]) -> dict[str, int]:
+    """The features in force at a level, with those that were chosen; what is off is left out."""
+    features = {FEATURE: number, **level(number).kafka_features, **chosen}
+    return {name: version for name, version in features.items() if version}
 
 
 def needed(what: str, wanted: int, current: int) -> str:

@@ -140,8 +140,10 @@ class ClusterImage:
     """Deleted topics whose folders have not all been removed yet."""
     feature_level: int = LATEST_LEVEL
     """What every broker knows (`model/features.py`)."""
+    chosen_features: Mapping[str, int] = field(default_factory=dict)
+    """Kafka's features that were held back, or let go on, by UpdateFeatures."""
     features_revision: int = 0
-    """The revision at which `feature_level` was last changed."""
+    """The revision at which the level or a feature was last changed."""
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)

@@ -24,6 +24,8 @@ from headrace.runtime.disk import Disk
 SCHEMA = schema(headers=True)
 PARTITION_BY = [("partition", "identity"), ("timestamp", "day")]
 _TOPIC, _TOPIC_ID, _OFFSETS, _GAPS = "topic", "topic_id", "offsets", "gaps"
+_FORMAT, _FORMAT_NOW = "archive_format", 1
+"""Of the properties. 0.1 does not say it, and means 1."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -53,11 +55,18 @@ class Position(msgspec.Struct, frozen=True):
             _TOPIC_ID: self.topic_id,
             _OFFSETS: msgspec.json.encode(self.offsets).decode(),
             _GAPS: msgspec.json.encode(self.gaps).decode(),
+            _FORMAT: str(_FORMAT_NOW),
         }
 
 
 def position_of(state: TableState) -> Position:
+    """`TableError` if a newer Headrace has written it."""
     properties = state.properties
+    found = properties.get(_FORMAT, "1")
+    if not found.isdecimal() or int(found) > _FORMAT_NOW:
+        raise TableError(
+            f"the archive was written by a newer Headrace (format {found}, this one reads {_FORMAT_NOW}): use that one"
+        )
     return Position(
         topic=properties.get(_TOPIC, ""),
         topic_id=properties.get(_TOPIC_ID, ""),

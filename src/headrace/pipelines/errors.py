@@ -3,7 +3,7 @@
 HeadraceError
 └── PipelineError
     ├── SpecError         the file says something that makes no sense; names the file and the line
-    ├── NotReady          what pipelines need is not there: Java, PySpark, a broker, a topic
+    ├── NotReady          what pipelines need is not there: Java, a broker, a topic
     └── PipelineFailed    a pipeline ran and stopped by a failure; the reason in one sentence
 
 Every message is one sentence for the person at the terminal; the whole trace is in the log of the pipeline.

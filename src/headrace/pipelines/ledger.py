@@ -106,8 +106,15 @@ def settle(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, settled=True, transactions=())
 
 
+class _Version(msgspec.Struct, frozen=True):
+    """What every entry has, of whichever version the rest is."""
+
+    version: int = _VERSION
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Entry).decode
+_decode_version = msgspec.json.Decoder(_Version).decode
 
 
 def to_bytes(entry: Entry) -> bytes:
@@ -116,9 +123,10 @@ def to_bytes(entry: Entry) -> bytes:
 
 def from_bytes(data: bytes) -> Entry:
     try:
-        entry = _decode(data)
+        if (version := _decode_version(data).version) != _VERSION:
+            raise LedgerError(
+                f"an entry of {LEDGER_TOPIC} was written by a newer Headrace (version {version}): use that one"
+            )
+        return _decode(data)
     except msgspec.MsgspecError as error:
         raise LedgerError(f"an entry of {LEDGER_TOPIC} cannot be read: {error}") from error
-    if entry.version != _VERSION:
-        raise LedgerError(f"an entry of {LEDGER_TOPIC} is of version {entry.version}: use the newer Headrace it is of")
-    return entry

@@ -1,4 +1,4 @@
-"""Dead letters, read and sent back: what `headrace pipeline dlq` does. Needs no Spark.
+"""Dead letters, read and sent back: what `headrace pipeline dlq` does. Needs no Spark, nor Arrow.
 
 A letter is replayed once, whatever happens: the record goes back to its topic in the same transaction as a note in the
 compacted topic `__pipeline_replays` that says so. Who replays the same dead-letter topic at the same time is fenced: of
@@ -11,13 +11,14 @@ two, the later one goes on, and has read all notes of the earlier one.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, REASON, Message
 from headrace.client.retry import OWN_HEADERS
-from headrace.pipelines.blocks import read_blocks
 from headrace.pipelines.errors import NotReady, PipelineFailed
 from headrace.records.builder import build_batch
+from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
 from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, Producer, WireError
 
@@ -75,7 +76,10 @@ def read_replayed(cluster: Cluster, topic: str) -> dict[int, set[int]]:
         key = (note.key or b"").decode(errors="replace")
         if key.startswith(prefix) and note.payload is not None:
             partition = int(key.removeprefix(prefix).split("/")[0])
-            for first, last in json.loads(note.payload):
+            ranges = json.loads(note.payload)
+            if not isinstance(ranges, list):
+                raise PipelineFailed(f"a note of {REPLAYS_TOPIC} was written by a newer Headrace: use that one")
+            for first, last in ranges:
                 done.setdefault(partition, set()).update(range(first, last + 1))
     return done
 
@@ -229,18 +233,19 @@ def _bounds(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
 def _messages(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
     if start >= end:
         return
-    for blocks, _ in read_blocks(cluster, topic, partition, start, end):
-        for block in blocks:
-            for row in block.to_pylist():
+    with closing(cluster.follow(topic, partition, start, end, isolation=READ_COMMITTED)) as pieces:
+        for piece in pieces:
+            for record in read_records(piece.records, first_offset=start, end_offset=end, aborted=piece.aborted):
                 yield Message(
                     topic=topic,
                     partition=partition,
-                    offset=row["offset"],
-                    payload=row["value"],
-                    key=row["key"],
-                    headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
-                    timestamp_ms=round(row["timestamp"].timestamp() * 1000),
+                    offset=record.offset,
+                    payload=record.value,
+                    key=record.key,
+                    headers=record.headers,
+                    timestamp_ms=record.timestamp,
                 )
+            start = next_offset(piece.records, start)
 
 
 def _now_ms() -> int:

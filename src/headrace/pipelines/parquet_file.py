@@ -22,10 +22,11 @@ class DiskStream(io.RawIOBase):
 
     def __init__(self, disk: Disk, path: Path) -> None:
         super().__init__()
-        self._file: DiskFile = disk.open(path, create=True)
-        self._file.truncate(0)
         self.size_bytes = 0
         self._is_abandoned = False
+        self._file: DiskFile | None = None
+        self._file = disk.open(path, create=True)
+        self._file.truncate(0)
 
     def abandon(self) -> None:
         """The file is of no use: what is yet to be written is thrown away, and it is not waited for the device."""
@@ -36,7 +37,7 @@ class DiskStream(io.RawIOBase):
 
     def write(self, data: "ReadableBuffer") -> int:
         view = memoryview(data).cast("B")
-        if len(view) and not self._is_abandoned:
+        if len(view) and self._file is not None and not self._is_abandoned:
             self._file.append((view,))
         self.size_bytes += len(view)
         return len(view)
@@ -45,13 +46,23 @@ class DiskStream(io.RawIOBase):
         return self.size_bytes
 
     def close(self) -> None:
-        if not self.closed:
-            try:
-                if not self._is_abandoned:
-                    self._file.sync_data()
-            finally:
+        if self.closed:
+            return
+        try:
+            if self._file is not None and not self._is_abandoned:
+                self._file.sync_data()
+        finally:
+            if self._file is not None:
                 self._file.close()
-                super().close()
+            super().close()
+
+    def __del__(self) -> None:
+        """Abandon a file that was not closed: after an error nobody counts on it, and no finalizer waits for a disk.
+
+        The base class would close it. Since Python 3.13 an error of that is reported.
+        """
+        self.abandon()
+        self.close()
 
 
 class ParquetWriter:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.model.extras import SPARK, require
 from headrace.pipelines.errors import NotReady
 from headrace.pipelines.spec import Spec
 
@@ -54,9 +54,8 @@ PYTHONPATH=$kept exec {python} "$@"
 
 
 def check_ready(environment: Mapping[str, str] | None = None) -> None:
-    """Raise `NotReady` unless PySpark and a Java that it can use are there."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise NotReady("pipelines need PySpark: pip install 'headrace[spark]'")
+    """Raise `MissingExtra` without PySpark, and `NotReady` without a Java that it can use."""
+    require(SPARK)
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environment.get("PATH"))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from headrace.pipelines.ledger import is_sink_id
 from headrace.pipelines.two_phase import SinkError
+from headrace.records.batch import TARGET_BYTES
 from headrace.records.compression import Codec
-from headrace.records.encoding import TARGET_BYTES
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 _NAMES = (

@@ -1,5 +1,6 @@
 """The folder in which a pipeline keeps what it must remember: `<state-dir>/<name>/`.
 
+    version                of this layout, a number; a folder without it was made by 0.1 and is of version 1
     checkpoint/<query>/    Spark's own: offsets, commits and state of each query
     sinks.json             the topics that the last run wrote to, with the options of their sinks
     start.json             where the queries begin when they have no checkpoint (written by `reset`)
@@ -25,6 +26,8 @@ from typing import IO, Any
 from headrace.pipelines.errors import PipelineError
 
 DEFAULT_STATE_DIR = Path("headrace-pipelines")
+VERSION = 1
+"""Of the folder's layout. A newer one is refused: going on with half of what it says could write rows twice."""
 
 
 class AlreadyRunning(PipelineError):
@@ -70,15 +73,38 @@ class StateFolder:
         return self.root / "supervisor.json"
 
     def make(self) -> None:
+        """Make the folder for a run, or go on with it; `PipelineError` if a newer Headrace has written it."""
+        self.check_version()
         self.root.mkdir(parents=True, exist_ok=True)
+        if not self._version.exists():
+            replace_text(self._version, f"{VERSION}\n")
+
+    @property
+    def _version(self) -> Path:
+        return self.root / "version"
+
+    def check_version(self) -> None:
+        """Raise `PipelineError` if a newer Headrace has written the folder. Nothing is changed."""
+        try:
+            text = self._version.read_text("utf-8").strip()
+        except OSError:
+            return
+        if not text.isdecimal():
+            raise PipelineError(f"{self._version} does not hold a number: restore it, or remove it if 0.1 ran last")
+        if int(text) > VERSION:
+            raise PipelineError(
+                f"{self.root} was written by a newer Headrace (version {text}, this one reads {VERSION}): use that one"
+            )
 
     def read_start(self) -> dict[str, dict[str, dict[str, int]]]:
         """Where a reset wants each source to begin: source, topic, partition, offset."""
+        self.check_version()
         found: dict[str, dict[str, dict[str, int]]] = read_json(self.root / "start.json") or {}
         return found
 
     def read_sinks(self) -> dict[str, dict[str, str]]:
         """The options of each query that writes to topics, as the last run had them."""
+        self.check_version()
         found: dict[str, dict[str, str]] = read_json(self.root / "sinks.json") or {}
         return found
 
@@ -92,6 +118,7 @@ class StateFolder:
         The old checkpoint goes first: a crash in between leaves a pipeline that begins where its file says, with the
         backup there to be put back, and never one that goes on with half of each.
         """
+        self.check_version()
         backup = None
         if self.checkpoint.exists():
             backup = self.root / f"checkpoint.{time.strftime('%Y%m%d-%H%M%S')}"

@@ -141,7 +141,15 @@ class _Manifest(msgspec.Struct, frozen=True):
     format: int = 1
 
 
+class _Format(msgspec.Struct, frozen=True):
+    """What every manifest has, of whichever format the rest is."""
+
+    format: int = 1
+
+
+_FORMAT = 1
 _decode = msgspec.json.Decoder(_Manifest).decode
+_decode_format = msgspec.json.Decoder(_Format).decode
 
 
 class ManifestStore:
@@ -207,11 +215,12 @@ class ManifestStore:
         return TableState(after.version, after.files, after.properties)
 
     def recover(self) -> list[str]:
+        # Before anything is changed: a table of a newer format is refused.
+        manifest = self._newest()
         for folder in (self._commits, self._files, self._data):
             make_folders(self._disk, folder)
         if self._swap.is_dir():
             self._disk.remove_tree(self._swap)
-        manifest = self._newest()
         visible = set(self._visible_folders())
         if visible and not manifest.version:
             raise TableError(
@@ -239,6 +248,11 @@ class ManifestStore:
                 if not numbers:
                     break
                 data = self._disk.read_bytes(self._commits / f"{max(numbers):020d}.json")
+                if (found := _decode_format(data).format) > _FORMAT:
+                    raise TableError(
+                        f"{self.root} was written by a newer Headrace (format {found}, this one reads {_FORMAT}): "
+                        "use that one"
+                    )
                 return _decode(data)
             except FileNotFoundError:
                 continue

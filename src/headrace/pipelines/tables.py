@@ -45,7 +45,7 @@ from headrace.pipelines.table_store import (
     locked,
     make_folders,
 )
-from headrace.pipelines.upserts import running_query_id
+from headrace.pipelines.upserts import run_without_writing, running_query_id
 from headrace.runtime.disk import Disk, OsDisk
 
 _BATCHES, _SCHEMA, _PARTITIONS = "batches", "schema", "partition_by"
@@ -87,6 +87,7 @@ class TableSink:
             state = store.state()
             batches: dict[str, int] = json.loads(state.properties.get(_BATCHES, "{}"))
             if batches.get(query, -1) >= batch_id:
+                run_without_writing(df)
                 return False
             schema = self._schema_after(state, df.schema)
             columns = to_arrow_schema(schema, timezone="UTC")

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from headrace.pipelines.upserts import BATCHES, Plan, UpsertError
+from headrace.pipelines.upserts import BATCHES, FORMAT_ROW, Plan, UpsertError, check_format
 
 _CONNECT_TIMEOUT_S = 15
 _TYPES = {
@@ -41,7 +41,9 @@ class Postgres:
             # Two drivers of one query, one of which does not know that it was given up: the second waits here.
             database.execute("SELECT pg_advisory_xact_lock(%s)", (_lock_number(owner[0]),))
             _make_batches(database)
-            last = database.execute(f"SELECT batch FROM {BATCHES} WHERE name = %s AND query = %s", owner).fetchone()
+            batch_of = f"SELECT batch FROM {BATCHES} WHERE name = %s AND query = %s"
+            check_format(database.execute(batch_of, FORMAT_ROW).fetchone())
+            last = database.execute(batch_of, owner).fetchone()
             if last is not None and last[0] >= batch_id:
                 return False
             if plan.create:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from headrace.pipelines.upserts import BATCHES, Plan, UpsertError
+from headrace.pipelines.upserts import BATCHES, FORMAT_ROW, Plan, UpsertError, check_format
 
 _BUSY_TIMEOUT_S = 30.0
 _TYPES = {"boolean": "INTEGER", "binary": "BLOB", "float": "REAL", "double": "REAL"}
@@ -25,7 +25,9 @@ class Sqlite:
     ) -> bool:
         with self._transaction() as database:
             _make_batches(database)
-            last = database.execute(f"SELECT batch FROM {BATCHES} WHERE name = ? AND query = ?", owner).fetchone()
+            batch_of = f"SELECT batch FROM {BATCHES} WHERE name = ? AND query = ?"
+            check_format(database.execute(batch_of, FORMAT_ROW).fetchone())
+            last = database.execute(batch_of, owner).fetchone()
             if last is not None and last[0] >= batch_id:
                 return False
             if plan.create:

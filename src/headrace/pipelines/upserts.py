@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 BATCHES = "headrace_batches"
+FORMAT_ROW = ("headrace:format", "")
+"""Name and query of a row of that table whose batch is the version of the table's layout; without it that is 1."""
+_FORMAT = 1
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
@@ -108,7 +111,23 @@ class UpsertSink:
         options = self._options
         plan = plan_for(options, df.schema)
         owner = (options.name or options.table, running_query_id(df) if query_id is None else query_id)
-        return self._database.apply(plan, owner, batch_id, _rows(df, plan, options))
+        is_new = self._database.apply(plan, owner, batch_id, _rows(df, plan, options))
+        if not is_new:
+            run_without_writing(df)
+        return is_new
+
+
+def run_without_writing(df: "DataFrame") -> None:
+    """Run a batch whose rows are written already: Spark does not go on unless the state of each batch is committed."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def check_format(found: Sequence[Any] | None) -> None:
+    """`UpsertError` if `FORMAT_ROW` says that a newer Headrace has written the table of batches."""
+    if found is not None and found[0] > _FORMAT:
+        raise UpsertError(
+            f"{BATCHES} was written by a newer Headrace (format {found[0]}, this one reads {_FORMAT}): use that one"
+        )
 
 
 def connect_to(database: str) -> Database:

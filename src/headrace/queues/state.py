@@ -152,11 +152,15 @@ def _read_key(data: bytes) -> QueueKey | EntryKey:
         key: QueueKey | EntryKey = _decode_key(data)
         return key
     except msgspec.MsgspecError as error:
-        raise CorruptBatch(f"a record of __queue_state cannot be read by this version: {error}") from error
+        raise CorruptBatch(
+            f"a record of __queue_state is damaged or of a newer version of Headrace: {error}"
+        ) from error
 
 
 def _read_fence(data: bytes) -> Fence:
     try:
         return _decode_fence(data)
     except msgspec.MsgspecError as error:
-        raise CorruptBatch(f"a record of __queue_state cannot be read by this version: {error}") from error
+        raise CorruptBatch(
+            f"a record of __queue_state is damaged or of a newer version of Headrace: {error}"
+        ) from error

@@ -412,6 +412,9 @@ class Stock:
             is_live = offset not in self._done
             self._leases.mark_stored(offset, is_live=is_live)
             if is_live:
+                if not self._keeping.leases:
+                    # By the clock of another process, which may be far ahead of ours.
+                    one.until_ms = 0
                 self._unindexed[offset] = one
         for first, value in leased.items():
             live = {offset: one for offset, one in value.held(first) if offset not in held and offset not in self._done}

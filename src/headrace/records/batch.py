@@ -43,6 +43,9 @@ DELETE_HORIZON = 0x40
 NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
+TARGET_BYTES = 1_000_000
+"""How large batches become: below the largest message that brokers take by default, also if the codec adds to it."""
+
 
 class BatchHeader(NamedTuple):
     base_offset: int

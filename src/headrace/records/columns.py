@@ -29,30 +29,29 @@ The way back is `encode`, see `encoding`.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
-from headrace.model.errors import CorruptBatch, InvalidRecord, RecordError
+from headrace.model.errors import InvalidRecord, RecordError
 from headrace.records.batch import (
     CODEC_MASK,
-    CONTROL,
-    CRC_COVERS_FROM,
     HEADER_SIZE,
     LOG_APPEND_TIME,
-    LOG_OVERHEAD,
-    MAGIC,
-    BatchHeader,
     Buffer,
-    iter_headers,
-    read_header,
 )
 from headrace.records.compression import Codec
 from headrace.records.encoding import encode
+from headrace.records.fetched import (
+    INT64_MAX,
+    AbortedTransaction,
+    FetchedBatch,
+    batches_in,
+    next_offset,
+    unreadable,
+)
 from headrace.records.fields import Headers, Section, read_fields, read_headers
-from headrace.records.markers import read_marker
 from headrace.records.reader import Record, decompressed, records_in
 from headrace.records.schema import HEADERS, TIMESTAMP, schema
 from headrace.records.varints import Integers
@@ -63,27 +62,7 @@ CHUNK_BYTES = 16 * 1024 * 1024
 CHUNK_RECORDS = 32 * 1024
 """Enough records at once for numpy to pay, few enough for the processor's cache; see `bench/`."""
 
-_MAGIC_AT = 16
-_INT64_MAX = 2**63 - 1
-_MAX_MS = _INT64_MAX // 1000
-
-
-class AbortedTransaction(Protocol):
-    """An entry of a Fetch response; kio's fits."""
-
-    @property
-    def producer_id(self) -> int: ...
-
-    @property
-    def first_offset(self) -> int: ...
-
-
-class Batch(NamedTuple):
-    """A batch, from `start` to `end` of the buffer."""
-
-    start: int
-    end: int
-    header: BatchHeader
+_MAX_MS = INT64_MAX // 1000
 
 
 class Chunk(NamedTuple):
@@ -91,13 +70,6 @@ class Chunk(NamedTuple):
 
     buffer: Buffer
     sections: list[Section]
-
-
-def next_offset(buffer: Buffer, default: int) -> int:
-    """The offset behind the last whole batch in `buffer`, whatever the batch holds; `default` without any."""
-    for _, header in iter_headers(buffer):
-        default = header.next_offset
-    return default
 
 
 def decode(
@@ -115,8 +87,8 @@ def decode(
 
     `aborted` is the list of the Fetch response under read_committed; None reads what is uncommitted too.
     """
-    below = _INT64_MAX if end_offset is None else end_offset
-    for chunk in _chunks(buffer, _wanted(memoryview(buffer), first_offset, below, aborted), chunk_bytes):
+    below = INT64_MAX if end_offset is None else end_offset
+    for chunk in _chunks(buffer, batches_in(memoryview(buffer), first_offset, below, aborted), chunk_bytes):
         try:
             columns = _fast(chunk, first_offset, below, headers)
         except InvalidRecord:
@@ -129,73 +101,13 @@ def decode(
             yield pa.RecordBatch.from_arrays(arrays[: len(schema(headers=headers))], schema=schema(headers=headers))
 
 
-# Which batches
-
-
-def _wanted(
-    view: memoryview, first_offset: int, below: int, aborted: Sequence[AbortedTransaction] | None
-) -> Iterator[Batch]:
-    """The whole batches with records for the reader, each with its checksum verified."""
-    ongoing: set[int] = set()
-    to_come = sorted(aborted or (), key=lambda entry: entry.first_offset, reverse=True)
-    end = 0
-    while (header := _header(view, end)) is not None:
-        start, end = end, end + header.length + LOG_OVERHEAD
-        last_offset = header.base_offset + header.last_offset_delta
-        while to_come and to_come[-1].first_offset <= last_offset:
-            ongoing.add(to_come.pop().producer_id)
-        if header.base_offset >= below:
-            return
-        is_aborted = header.is_transactional and header.producer_id in ongoing if ongoing else False
-        if header.attributes & CONTROL:
-            if is_aborted:
-                _check(view, start, end, header)
-                marker = read_marker(view[start:end], header)
-                if marker is not None and not marker.committed:
-                    ongoing.discard(header.producer_id)
-        elif last_offset >= first_offset and not is_aborted:
-            _check(view, start, end, header)
-            if header.record_count:
-                yield Batch(start, end, header)
-
-
-def _check(view: memoryview, start: int, end: int, header: BatchHeader) -> None:
-    if crc32c(view[start + CRC_COVERS_FROM : end]) != header.crc:
-        raise _named(CorruptBatch("it has a wrong checksum"), header)
-
-
-def _header(view: memoryview, position: int) -> BatchHeader | None:
-    """The header of the whole batch at `position`; None if the rest is less than one."""
-    left = len(view) - position
-    if left > _MAGIC_AT and view[position + _MAGIC_AT] < MAGIC:
-        raise CorruptBatch(
-            f"the records at byte {position} are of version {view[position + _MAGIC_AT]}, from before Kafka 0.11, and "
-            "cannot be read: write them anew with a newer client"
-        )
-    if left < HEADER_SIZE:
-        return None
-    header = read_header(view, position)
-    size = header.length + LOG_OVERHEAD
-    if header.magic != MAGIC:
-        raise CorruptBatch(f"the record batch at byte {position} claims to be of version {header.magic}, 2 is known")
-    if size < HEADER_SIZE:
-        raise CorruptBatch(f"the record batch at byte {position} claims to have {size} bytes in all")
-    if size > left:
-        return None
-    if not 0 <= header.last_offset_delta <= _INT64_MAX - 1 - header.base_offset < _INT64_MAX:
-        raise CorruptBatch(
-            f"the record batch at byte {position} claims the offsets {header.base_offset} to {header.last_offset}"
-        )
-    return header
-
-
-def _chunks(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
+def _chunks(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
     """Neighbours together, so that there is much to do at once: plain batches where they are, others decompressed."""
     for codec_used, run in groupby(batches, lambda batch: batch.header.attributes & CODEC_MASK != Codec.NONE):
         yield from (_unpacked if codec_used else _in_place)(buffer, run, chunk_bytes)
 
 
-def _in_place(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
+def _in_place(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
     sections: list[Section] = []
     records = 0
     for start, end, header in batches:
@@ -208,7 +120,7 @@ def _in_place(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Ite
         yield Chunk(buffer, sections)
 
 
-def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Iterator[Chunk]:
+def _unpacked(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
     view = memoryview(buffer)
     parts: list[bytes] = []
     sections: list[Section] = []
@@ -217,7 +129,7 @@ def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Ite
         try:
             part = decompressed(view[start:end], header)
         except RecordError as error:
-            raise _named(error, header) from None
+            raise unreadable(error, header) from None
         parts.append(part)
         sections.append(Section(size, size + len(part), header))
         size += len(part)
@@ -227,10 +139,6 @@ def _unpacked(buffer: Buffer, batches: Iterable[Batch], chunk_bytes: int) -> Ite
             parts, sections, size, records = [], [], 0, 0
     if sections:
         yield Chunk(b"".join(parts), sections)
-
-
-def _named(error: RecordError, header: BatchHeader) -> RecordError:
-    return type(error)(f"the record batch at offset {header.base_offset} cannot be read: {error}")
 
 
 # Their records
@@ -321,7 +229,7 @@ def _slow(chunk: Chunk, first_offset: int, below: int, headers: bool) -> Columns
                 record for record in records_in(bytes(view[start:end]), header) if first_offset <= record.offset < below
             ]
         except RecordError as error:
-            raise _named(error, header) from None
+            raise unreadable(error, header) from None
         records += found
         types += [1 if header.attributes & LOG_APPEND_TIME else 0] * len(found)
     if not records:

@@ -24,14 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.errors import InvalidRecord, RecordTooLarge
-from headrace.records.batch import HEADER_SIZE, MAGIC, NO_SEQUENCE, TRANSACTIONAL, BatchHeader
+from headrace.records.batch import HEADER_SIZE, MAGIC, NO_SEQUENCE, TARGET_BYTES, TRANSACTIONAL, BatchHeader
 from headrace.records.builder import seal
 from headrace.records.compression import Codec, compress
 from headrace.records.schema import HEADERS
 from headrace.records.varints import Integers, varint_sizes, write_varints, zigzag
-
-TARGET_BYTES = 1_000_000
-"""Below the largest message that brokers take by default, also if the codec makes it somewhat larger."""
 
 _SLAB_BYTES = 32 * 1024 * 1024
 _LAYOUT_BYTES = 2 * 1024 * 1024

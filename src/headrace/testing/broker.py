@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -11,7 +12,6 @@ from types import TracebackType
 
 import uvloop
 
-from headrace.app.broker import BrokerApp
 from headrace.config.load import load_settings
 
 _HOST = "127.0.0.1"
@@ -75,6 +75,7 @@ class Broker:
         """Start and wait until clients can connect; raises what a broker raises when it cannot start."""
         if self.is_running:
             raise RuntimeError("the broker is already running")
+        _load_kio()
         ready: Future[tuple[int, str]] = Future()
         self._ended = Future()
         self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="headrace", daemon=True)
@@ -124,6 +125,8 @@ class Broker:
             ended.set_result(None)
 
     async def _serve(self, ready: "Future[tuple[int, str]]") -> None:
+        from headrace.app.broker import BrokerApp
+
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         app = BrokerApp(load_settings(flags=self._flags))
@@ -149,6 +152,21 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+def _load_kio() -> None:
+    """Import kio without hypothesis, which it would load where it is installed, to offer strategies of its own types.
+
+    That takes a quarter of a second and leaves the folder `.hypothesis` where the user's tests run. Tests that use
+    hypothesis have loaded it before.
+    """
+    if "hypothesis" in sys.modules:
+        return
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        import kio.static.primitive  # noqa: F401
+    finally:
+        del sys.modules["hypothesis"]
 
 
 def _text(value: object) -> str:

@@ -73,4 +73,4 @@ class MsgpackTransactionFormat:
 
 
 def unreadable(error: Exception) -> CorruptBatch:
-    return CorruptBatch(f"a record of __transaction_state cannot be read by this version: {error}")
+    return CorruptBatch(f"a record of a transaction is damaged or of a newer version of Headrace: {error}")

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from headrace.cluster import founding, layout, membership
-from headrace.cluster.feature_level import raise_level
+from headrace.cluster.feature_level import update_features
+from headrace.cluster.layout import ClusterIdentity
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import Compare, Put
 from headrace.config.broker import broker_settings
 from headrace.model.errors import FeatureUpdateRefused, InvalidFeatureLevel, InvalidSettings, StartupError
-from headrace.model.features import FIRST_LEVEL, LATEST_LEVEL
+from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, finalized
 from headrace.model.ids import BrokerId
 from headrace.model.image import Endpoint
 from headrace.runtime.clock import SystemClock
@@ -21,11 +22,16 @@ from tests.waiting import until_async as until
 from .members import Member, Members, run
 
 TWO = BrokerId(2)
+TRANSACTIONS = "transaction.version"
+
+
+async def raise_level(metadata: Metadata, level: int, *, validate_only: bool = False) -> None:
+    await update_features(metadata, {FEATURE: level}, validate_only=validate_only)
 
 
 async def set_level(member: Member, level: int) -> None:
     """As if the cluster had been founded at this level."""
-    record = layout.encode_cluster(member.metadata.image.cluster_id, level)
+    record = layout.encode_cluster(ClusterIdentity(member.metadata.image.cluster_id, level))
     await member.metadata.commit([], [Put(layout.CLUSTER, record)])
 
 
@@ -137,7 +143,9 @@ def test_a_cluster_of_an_unknown_level_is_refused_in_a_sentence(tmp_path: Path) 
     async def scenario() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.sqlite", SystemClock())
         try:
-            await store.commit([], [Put(layout.CLUSTER, layout.encode_cluster("id", LATEST_LEVEL + 1))])
+            await store.commit(
+                [], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL + 1)))]
+            )
             for opened in (founding.cluster_in(store), founding.found(store, "other")):
                 with pytest.raises(StartupError, match=f"feature level {LATEST_LEVEL + 1}.*start a newer version"):
                     await opened
@@ -152,9 +160,9 @@ def test_metadata_that_moves_into_etcd_keeps_its_level(tmp_path: Path) -> None:
         clock = SystemClock()
         stores = [await SqliteStore.open(tmp_path / name, clock) for name in ("from", "to")]
         try:
-            await stores[0].commit([], [Put(layout.CLUSTER, layout.encode_cluster("id", FIRST_LEVEL))])
+            await stores[0].commit([], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", FIRST_LEVEL)))])
             await founding.move_in(stores[0], stores[1], "id", BrokerId(0))
-            assert await founding.cluster_in(stores[1]) == ("id", FIRST_LEVEL)
+            assert await founding.cluster_in(stores[1]) == ClusterIdentity("id", FIRST_LEVEL)
         finally:
             for store in stores:
                 await store.close()
@@ -163,9 +171,11 @@ def test_metadata_that_moves_into_etcd_keeps_its_level(tmp_path: Path) -> None:
 
 
 def test_level_one_is_stored_as_the_first_release_reads_it_and_others_are_not() -> None:
-    assert layout.encode_cluster("id", FIRST_LEVEL) == b'{"cluster_id":"id"}'
-    assert b"cluster_id" not in layout.encode_cluster("id", LATEST_LEVEL)
-    assert layout.decode_cluster(layout.encode_cluster("id", LATEST_LEVEL)) == ("id", LATEST_LEVEL)
+    assert layout.encode_cluster(ClusterIdentity("id", FIRST_LEVEL)) == b'{"cluster_id":"id"}'
+    assert b"cluster_id" not in layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL))
+    assert layout.decode_cluster(layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL))) == ClusterIdentity(
+        "id", LATEST_LEVEL
+    )
 
 
 def test_a_single_broker_raises_its_level_too(tmp_path: Path) -> None:
@@ -173,7 +183,7 @@ def test_a_single_broker_raises_its_level_too(tmp_path: Path) -> None:
         store = await SqliteStore.open(tmp_path / "metadata.sqlite", SystemClock())
         metadata = Metadata(store, broker_settings({}), Endpoint("h", 1))
         try:
-            await store.commit([], [Put(layout.CLUSTER, layout.encode_cluster("id", FIRST_LEVEL))])
+            await store.commit([], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", FIRST_LEVEL)))])
             await metadata.open()
             assert metadata.image.feature_level == FIRST_LEVEL
             await raise_level(metadata, LATEST_LEVEL)
@@ -183,3 +193,38 @@ def test_a_single_broker_raises_its_level_too(tmp_path: Path) -> None:
             await store.close()
 
     asyncio.run(scenario())
+
+
+def test_the_transaction_version_can_be_held_back_and_let_go_on(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        (one,) = await members.start_all(1)
+
+        def version() -> int | None:
+            image = one.metadata.image
+            return finalized(image.feature_level, image.chosen_features).get(TRANSACTIONS)
+
+        assert version() == 2
+        with pytest.raises(FeatureUpdateRefused, match="ask for a downgrade"):
+            await update_features(one.metadata, {TRANSACTIONS: 1})
+        await update_features(one.metadata, {TRANSACTIONS: 1}, may_lower={TRANSACTIONS})
+        assert version() == 1
+        await update_features(one.metadata, {TRANSACTIONS: 0}, may_lower={TRANSACTIONS})
+        assert version() is None
+        with pytest.raises(InvalidFeatureLevel, match="from 0 to 2, not 3"):
+            await update_features(one.metadata, {TRANSACTIONS: 3})
+        await update_features(one.metadata, {TRANSACTIONS: 2})
+        assert version() == 2
+
+    run(tmp_path, scenario)
+
+
+def test_nothing_is_chosen_that_the_first_release_could_not_store(tmp_path: Path) -> None:
+    async def scenario(members: Members) -> None:
+        (one,) = await members.start_all(1)
+        await set_level(one, FIRST_LEVEL)
+        with pytest.raises(FeatureUpdateRefused, match=r"choosing transaction\.version needs feature level 2"):
+            await update_features(one.metadata, {TRANSACTIONS: 1}, may_lower={TRANSACTIONS})
+        await update_features(one.metadata, {TRANSACTIONS: 1, FEATURE: 2}, may_lower={TRANSACTIONS})
+        assert one.metadata.image.chosen_features == {TRANSACTIONS: 1}
+
+    run(tmp_path, scenario)

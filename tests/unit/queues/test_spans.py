@@ -49,6 +49,19 @@ def test_what_was_accepted_moves_the_head_and_what_was_released_is_delivered_onc
     assert engine.acquire(0, 12, 10, NOW, "b") == [Span(4, 5, 2), Span(10, 12, 1)]
 
 
+def test_released_records_are_available_after_a_restart_on_a_machine_that_started_later() -> None:
+    engine = shared()
+    engine.acquire(0, 9, 10, NOW, "a")
+    engine.release(4, 5, "a", NOW)
+    engine.acquire(4, 5, 10, NOW, "a")
+    engine.release(5, 5, "a", NOW, is_counted=False)
+    loaded = SpanEngine(3, 50, LOCK_MS)
+    loaded.load([Entry(key, value) for key, value in engine.take_changes() if value is not None])
+    just_booted_ms = 1000
+    loaded.index_plain(loaded.indexed_to, 9, None, just_booted_ms)
+    assert loaded.acquire(0, 9, 10, just_booted_ms, "b") == [Span(0, 3, 1), Span(4, 5, 2), Span(6, 9, 1)]
+
+
 def test_only_who_acquired_a_record_may_say_anything_of_it_and_all_of_a_range_or_nothing() -> None:
     engine = shared()
     engine.acquire(0, 9, 5, NOW, "a")

@@ -124,5 +124,5 @@ def test_a_large_state_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("key", [b"", b"\x91\xa5other", b"\x00" * 9])
 def test_a_record_of_another_version_is_refused(key: bytes) -> None:
-    with pytest.raises(CorruptBatch, match="cannot be read by this version"):
+    with pytest.raises(CorruptBatch, match="of a newer version of Headrace"):
         QueueStateMachine().replay(Entry(key, b"x"), -1)

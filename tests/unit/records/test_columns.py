@@ -11,6 +11,7 @@ from headrace.records.batch import HEADER_SIZE, check_batch
 from headrace.records.builder import build_batch, retain
 from headrace.records.columns import decode, next_offset, schema
 from headrace.records.compression import Codec
+from headrace.records.fetched import read_records
 from headrace.records.markers import Marker, build_marker
 from headrace.records.reader import Record, decompressed, spans
 
@@ -40,7 +41,10 @@ def read(buffer: bytes, **options: object) -> pa.Table:
 
 
 def values(buffer: bytes, **options: object) -> list[bytes | None]:
+    """The values in bulk, and the same record by record: whatever is left out of one is left out of the other."""
     found: list[bytes | None] = read(buffer, **options).column("value").to_pylist()
+    limits = {name: options[name] for name in ("first_offset", "end_offset", "aborted") if name in options}
+    assert [each.value for each in read_records(buffer, **limits)] == found  # type: ignore[arg-type]
     return found
 
 

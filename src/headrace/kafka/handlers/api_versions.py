@@ -5,9 +5,9 @@
 - From v3 on the client names its software; a name or version outside `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`
   is INVALID_REQUEST.
 - Features: what is finalized follows from the cluster's feature level (`model/features.py`), which is told as
-  `headrace.version`. By `transaction.version` 2 clients know that a transaction may be written to without naming its
-  partitions first, and that each has an epoch of its own (KIP-890); by `share.version` 1 that there are share groups
-  (KIP-932).
+  `headrace.version`, and from UpdateFeatures. By `transaction.version` 2 clients know that a transaction may be written
+  to without naming its partitions first, and that each has an epoch of its own (KIP-890); by `share.version` 1 that
+  there are share groups (KIP-932).
 - A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
   connect to a broker that tells them of one (KAFKA-17492).
 - Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to
@@ -23,7 +23,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import APIS, Answer, Context, handles
-from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, level
+from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, finalized, level
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.peers import BROKER_SOFTWARE
@@ -62,15 +62,10 @@ def api_versions(ctx: Context, request: Any) -> Answer:
         finalized_features_epoch=image.features_revision,
         finalized_features=tuple(
             make(schema.FinalizedFeatureKey, name=name, min_version_level=version, max_version_level=version)
-            for name, version in _finalized(image.feature_level)
+            for name, version in finalized(image.feature_level, image.chosen_features).items()
             if ctx.version >= _FEATURES_FROM
         ),
     )
-
-
-def _finalized(feature_level: int) -> Iterator[tuple[str, int]]:
-    yield FEATURE, feature_level
-    yield from level(feature_level).kafka_features.items()
 
 
 def _supported() -> Iterator[tuple[str, int, int]]:
