@@ -10,14 +10,14 @@ from tests.unit.groups.test_service import service, stable, value_of
 from tests.waiting import until_async as until
 
 from headrace.cluster import layout
-from headrace.cluster.feature_level import raise_level
+from headrace.cluster.feature_level import update_features
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Put
 from headrace.coordinator import rewriting
 from headrace.groups.machine import Commit, Committer
 from headrace.groups.service import GroupService
 from headrace.model.errors import DiskFull
-from headrace.model.features import FIRST_LEVEL, LATEST_LEVEL
+from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL
 from headrace.records.batch import iter_headers
 from headrace.records.reader import iter_records
 from headrace.replication.partition import Partition
@@ -32,7 +32,7 @@ def run(folder: Path, scenario: Scenario) -> None:
     async def body() -> None:
         async with service(folder) as (groups, partition, table):
             metadata = groups._metadata
-            record = layout.encode_cluster(metadata.image.cluster_id, FIRST_LEVEL)
+            record = layout.encode_cluster(layout.ClusterIdentity(metadata.image.cluster_id, FIRST_LEVEL))
             table.remove(partition)
             await metadata.commit([], [Put(layout.CLUSTER, record)])
             table.add(partition)
@@ -87,7 +87,7 @@ def test_what_is_old_is_rewritten_when_the_level_rises(tmp_path: Path, monkeypat
         await commit(groups, 5)
         (shard,) = groups.coordinator.shards()
         before = len(keys(partition))
-        await raise_level(metadata, LATEST_LEVEL)
+        await update_features(metadata, {FEATURE: LATEST_LEVEL})
         await until(lambda: not shard.machine.has_old_records)
         written = keys(partition)[before:]
         assert written.count((0, True)) == 6, "five offsets and a group"
@@ -123,7 +123,7 @@ def test_a_rewrite_that_is_interrupted_goes_on_where_the_shard_is_next(
 
         with monkeypatch.context() as patch:
             patch.setattr(Partition, "append", until_full)
-            await raise_level(metadata, LATEST_LEVEL)
+            await update_features(metadata, {FEATURE: LATEST_LEVEL})
             await until(lambda: left < 0)
             table.remove(partition)
         assert keys(partition).count((0, True)) == 2
