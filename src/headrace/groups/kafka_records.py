@@ -86,6 +86,7 @@ _CONSUMER_MEMBER, _CONSUMER_TARGET, _CONSUMER_CURRENT = 5, 7, 8
 _SHARE_MEMBER, _SHARE_TARGET = 10, 13
 _OF_SHARE_MEMBERS = frozenset({_SHARE_MEMBER, _SHARE_TARGET})
 _COPIES = frozenset({_CONSUMER_TARGET_EPOCH, _SHARE_TARGET_EPOCH, _SHARE_CURRENT})
+_SHARE_VALUES = (ShareMemberValue, ShareTargetValue)
 _KINDS = {ClassicValue: _CLASSIC, ConsumerValue: _CONSUMER, ShareValue: _SHARE}
 _KEYS_OF_KIND = {
     _CLASSIC: (_CLASSIC,),
@@ -173,9 +174,6 @@ class KafkaGroupFormat:
         return GroupKey(group), read_consumer(data) if kind == _CONSUMER else read_share(data)
 
 
-_SHARE_VALUES = (ShareMemberValue, ShareTargetValue)
-
-
 def _value(value: Value | None) -> bytes | None:
     match value:
         case None:
@@ -213,19 +211,17 @@ def _of_member(kind: int, key: MemberKey | TargetKey | CurrentKey, value: bytes 
 
 
 def _read_of_member(kind: int, group: str, member_id: str, data: bytes | None) -> tuple[Key, Value | None]:
-    match kind:
-        case 5:
-            return MemberKey(group, member_id), None if data is None else read_subscription(data)
-        case 7:
-            return TargetKey(group, member_id), None if data is None else TargetValue(read_target(data))
-        case 8:
-            return CurrentKey(group, member_id), None if data is None else read_current(data)
-        case 10:
-            return MemberKey(group, member_id), None if data is None else read_share_member(data)
-        case 13:
-            return TargetKey(group, member_id), None if data is None else ShareTargetValue(read_target(data))
-        case _:
-            raise ValueError(f"there is no record of type {kind}")
+    if kind == _CONSUMER_MEMBER:
+        return MemberKey(group, member_id), None if data is None else read_subscription(data)
+    if kind == _CONSUMER_TARGET:
+        return TargetKey(group, member_id), None if data is None else TargetValue(read_target(data))
+    if kind == _CONSUMER_CURRENT:
+        return CurrentKey(group, member_id), None if data is None else read_current(data)
+    if kind == _SHARE_MEMBER:
+        return MemberKey(group, member_id), None if data is None else read_share_member(data)
+    if kind == _SHARE_TARGET:
+        return TargetKey(group, member_id), None if data is None else ShareTargetValue(read_target(data))
+    raise ValueError(f"there is no record of type {kind}")
 
 
 # -- offsets, which are written and read more often than anything else
