@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 KAFKA_FORMAT_LEVEL = 2
 """The feature level from which on Kafka's format is written."""
-_RECORDS_PER_STEP = 1_000
+_RECORDS_PER_STEP = 500
 _RETRY_MS = 10_000.0
 """How long to leave alone what open transactions may still change."""
 

@@ -5,7 +5,8 @@ knows. `headrace cluster upgrade` raises the cluster's level when every broker k
 from then on things may be written, to disk or to each other, that brokers of the level before cannot read.
 
 Until then a newer broker writes only what those before can read, so that an upgrade can be taken back broker by broker.
-Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`.
+Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`, the
+records of coordinators in `coordinator/rewriting.py`.
 """
 
 from collections.abc import Mapping
