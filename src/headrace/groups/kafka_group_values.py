@@ -29,6 +29,8 @@ _OURS = 10_000
 """The tag of our own field: far from those that Kafka may come to use."""
 _HASH, _CLASSIC_MEMBER = 0, 0
 """Kafka's tags, each in its own struct."""
+_NO_HASH = bytes(8)
+"""Hashes of topics have eight bytes, as Kafka's have."""
 _VERSION = INT16.pack(0)
 _PHASES = ("stable", "unrevoked", "unreleased")
 """By Kafka's numbers."""
@@ -46,35 +48,30 @@ def write_epoch(epoch: int) -> bytes:
 
 
 def write_consumer(value: ConsumerValue) -> bytes:
-    tags = _hash_tag(value.topics_hash) | {_OURS: _pack((value.target_epoch, value.assignor))}
+    tags = {_OURS: _pack((value.target_epoch, value.assignor))}
+    if value.topics_hash:
+        tags[_HASH] = value.topics_hash
     return _VERSION + INT32.pack(value.epoch) + tagged(tags)
 
 
 def read_consumer(data: bytes) -> ConsumerValue:
-    epoch, tags = _epoch_and_tags(data)
+    reader = _reader(data)
+    epoch, tags = reader.number(INT32), _ours(reader.tags())
     target_epoch, assignor = _unpack_consumer(tags[_OURS])
     return ConsumerValue(epoch, target_epoch, assignor, tags.get(_HASH, b""))
 
 
 def write_share(value: ShareValue) -> bytes:
-    tags = _hash_tag(value.topics_hash) | {_OURS: _pack((value.target_epoch, value.begun))}
-    return _VERSION + INT32.pack(value.epoch) + tagged(tags)
+    """Unlike that of a consumer group, the hash is a field of its own here, and 0 where there is none."""
+    ours = _pack((value.target_epoch, value.begun))
+    return _VERSION + INT32.pack(value.epoch) + (value.topics_hash or _NO_HASH) + tagged({_OURS: ours})
 
 
 def read_share(data: bytes) -> ShareValue:
-    epoch, tags = _epoch_and_tags(data)
-    target_epoch, begun = _unpack_share(tags[_OURS])
-    return ShareValue(epoch, target_epoch, tags.get(_HASH, b""), begun)
-
-
-def _hash_tag(topics_hash: bytes) -> dict[int, bytes]:
-    """A hash has eight bytes, as Kafka's has; there is none before members want any topic."""
-    return {_HASH: topics_hash} if len(topics_hash) == INT64.size else {}
-
-
-def _epoch_and_tags(data: bytes) -> tuple[int, dict[int, bytes]]:
     reader = _reader(data)
-    return reader.number(INT32), _ours(reader.tags())
+    epoch, topics_hash = reader.number(INT32), reader.taken(INT64.size)
+    target_epoch, begun = _unpack_share(_ours(reader.tags())[_OURS])
+    return ShareValue(epoch, target_epoch, b"" if topics_hash == _NO_HASH else topics_hash, begun)
 
 
 def _ours(tags: dict[int, bytes]) -> dict[int, bytes]:

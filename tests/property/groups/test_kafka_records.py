@@ -36,7 +36,7 @@ maybe = st.none() | names
 ids = st.text(min_size=1, max_size=8)
 int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 times, epochs = st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)
-hashes = st.just(b"") | st.binary(min_size=8, max_size=8)
+hashes = st.just(b"") | st.binary(min_size=8, max_size=8).filter(any)
 places = st.lists(
     st.tuples(st.uuids(), st.lists(epochs, max_size=3).map(tuple)), max_size=3, unique_by=lambda place: place[0]
 ).map(tuple)
