@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -63,7 +63,7 @@ def cold_folder() -> Iterator[Path]:
 
 
 def run_cold(command: Sequence[str]) -> int:
-    """Run the command and return its exit code. A signal ends it, with everything in its process group."""
+    """Run the command and return its exit code. A signal ends it, with everything in its session."""
     with cold_folder() as folder:
         process = subprocess.Popen(command, env=cold_environment(os.environ, folder), start_new_session=True)
         try:
@@ -73,14 +73,30 @@ def run_cold(command: Sequence[str]) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    try:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    """End what is left of the command: also what `timeout` has put into a process group of its own."""
+    end_s = time.monotonic() + _STOP_S
+    number = signal.SIGTERM
+    while members := _session(process.pid):
+        for member in members:
+            with suppress(ProcessLookupError):
+                os.kill(member, number)
+        process.poll()
+        time.sleep(0.1)
+        if time.monotonic() > end_s:
+            number = signal.SIGKILL
+    process.wait()
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session that are still running, from the system's own list."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, in parentheses, may itself hold anything; state, parent, group and session come behind it.
+            state, _, _, session = stat.read_text(errors="replace").rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
 
 
 def main(command: Sequence[str]) -> int:

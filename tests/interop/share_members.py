@@ -1,5 +1,6 @@
-"""Members of share groups (KIP-932) that do what they are told to."""
+"""Members of share groups (KIP-932) that say what they are told to."""
 
+import time
 import uuid
 from typing import Any
 
@@ -7,14 +8,17 @@ from . import wire
 from .wire import Connection, Error
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+GROUP_RESOURCE = 32
+PATIENCE_S = 60.0
+RECORD_LIMIT = 1
 
 
 class Member:
     """A member of a share group that says what it is told to, on a connection of its own."""
 
-    def __init__(self, bootstrap: str, group: str, topic_id: uuid.UUID) -> None:
+    def __init__(self, bootstrap: str, group: str, topic_id: uuid.UUID, partition: int = 0) -> None:
         self.connection = Connection(bootstrap)
-        self.group, self.topic_id = group, topic_id
+        self.group, self.topic_id, self.partition = group, topic_id, partition
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
 
@@ -32,11 +36,11 @@ class Member:
             subscribed_topic_names=topics,
         )
 
-    def _body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
+    def body(self, batches: list[tuple[int, int, int]], epoch: int | None, **fields: Any) -> dict[str, Any]:
         acks = [
             {"first_offset": first, "last_offset": last, "acknowledge_types": [kind]} for first, last, kind in batches
         ]
-        partition = {"partition_index": 0, "acknowledgement_batches": acks}
+        partition = {"partition_index": self.partition, "acknowledgement_batches": acks}
         body = {
             "group_id": self.group,
             "member_id": self.member_id,
@@ -49,7 +53,7 @@ class Member:
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
     ) -> wire.Pending:
         limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
-        return self.connection.send(wire.SHARE_FETCH, version, self._body(list(acks), epoch, **(limits | fields)))
+        return self.connection.send(wire.SHARE_FETCH, version, self.body(list(acks), epoch, **(limits | fields)))
 
     def fetched(self, pending: wire.Pending) -> Any:
         answer = self.connection.receive(pending)
@@ -63,7 +67,7 @@ class Member:
     def acknowledge(
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
     ) -> Any:
-        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self._body(list(acks), epoch, **fields))
+        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self.body(list(acks), epoch, **fields))
         if answer.error_code is Error.none:
             self.epoch += 1
         return answer
@@ -81,3 +85,21 @@ def acquired(answer: Any) -> list[tuple[int, int, int]]:
 
 def part(answer: Any) -> Any:
     return answer.responses[0].partitions[0]
+
+
+def until_acquired(member: Member, **fields: Any) -> Any:
+    """Fetch until something comes: the first fetch of a group may find its state not open yet."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        answer = member.fetch(max_wait=1000, **fields)
+        assert answer.error_code is Error.none, answer
+        if acquired(answer):
+            return answer
+        assert time.monotonic() < end, answer
+
+
+def configure(connection: Connection, group: str, name: str, value: str) -> Error:
+    configs = [{"name": name, "config_operation": 0, "value": value}]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
+    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
+    return code

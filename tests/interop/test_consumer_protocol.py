@@ -132,6 +132,32 @@ def test_patterns_find_topics_that_come_later(
     until(lambda: one.partitions() == {("eu-1", 0), ("eu-2", 0), ("eu-2", 1)}, one)
 
 
+@pytest.mark.parametrize("unsubscribes", [False, True])
+def test_another_pattern_takes_the_place_of_the_one_before(
+    own_broker: Callable[..., Subject], reader: Callable[..., Reader], unsubscribes: bool
+) -> None:
+    broker = own_broker(**QUICK)
+    for name, partitions in (("eu-1", 4), ("eu-2", 4), ("us-1", 2)):
+        wire.create_topic(broker.bootstrap, name, partitions, {})
+    eu = {(topic, number) for topic in ("eu-1", "eu-2") for number in range(4)}
+    us = {("us-1", number) for number in range(2)}
+    one = reader(broker.bootstrap, "g", "^eu-.*")
+    seen: list[set[tuple[str, int]]] = []
+
+    def has(wanted: set[tuple[str, int]]) -> bool:
+        seen.append(one.partitions())
+        return seen[-1] == wanted
+
+    until(lambda: has(eu), one)
+    both = us | {place for place in eu if place[0] == "eu-1"}
+    for topics, wanted in ((["^us-.*"], us), (["^eu-.*"], eu), (["us-1"], us), (["^eu-1", "us-1"], both)):
+        if unsubscribes:
+            one.consumer.unsubscribe()
+        one.consumer.subscribe(topics)
+        until(lambda wanted=wanted: has(wanted), one)  # type: ignore[misc]
+    assert eu | us not in seen, "what the new pattern means was given before the old topics were given up"
+
+
 def test_a_static_member_restarts_without_a_rebalance(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:

@@ -194,6 +194,55 @@ def test_patterns_mean_topics_that_are_there_and_that_come(
         one.owns()
 
 
+def until_assigned(member: Member, *topics: uuid.UUID) -> None:
+    """Do what the member is told to, until it has exactly these topics: patterns may be resolved some time later."""
+    end = time.monotonic() + 60
+    while set(member.assigned) != set(topics):
+        assert time.monotonic() < end, member.assigned
+        time.sleep(0.02)
+        assert member.owns().error_code is Error.none
+
+
+def test_another_pattern_takes_the_place_of_the_one_before(
+    connection: Connection, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    old, new = new_topic(8), new_topic(2)
+    old_id, new_id = wire.wait_topic(connection, old, 8), wire.wait_topic(connection, new, 2)
+    one = member()
+    assert one.join(subscribed_topic_regex=f"^{old}.*").error_code is Error.none
+    until_assigned(one, old_id)
+    # What it has goes first; null means that its names, of which there are none, are as before.
+    assert one.beat(subscribed_topic_regex=f"^{new}.*").error_code is Error.none
+    assert new_id not in one.assigned
+    until_assigned(one, new_id)
+    # A subscription is what its names and its pattern mean together, until the one or the other is taken back.
+    assert one.beat(subscribed_topic_names=[old]).error_code is Error.none
+    until_assigned(one, old_id, new_id)
+    assert one.beat(subscribed_topic_regex="").error_code is Error.none
+    until_assigned(one, old_id)
+    assert one.beat(subscribed_topic_names=[], subscribed_topic_regex=f"^{new}.*").error_code is Error.none
+    until_assigned(one, new_id)
+
+
+def test_another_pattern_counts_while_the_change_before_is_under_way(
+    connection: Connection, member: Callable[..., Member], new_topic: Callable[..., str]
+) -> None:
+    first, second, third = new_topic(4), new_topic(4), new_topic(2)
+    ids = [wire.wait_topic(connection, topic, count) for topic, count in ((first, 4), (second, 4), (third, 2))]
+    one, other = member(), member()
+    # Before it has said that it owns what it was told of.
+    assert one.join(subscribed_topic_regex=f"^{first}.*").error_code is Error.none
+    assert one.beat(subscribed_topic_regex=f"^({first}|{second}).*", topic_partitions=[]).error_code is Error.none
+    until_assigned(one, ids[0], ids[1])
+    # While it gives up what another member shall have.
+    assert other.join(subscribed_topic_regex=f"^({first}|{second}).*").error_code is Error.none
+    one.beat()
+    assert one.beat(subscribed_topic_regex=f"^{third}.*").error_code is Error.none
+    until_assigned(one, ids[2])
+    assert one.numbers() == [0, 1]
+    until_assigned(other, ids[0], ids[1])
+
+
 def test_a_static_member_that_comes_back_has_what_it_had(
     connection: Connection, group: str, member: Callable[..., Member], new_topic: Callable[..., str]
 ) -> None:

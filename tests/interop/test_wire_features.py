@@ -30,8 +30,8 @@ def features(broker: Subject, version: int) -> tuple[dict[str, tuple[int, int]],
 def test_features_that_may_be_off_are_told_of_from_version_four_on(broker: Subject) -> None:
     """Java clients 3.3 to 3.7 ask with version 3, and refuse a broker that names a feature with the minimum 0."""
     supported, finalized = features(broker, 4)
-    assert supported == {FEATURE: (1, LATEST_LEVEL), "share.version": (0, 1), "transaction.version": (0, 2)}
-    assert finalized == {FEATURE: LATEST_LEVEL, "share.version": 1, "transaction.version": 2}
+    assert supported == {FEATURE: (1, LATEST_LEVEL), "share.version": (0, 2), "transaction.version": (0, 2)}
+    assert finalized == {FEATURE: LATEST_LEVEL, "share.version": 2, "transaction.version": 2}
     supported, finalized = features(broker, 3)
     assert supported == {FEATURE: (1, LATEST_LEVEL)}
     assert finalized["transaction.version"] == 2

@@ -4,31 +4,29 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from . import wire
 from .batches import Record, batch, values
-from .share_members import ACCEPT, GAP, REJECT, RELEASE, RENEW, Member, acquired, part
+from .share_members import (
+    ACCEPT,
+    GAP,
+    GROUP_RESOURCE,
+    PATIENCE_S,
+    RECORD_LIMIT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    acquired,
+    configure,
+    part,
+    until_acquired,
+)
 from .subject import Subject
 from .wire import Connection, Error
-
-GROUP_RESOURCE = 32
-PATIENCE_S = 60.0
-RECORD_LIMIT = 1
-
-
-def until_acquired(member: Member, **fields: Any) -> Any:
-    """Fetch until something comes: the first fetch of a group may find its state not open yet."""
-    end = time.monotonic() + PATIENCE_S
-    while True:
-        answer = member.fetch(max_wait=1000, **fields)
-        assert answer.error_code is Error.none, answer
-        if acquired(answer):
-            return answer
-        assert time.monotonic() < end, answer
 
 
 @pytest.fixture
@@ -38,13 +36,6 @@ def group(connection: Connection) -> str:
     wire.until_coordinated(connection, name=name)
     configure(connection, name, "share.auto.offset.reset", "earliest")
     return name
-
-
-def configure(connection: Connection, group: str, name: str, value: str) -> Error:
-    configs = [{"name": name, "config_operation": 0, "value": value}]
-    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
-    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
-    return code
 
 
 @pytest.fixture
@@ -76,7 +67,7 @@ def test_the_broker_says_that_it_has_share_groups(connection: Connection) -> Non
     assert [ranges[key] for key in (76, 77, 78, 79, 90, 91, 92)] == [
         (1, 1), (1, 1), (1, 2), (1, 2), (0, 1), (0, 0), (0, 0),
     ]  # fmt: skip
-    assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["share.version"] == 1
+    assert {feature.name: feature.max_version_level for feature in answer.finalized_features}["share.version"] == 2
 
 
 def test_members_are_told_what_to_read_and_described(
@@ -128,8 +119,7 @@ def test_a_session_has_epochs_and_ends_by_releasing(
         assert part(each.acknowledge((0, 0, ACCEPT))).error_code is Error.none
     assert one.acknowledge(epoch=-1).error_code is Error.none
     assert one.acknowledge(epoch=-1).error_code is Error.share_session_not_found
-    # As if it had not been given out.
-    assert acquired(until_acquired(other)) == [(1, 2, 1)]
+    assert acquired(until_acquired(other)) == [(1, 2, 2)]
 
 
 def test_a_connection_that_is_lost_releases_what_its_member_has(
@@ -140,7 +130,53 @@ def test_a_connection_that_is_lost_releases_what_its_member_has(
     assert acquired(until_acquired(one)) == [(0, 0, 1)]
     pending = other.send_fetch(max_wait=30_000)
     one.connection.reset()
-    assert acquired(other.fetched(pending)) == [(0, 0, 1)]
+    assert acquired(other.fetched(pending)) == [(0, 0, 2)]
+
+
+@pytest.mark.parametrize("ending", ["session", "connection"])
+def test_nothing_stays_locked_for_a_member_that_goes_while_it_fetches(
+    connection: Connection, topic: str, member: Callable[[], Member], ending: str
+) -> None:
+    send(connection, topic, "a")
+    until_acquired(first := member())
+    first.acknowledge(epoch=-1)
+    for turn in range(20):
+        last = 0
+        one = member()
+        pending = one.send_fetch()
+        time.sleep(turn / 4000)
+        if ending == "connection":
+            one.connection.reset()
+        else:
+            end = one.connection.send(wire.SHARE_ACKNOWLEDGE, 2, one.body([], -1))
+            told = acquired(one.connection.receive(pending))
+            assert one.connection.receive(end).error_code is Error.none
+            last = max((count for _, _, count in told), default=0)
+        other = member()
+        began = time.monotonic()
+        ((_, _, count),) = acquired(until_acquired(other))
+        assert time.monotonic() - began < 20, "it was locked"
+        assert count > last
+        other.acknowledge((turn, turn, ACCEPT), epoch=-1)
+        send(connection, topic, "next")
+
+
+def test_only_failed_deliveries_count_towards_the_limit(
+    connection: Connection, topic: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, "a", "b")
+    for count in range(1, 8):
+        one = member()
+        assert acquired(until_acquired(one)) == [(0, 1, count)], "a member that ends its session has not failed"
+        one.acknowledge(epoch=-1)
+    for count in range(8, 13):
+        one = member()
+        assert acquired(until_acquired(one)) == [(0, 1, count)], "five deliveries may fail"
+        one.connection.reset()
+    waiting = member()
+    waiting.fetch(max_wait=500)
+    send(connection, topic, "c")
+    assert acquired(until_acquired(waiting)) == [(2, 2, 1)]
 
 
 def test_a_fetch_waits_until_there_is_something(
@@ -164,7 +200,7 @@ def test_a_fetch_waits_until_there_is_something(
     assert part(one.fetched(behind)).acknowledge_error_code == 0
 
 
-def test_the_record_limit_is_strict_only_where_it_is_asked_for(
+def test_a_fetch_gets_no_more_records_than_it_asks_for(
     connection: Connection, topic: str, member: Callable[[], Member]
 ) -> None:
     send(connection, topic, *"abcdef")
@@ -172,11 +208,48 @@ def test_the_record_limit_is_strict_only_where_it_is_asked_for(
     answer = until_acquired(strict, max_records=2, share_acquire_mode=RECORD_LIMIT)
     assert acquired(answer) == [(0, 1, 1)]
     assert len(values(part(answer).records)) == 6, "batches are sent as they are"
-    assert acquired(loose.fetch(max_records=1)) == [(2, 5, 1)], "the rest of a batch comes with it"
+    assert acquired(loose.fetch(max_records=3)) == [(2, 4, 1)]
     # Gaps and rejected ones are done as accepted ones are.
     done = strict.acknowledge((0, 0, GAP), (1, 1, REJECT))
     assert part(done).error_code is Error.none
-    assert part(loose.fetch((2, 3, ACCEPT), (4, 5, RELEASE), version=1, max_records=1)).acknowledge_error_code == 0
+    send(connection, topic, *"ghi")
+    answer = loose.fetch((2, 3, ACCEPT), (4, 4, RELEASE), version=1, max_records=3)
+    assert part(answer).acknowledge_error_code == 0
+    assert acquired(answer) == [(4, 4, 2), (5, 5, 1), (6, 6, 1)], "as many as it asks for, of two batches"
+
+
+@pytest.mark.parametrize("limit", ["max_bytes", "max_records"])
+def test_a_fetch_of_nothing_acquires_nothing(
+    connection: Connection, topic: str, member: Callable[[], Member], limit: str
+) -> None:
+    send(connection, topic, *"abc")
+    one, other = member(), member()
+    for _ in range(2):
+        assert acquired(one.fetch(**{limit: 0, "max_wait": 50})) == []
+    assert acquired(until_acquired(other)) == [(0, 2, 1)]
+
+
+def test_a_group_has_limits_of_its_own(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    assert configure(connection, group, "share.delivery.count.limit", "3") is Error.none
+    for wrong in ("1", "11"):
+        assert configure(connection, group, "share.delivery.count.limit", wrong) is Error.invalid_config
+    assert configure(connection, group, "share.partition.max.record.locks", "100") is Error.none
+    for wrong in ("99", "4001"):
+        assert configure(connection, group, "share.partition.max.record.locks", wrong) is Error.invalid_config
+    records = batch([Record(b"x") for _ in range(150)])
+    assert wire.produce(connection, topic, records).error_code is Error.none
+    one = member()
+    assert acquired(until_acquired(one)) == [(0, 99, 1)], "as many as may be locked"
+    assert acquired(one.fetch((0, 99, RELEASE))) == [(0, 99, 2)]
+    # In force at once, also for a group that is being served: what was delivered twice is done.
+    assert configure(connection, group, "share.delivery.count.limit", "2") is Error.none
+    assert acquired(one.fetch((0, 99, RELEASE))) == [(100, 149, 1)]
+    resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": None}
+    (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    told = {each.name: each.value for each in described.configs}
+    assert (told["share.delivery.count.limit"], told["share.partition.max.record.locks"]) == ("2", "100")
 
 
 def test_a_record_is_kept_for_longer_by_renewing_it(
@@ -212,6 +285,42 @@ def test_aborted_transactions_are_only_for_those_who_want_them(
     answer = until_acquired(one)
     assert [(first, last) for first, last, _ in acquired(answer)] == [(2, 2)]
     assert values(part(answer).records) == [b"committed"]
+
+
+def test_offsets_are_set_before_the_first_member_comes(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    send(connection, topic, *"abcd")
+    partition = {"partition_index": 0, "start_offset": 2}
+    missing = {"group_id": group, "topics": [{"topic_name": f"not-{topic}", "partitions": [partition]}]}
+    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, missing)
+    assert told.responses[0].partitions[0].error_code is Error.unknown_topic_or_partition
+    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    assert described.error_code is Error.group_id_not_found
+    body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [partition]}]}
+    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body)
+    assert (told.error_code, told.responses[0].partitions[0].error_code) == (Error.none, Error.none)
+    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    assert (described.error_code, described.group_state) == (Error.none, "Empty")
+    asked = {"group_id": group, "topics": None}
+    (where,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    assert [(each.topic_name, each.partitions[0].start_offset) for each in where.topics] == [(topic, 2)]
+    one = member()
+    assert one.beat(0, [topic]).error_code is Error.none
+    assert acquired(until_acquired(one)) == [(2, 3, 1)]
+
+
+def test_offsets_of_a_share_group_are_not_set_in_a_group_of_another_kind(connection: Connection, topic: str) -> None:
+    group = f"consumers-{uuid.uuid4().hex[:8]}"
+    wire.until_coordinated(connection, name=group)
+    offsets = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": None}]
+    committed = {"group_id": group, "topics": [{"name": topic, "partitions": offsets}]}
+    answer = connection.call(wire.OFFSET_COMMIT, 8, committed)
+    assert answer.topics[0].partitions[0].error_code is Error.none
+    body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
+    assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code is Error.group_id_not_found
+    nameless = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body | {"group_id": ""})
+    assert nameless.error_code is Error.invalid_group_id
 
 
 def test_where_a_group_is_can_be_seen_set_and_forgotten(

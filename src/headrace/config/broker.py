@@ -12,6 +12,7 @@ from headrace.config.address import is_loopback, parse_address
 from headrace.config.settings import Kind, Setting, Value, parse_all, table
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
 from headrace.model.errors import SettingsError
+from headrace.model.features import FIRST_LEVEL
 from headrace.model.image import Endpoint
 
 _MIB = 1024 * 1024
@@ -76,6 +77,8 @@ class BrokerSettings:
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
     # Groups
+    errors_deadletterqueue_auto_create_topics_enable: bool = False
+    errors_deadletterqueue_topic_name_prefix: str = "dlq."
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_heartbeat_interval_ms: int = 15_000
@@ -92,12 +95,16 @@ class BrokerSettings:
     group_min_session_timeout_ms: int = 6_000
     group_share_delivery_count_limit: int = 5
     group_share_heartbeat_interval_ms: int = 5_000
+    group_share_max_delivery_count_limit: int = 10
     group_share_max_heartbeat_interval_ms: int = 15_000
+    group_share_max_partition_max_record_locks: int = 4_000
     group_share_max_record_lock_duration_ms: int = 60_000
     group_share_max_session_timeout_ms: int = 60_000
     group_share_max_share_sessions: int = 2_000
     group_share_max_size: int = 200
+    group_share_min_delivery_count_limit: int = 2
     group_share_min_heartbeat_interval_ms: int = 5_000
+    group_share_min_partition_max_record_locks: int = 100
     group_share_min_record_lock_duration_ms: int = 15_000
     group_share_min_session_timeout_ms: int = 45_000
     group_share_partition_max_record_locks: int = 2_000
@@ -170,9 +177,9 @@ TOPIC_DEFAULTS: Mapping[str, Setting] = {
 
 
 def _row(name: str, kind: Kind, doc: str, minimum: float | None = None, maximum: float | None = None,
-         choices: tuple[str, ...] = (), *, dynamic: bool = False) -> Setting:  # fmt: skip
+         choices: tuple[str, ...] = (), *, dynamic: bool = False, level: int = FIRST_LEVEL) -> Setting:  # fmt: skip
     default = getattr(_D, name.replace(".", "_"))
-    return Setting(name, kind, default, doc, minimum, maximum, choices, dynamic)
+    return Setting(name, kind, default, doc, minimum, maximum, choices, dynamic, level=level)
 
 
 _OWN_ROWS = (
@@ -256,6 +263,12 @@ _OWN_ROWS = (
     _row("fetch.max.bytes", Kind.INT, "The most a fetch returns, unless a single batch is larger.", 1024, dynamic=True),
     _row("max.incremental.fetch.session.cache.slots", Kind.INT,
          "Fetch sessions kept for clients that fetch incrementally.", 0),
+    _row("errors.deadletterqueue.auto.create.topics.enable", Kind.BOOLEAN,
+         "Whether a dead-letter topic that a share group names is created when it is not there (KIP-1191).",
+         dynamic=True, level=2),
+    _row("errors.deadletterqueue.topic.name.prefix", Kind.STRING,
+         "What the names of topics for dead letters of share groups begin with; empty: anything.",
+         dynamic=True, level=2),
     _row("group.consumer.assignors", Kind.LIST,
          "How consumer groups (KIP-848) may be assigned; the first is for members that ask for none.",
          choices=("uniform", "range")),
@@ -283,13 +296,21 @@ _OWN_ROWS = (
          "A record that was given out this often to members of a share group, and never accepted, is not given out "
          "again.", 2, 10),
     _row("group.share.heartbeat.interval.ms", Kind.INT, "How often members of share groups heartbeat.", 1),
+    _row("group.share.max.delivery.count.limit", Kind.INT,
+         "The largest limit that may be set, here or for a group.", 5, 25),
     _row("group.share.max.heartbeat.interval.ms", Kind.INT, "The longest interval that may be set.", 1),
+    _row("group.share.max.partition.max.record.locks", Kind.INT,
+         "The largest limit that may be set, here or for a group.", 2_000, 20_000),
     _row("group.share.max.record.lock.duration.ms", Kind.INT, "The longest duration that may be set.", 1_000),
     _row("group.share.max.session.timeout.ms", Kind.INT, "The longest timeout that may be set.", 1),
     _row("group.share.max.share.sessions", Kind.INT,
          "Members of share groups that may fetch from this broker at a time.", 1),
     _row("group.share.max.size", Kind.INT, "Members of a share group beyond this number are refused.", 1, 1_000),
+    _row("group.share.min.delivery.count.limit", Kind.INT,
+         "The smallest limit that may be set, here or for a group.", 2, 5),
     _row("group.share.min.heartbeat.interval.ms", Kind.INT, "The shortest interval that may be set.", 1),
+    _row("group.share.min.partition.max.record.locks", Kind.INT,
+         "The smallest limit that may be set, here or for a group.", 100, 2_000),
     _row("group.share.min.record.lock.duration.ms", Kind.INT, "The shortest duration that may be set.", 1_000),
     _row("group.share.min.session.timeout.ms", Kind.INT, "The shortest timeout that may be set.", 1),
     _row("group.share.partition.max.record.locks", Kind.INT,
@@ -377,7 +398,17 @@ def _check_together(settings: BrokerSettings) -> None:
             f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}"
         )
     _check_groups(settings, "consumer", ("heartbeat.interval.ms", "session.timeout.ms"))
-    _check_groups(settings, "share", ("heartbeat.interval.ms", "session.timeout.ms", "record.lock.duration.ms"))
+    _check_groups(
+        settings,
+        "share",
+        (
+            "heartbeat.interval.ms",
+            "session.timeout.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        ),
+    )
     if not settings.group_consumer_assignors:
         raise SettingsError("group.consumer.assignors is empty: name uniform or range")
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:

@@ -25,6 +25,7 @@ class TopicSettings:
     compression_type: str = "producer"
     compression_zstd_level: int = 3
     delete_retention_ms: int = _DAY_MS
+    errors_deadletterqueue_group_enable: bool = False
     file_delete_delay_ms: int = 60_000
     flush_messages: int = _NEVER
     flush_ms: int = _NEVER
@@ -89,6 +90,8 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("delete.retention.ms", Kind.LONG, _D.delete_retention_ms,
             "How long a tombstone stays in a compacted topic after it became clean.", 0,
             broker_name="log.cleaner.delete.retention.ms"),
+    Setting("errors.deadletterqueue.group.enable", Kind.BOOLEAN, _D.errors_deadletterqueue_group_enable,
+            "Whether share groups may write their dead letters to this topic (KIP-1191).", level=2),
     Setting("file.delete.delay.ms", Kind.LONG, _D.file_delete_delay_ms,
             "How long a removed segment's file stays, for reads that are under way.", 0,
             broker_name="log.segment.delete.delay.ms"),

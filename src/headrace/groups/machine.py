@@ -209,6 +209,11 @@ class GroupMachine(FormattedMachine[Key, Value]):
         effects = made.heartbeat(beat, image, waiter, now)
         return [Convert(made), *effects]
 
+    def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
+        """A share group has state in these topics. If there are any, one that is not there is made, without members."""
+        group = self.share(group_id) if group_id in self.groups else ShareGroup(group_id, self._limits)
+        return Outcome(group.begun(topic_ids), None)
+
     def adopt(self, group: Group) -> bool:
         """The group is this one from now on; whether there was another one of that name."""
         was_there = group.group_id in self.groups

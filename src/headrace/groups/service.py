@@ -294,8 +294,10 @@ class GroupService:
         return isinstance(self._any_shard(group_id).machine.groups.get(group_id), ShareGroup)
 
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
-        """Remember that a share group has state in these topics."""
-        return self._run(group_id, lambda machine: Outcome(machine.share(group_id).begun(topic_ids), None))
+        """Remember that a share group has state in these topics, and make it if there is no group of this name."""
+        if not group_id:
+            return _done(Result(error=InvalidGroupId("a group must have a name")))
+        return self._run(group_id, lambda machine: machine.begin_share(group_id, topic_ids))
 
     def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
         """A share group has no state in these topics any more."""

@@ -66,13 +66,14 @@ async def _acknowledge(
     return None
 
 
-async def release(ctx: Context, session: ShareSession) -> None:
-    """The session is over: what its member has is for others. Where that fails, it is when the locks end."""
-    for place in session.places:
+async def release(ctx: Context, session: ShareSession, *, is_excused: bool) -> None:
+    """The session is over: what its member has is for others. Where that fails, it is when the locks end. Excused if
+    the member did not fail."""
+    for place in tuple(session.places):
         opened = ctx.services.shares.current(Place(*place, session.group_id))
         if opened is not None:
             try:
-                await opened.release(session.member_id)
+                await opened.release(session.member_id, is_excused=is_excused)
             except HeadraceError as error:
                 log.info("what %s had of %s stays locked: %s", session.member_id, opened.partition, error)
 

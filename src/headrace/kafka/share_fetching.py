@@ -1,6 +1,10 @@
-"""A share fetch, from acknowledgements to its answer: batches as they are in the log, and which records are whose."""
+"""A share fetch, from acknowledgements to its answer: batches as they are in the log, and which records are whose.
+
+What is acquired is committed before it is answered.
+"""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -15,7 +19,14 @@ from headrace.kafka.dispatch import Answer, Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.share_sessions import SharePlace, ShareSession
-from headrace.model.errors import HeadraceError, StorageFailed
+from headrace.model.errors import (
+    CoordinatorError,
+    HeadraceError,
+    NotLeader,
+    PeerUnavailable,
+    QueueUnavailable,
+    StorageFailed,
+)
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.queues.share_partition import SharePartition, Taken, Wanted
@@ -23,13 +34,19 @@ from headrace.queues.shares import Place
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
 
+log = logging.getLogger(__name__)
+
 _PARTITION_MAX_BYTES = 1024 * 1024
 """The most that is looked at of one partition at a time, unless a single batch is larger."""
 _LOOKS = 64
 """How often a partition is looked at again if there was nothing but markers of transactions."""
-_RECORD_LIMIT = 1
-"""The acquire mode in which not even the rest of a batch comes beyond the limit (v2)."""
 _NO_LEADER = (-1, -1)
+_DELIVERY_COUNT_MAX = 2**15 - 1
+"""The largest that the protocol has room for."""
+_AGAIN = (CoordinatorError, QueueUnavailable, PeerUnavailable)
+"""Errors of the store after which the partition is opened again, and fetched from without the client noticing."""
+
+Acquired = dict[SharePlace, tuple[SharePartition, Taken]]
 
 
 class ShareFetch:
@@ -41,7 +58,6 @@ class ShareFetch:
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self._max_records: int = request.max_records
-        self._is_strict = getattr(request, "share_acquire_mode", 0) == _RECORD_LIMIT
         self._deadline_ms = ctx.services.clock.monotonic_ms() + to_ms(request.max_wait)
         self._is_over = False
         self._woken = asyncio.Event()
@@ -63,7 +79,7 @@ class ShareFetch:
         try:
             while not self._is_over and session.places:
                 self._woken.clear()
-                found = self._look(self._opened())
+                found = self._look(self._opened()) if self._may_take else {}
                 is_late = self._left_s() <= 0
                 if found and (is_late or self.errors or self._is_enough(found)):
                     await self._take(found)
@@ -74,6 +90,10 @@ class ShareFetch:
             self._wait_no_more()
             if session.waiting == self.hurry:
                 session.waiting = None
+
+    @property
+    def _may_take(self) -> bool:
+        return self._max_bytes > 0 and self._max_records > 0
 
     # -- waiting
 
@@ -135,25 +155,44 @@ class ShareFetch:
 
     async def _take(self, found: Mapping[SharePlace, tuple[SharePartition, Slice]]) -> None:
         left_bytes, left_records = self._max_bytes, self._max_records
+        acquired: Acquired = {}
         for place, (partition, first_cut) in found.items():
             cut: Slice | None = first_cut
-            if left_records <= 0 or (left_bytes <= 0 and self.taken):
-                return
+            if left_records <= 0 or (left_bytes <= 0 and acquired):
+                break
             try:
                 for _ in range(_LOOKS):
                     if cut is None or self._is_over:
                         break
                     data = await self._read(cut)
-                    taken = partition.take(data, Wanted(self._session.member_id, left_records, self._is_strict))
+                    if self._session.is_over:
+                        break
+                    taken = partition.take(data, Wanted(self._session.member_id, left_records))
                     if taken.spans:
-                        self.taken[place] = taken
+                        acquired[place] = partition, taken
                         left_records -= taken.records
                         left_bytes -= sum(map(len, taken.batches))
-                        self._session.served(place)
                         break
                     cut = partition.look(min(_PARTITION_MAX_BYTES, max(1, left_bytes)))
             except HeadraceError as error:
                 self.errors[place] = error
+        await self._persist(acquired)
+
+    async def _persist(self, acquired: Acquired) -> None:
+        """What was acquired is the member's once that is committed. Where it cannot be, nothing was acquired."""
+        results = await asyncio.gather(
+            *(partition.when_persisted() for partition, _ in acquired.values()), return_exceptions=True
+        )
+        for (place, (partition, taken)), error in zip(acquired.items(), results, strict=True):
+            if error is None:
+                self.taken[place] = taken
+                self._session.served(place)
+            elif isinstance(error, _AGAIN) or (isinstance(error, NotLeader) and partition.partition.is_leader):
+                log.info("%s acquires nothing of %s now: %s", self._session.member_id, partition.partition, error)
+            elif isinstance(error, HeadraceError):
+                self.errors[place] = error
+            else:
+                raise error
 
     async def _read(self, cut: Slice) -> Buffer:
         data = cut.file.read_cached(cut.position, cut.length)
@@ -201,7 +240,7 @@ def answer(
                         schema.AcquiredRecords,
                         first_offset=one.first,
                         last_offset=one.last,
-                        delivery_count=one.attempt,
+                        delivery_count=min(one.attempt, _DELIVERY_COUNT_MAX),
                     )
                     for one in ([] if got is None else got.spans)
                 ),

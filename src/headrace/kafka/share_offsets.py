@@ -44,12 +44,12 @@ async def position(
 
 
 async def reset(
-    ctx: Context, group: ShareGroup, topic: TopicImage, partition: int, start_offset: int
+    ctx: Context, group_id: str, topic: TopicImage, partition: int, start_offset: int
 ) -> HeadraceError | None:
     if not 0 <= partition < len(topic.partitions):
         return UnknownPartition(f"the topic {topic.name} has no partition {partition}")
     try:
-        await ctx.services.shares.reset(Place(topic.topic_id, partition, group.group_id), start_offset)
+        await ctx.services.shares.reset(Place(topic.topic_id, partition, group_id), start_offset)
     except HeadraceError as error:
         return error
     return None

@@ -7,7 +7,8 @@ A member has one session with each broker that leads something for it. By the ep
     -1   the last one: what the member has acquired and not acknowledged is released
 
 An epoch that is not the next one is refused: an answer was lost. The member then begins a new session; what it has
-stays its own until it acknowledges that or the locks end. A session ends with its connection, too.
+stays its own until it acknowledges that or the locks end. A session ends with its connection, too: that is a failed
+delivery of what the member has, whereas a member that ends its session has not failed.
 
 All sessions together remember at most `PLACES_MAX` partitions.
 """
@@ -48,6 +49,8 @@ class ShareSession:
         """Ends the wait of the request under way: the client wants something else now."""
         self.on_end: Callable[[], None] | None = None
         """Called when the session is over."""
+        self.is_over = False
+        """Whether the member is gone: nothing is to be acquired for it any more."""
 
     def served(self, place: SharePlace) -> None:
         """One that just gave something goes to the back, so that the others get their turn."""
@@ -107,6 +110,7 @@ class ShareSessions:
     def end(self, group_id: str, member_id: str) -> ShareSession:
         session = self._of(group_id, member_id)
         del self._sessions[group_id, member_id]
+        session.is_over = True
         session.ended()
         return session
 
@@ -116,6 +120,7 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
+        session.is_over = True
         session.ended()
         return True
 

@@ -39,9 +39,10 @@ LEVELS = (
     FeatureLevel(
         2,
         "0.2",
-        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level; "
+        "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level; the group "
+        "settings share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
         "Kafka's own record formats in __consumer_offsets and __transaction_state",
-        {"share.version": 1, "transaction.version": 2},
+        {"share.version": 2, "transaction.version": 2},
     ),
 )
 CHOOSABLE: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}

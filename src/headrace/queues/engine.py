@@ -374,7 +374,7 @@ class Engine(Stock):
                 self._finish(offset)
 
     def _is_at_limit(self, held: Held) -> bool:
-        return self._most_attempts is not None and held.attempt >= self._most_attempts
+        return self._most_attempts is not None and held.attempt - held.excused >= self._most_attempts
 
     def _came_back(self, offset: int, held: Held, *, was_leased: bool) -> None:
         """A message is leased no more (then it may be hidden), or hidden no more."""
@@ -396,5 +396,10 @@ class Engine(Stock):
         self._shelf.take_off(offset)
         if self._groups is not None:
             self._groups.gone(offset, was_leased=was_leased)
-        if not self._keeping.dead_letters:
+        if not self._moves_dead:
             self._finish(offset)
+
+    @property
+    def _moves_dead(self) -> bool:
+        """Whether dead messages wait to be moved. If not, they are done."""
+        return self._keeping.dead_letters

@@ -5,7 +5,8 @@ from the heap when a message is done or its time changes; what does not agree wi
 heap is made anew when most of it is of that kind.
 
 What is kept: messages that are received for the first time at the same time share one entry, since most are done before
-anything else happens to them. One to which something does gets an entry of its own.
+anything else happens to them. One to which something does gets an entry of its own. If leases do not survive, attempts
+still do: an entry then says that the message was leased, and not until when or by whom.
 """
 
 from collections.abc import Collection, Iterator
@@ -49,7 +50,7 @@ class _Together:
 class Leases:
     def __init__(self, *, survive: bool) -> None:
         self._survive = survive
-        """Whether leases are kept. If not, only what was returned is, so that its attempts are counted on."""
+        """Whether a lease outlasts a restart. If not, only the attempt is persisted."""
         self.held: dict[int, Held] = {}
         self.leased = 0
         self.hidden = 0
@@ -71,13 +72,11 @@ class Leases:
         held = self.held.get(offset)
         if held is None:
             held = self.held[offset] = Held(1, True, until_ms, now_ms, now_ms, "", receiver)
-            if self._survive:
-                self._share(offset, until_ms, now_ms, receiver)
+            self._share(offset, until_ms, now_ms, receiver)
         else:
             held.attempt += 1
             held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
-            if self._survive:
-                self._keep_alone(offset)
+            self._keep_alone(offset)
         self.leased += 1
         self._push(offset, until_ms)
         return held
@@ -102,15 +101,6 @@ class Leases:
         self.hidden += 1
         self._hidden.add(offset)
         self._push(offset, until_ms)
-
-    def undo(self, offset: int, held: Held) -> None:
-        """It was never received, this time."""
-        held.is_leased = False
-        held.attempt -= 1
-        self.leased -= 1
-        if not held.attempt:
-            del self.held[offset]
-        self._dirty.add(offset)
 
     def is_hidden(self, offset: int) -> bool:
         return self.hidden > 0 and offset in self._hidden
@@ -165,7 +155,7 @@ class Leases:
                 self._leave(offset, held)
                 was_leased, held.is_leased = held.is_leased, False
                 if was_leased and not self._survive:
-                    self._dirty.add(offset)
+                    self._keep_alone(offset)
                 yield offset, held, was_leased
 
     # -- what is kept
@@ -233,13 +223,18 @@ class Leases:
             offsets = [offset for offset in offsets if self._together.get(offset) is together]
         together.key = offsets[0]
         steps = [after - before for before, after in pairwise(offsets)]
-        return entry(LEASE, offsets[0], LeaseValue(together.until_ms, together.received_ms, together.receiver, steps))
+        value = (
+            LeaseValue(together.until_ms, together.received_ms, together.receiver, steps)
+            if self._survive
+            else LeaseValue(0, 0, "", steps)
+        )
+        return entry(LEASE, offsets[0], value)
 
     def _to_keep(self, offset: int) -> Held | None:
         held = self.held.get(offset)
-        if self._survive or held is None or not held.is_leased:
+        if self._survive or held is None:
             return held
-        return Held(held.attempt - 1, False, 0, held.first_received_ms, 0) if held.attempt > 1 else None
+        return Held(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
 
     def take_done(self) -> list[Entry]:
         """After `take_held`."""

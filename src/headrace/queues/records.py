@@ -65,6 +65,8 @@ class Held(msgspec.Struct, array_like=True, tag="held-1", gc=False):
     reason: str = ""
     """Why it failed the last time, as its receiver said."""
     receiver: str = ""
+    excused: int = 0
+    """How many of these attempts do not count towards the limit of attempts."""
 
 
 class TimesValue(msgspec.Struct, array_like=True, frozen=True):

@@ -54,6 +54,8 @@ def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, no
             engine.renew(first, last, member, now_ms, lock_ms)
         elif kind == Acknowledge.RELEASE:
             engine.release(first, last, member, now_ms)
+        elif kind == Acknowledge.REJECT:
+            engine.reject(first, last, member, now_ms)
         else:
             engine.accept(first, last, member, now_ms)
     return any(kind != Acknowledge.RENEW for _, _, kind in wanted)

@@ -5,6 +5,8 @@ The engine is told of records as far as somebody has looked, in the order of the
 Promises:
 - what was accepted, rejected or released is told so only when that is committed: after a crash nothing that was
   accepted comes back;
+- what was acquired is given to its member only when that is committed (`when_persisted`): each delivery of a record
+  counts more than the one before it, and a broker that was replaced as the leader gives out nothing;
 - who waits for records is told when there may be some: new ones, or such as came back;
 - if something cannot be committed, this instance is void: `is_void`, and another one is opened from what is there.
 """
@@ -15,10 +17,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from headrace.config.broker import BrokerSettings
 from headrace.config.group import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, parse_reset
 from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, StaleQueueLeader
 from headrace.queues.share_acks import AckBatch, acknowledge
+from headrace.queues.share_burial import ShareBurial
+from headrace.queues.share_dead_letters import LetterWriter
 from headrace.queues.spans import Span, SpanEngine
 from headrace.queues.store import StateStore, state_name
 from headrace.records.batch import BatchHeader, iter_headers
@@ -36,8 +39,6 @@ class Wanted(NamedTuple):
 
     member: str
     max_records: int
-    is_strict: bool
-    """Whether not even the rest of a batch may be given beyond that."""
 
 
 class Taken(NamedTuple):
@@ -46,6 +47,16 @@ class Taken(NamedTuple):
     batches: list[Buffer]
     spans: list[Span]
     records: int
+
+
+class Limits(NamedTuple):
+    """What a group allows, as its settings say now."""
+
+    deliveries: int
+    locks: int
+    lock_ms: int
+    buries: bool
+    """Whether there is a topic for dead letters."""
 
 
 class Position(NamedTuple):
@@ -66,9 +77,10 @@ class SharePartition:
         store: StateStore,
         clock: Clock,
         workers: Executor,
-        settings: Callable[[], tuple[BrokerSettings, GroupSettings]],
+        settings: Callable[[], GroupSettings],
+        letters: LetterWriter,
     ) -> None:
-        """`settings` are those in force now, of the broker and of the group."""
+        """`settings` are those of the group that are in force now."""
         self.partition = partition
         self.group_id = group_id
         self.is_void = False
@@ -79,7 +91,11 @@ class SharePartition:
         self._clock = clock
         self._workers = workers
         self._settings = settings
-        self._engine = SpanEngine(*self._limits())
+        self._limits = limits = self._current_limits()
+        self._engine = SpanEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
+        self._burial = ShareBurial(
+            partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
+        )
         self._leader_epoch = partition.leader_epoch
         self._term = 0
         self._writing = asyncio.Lock()
@@ -102,8 +118,7 @@ class SharePartition:
         self.partition.data_waiters.add(self)
 
     async def _first_offset(self) -> int:
-        settings = self._settings()[1]
-        wanted = parse_reset(settings.share_auto_offset_reset)
+        wanted = parse_reset(self._settings().share_auto_offset_reset)
         partition, end = self.partition, self._end
         if wanted == LATEST:
             return end
@@ -121,6 +136,7 @@ class SharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._burial.cancel()
         self.waiters.advanced()
 
     async def settled(self) -> None:
@@ -131,13 +147,20 @@ class SharePartition:
     def data_arrived(self) -> None:
         self.waiters.advanced()
 
-    def _limits(self) -> tuple[int, int, int]:
-        broker, group = self._settings()
-        return (
-            broker.group_share_delivery_count_limit,
-            broker.group_share_partition_max_record_locks,
+    def _current_limits(self) -> "Limits":
+        group = self._settings()
+        return Limits(
+            group.share_delivery_count_limit,
+            group.share_partition_max_record_locks,
             group.share_record_lock_duration_ms,
+            bool(group.errors_deadletterqueue_topic_name),
         )
+
+    def _follow_settings(self) -> None:
+        limits = self._current_limits()
+        if limits != self._limits:
+            self._limits = limits
+            self._engine.limit(limits.deliveries, limits.locks, limits.lock_ms, self._now_ms(), buries=limits.buries)
 
     @property
     def _end(self) -> int:
@@ -146,7 +169,7 @@ class SharePartition:
 
     @property
     def _is_committed_only(self) -> bool:
-        return self._settings()[1].share_isolation_level == READ_COMMITTED
+        return self._settings().share_isolation_level == READ_COMMITTED
 
     def _check(self) -> None:
         partition = self.partition
@@ -158,9 +181,10 @@ class SharePartition:
     def look(self, max_bytes: int) -> Slice | None:
         """Where the next records are that may be acquired, with others around them; None if there are none now."""
         self._check()
+        self._follow_settings()
         engine, partition, now_ms = self._engine, self.partition, self._now_ms()
         engine.drop_before(partition.log.start_offset)
-        if engine.in_flight >= self._limits()[1]:
+        if engine.in_flight >= self._limits.locks:
             return None
         first = engine.next_available(engine.head, now_ms)
         at = engine.indexed_to if first is None else first
@@ -175,11 +199,12 @@ class SharePartition:
             return None
 
     def take(self, data: Buffer, wanted: Wanted) -> Taken:
-        """Acquire records of these batches, which `look` found and may have changed hands since. If none is acquired
-        although there were some batches, it is worth while to look again."""
+        """Acquire records of these batches, which `look` found and may have changed hands since. They are not to be
+        given to anybody before `when_persisted`. If none is acquired although there were some batches, it is worth
+        while to look again."""
         self._check()
         engine, now_ms = self._engine, self._now_ms()
-        _, most_locks, lock_ms = self._limits()
+        most_locks, lock_ms = self._limits.locks, self._limits.lock_ms
         batches: list[Buffer] = []
         spans: list[Span] = []
         count = 0
@@ -190,15 +215,20 @@ class SharePartition:
                 break
             if header.last_offset >= engine.indexed_to:
                 self._learn(header, now_ms)
-            if not wanted.is_strict:
-                room = header.last_offset - header.base_offset + 1
             got = engine.acquire(header.base_offset, header.last_offset, room, now_ms, wanted.member, lock_ms)
             if got:
                 batches.append(view[position : position + header.size])
                 spans.extend(got)
                 count += sum(span.last - span.first + 1 for span in got)
         self._arm()
+        self._burial.look()
         return Taken(batches, spans, count)
+
+    async def when_persisted(self) -> None:
+        """Returns when everything that was acquired so far is committed. If that fails, this instance is void and
+        nothing of it was acquired."""
+        self._check()
+        await self._committed()
 
     def _learn(self, header: BatchHeader, now_ms: int) -> None:
         """There is another batch. One of markers, or of a transaction that was aborted, has nothing for members."""
@@ -212,26 +242,30 @@ class SharePartition:
         """`InvalidRecordState` or `ProtocolError`, and nothing has changed, unless all of it belongs to the member, but
         for what is below the group's start."""
         self._check()
+        self._follow_settings()
         engine = self._engine
         in_flight = engine.in_flight
         engine.drop_before(self.partition.log.start_offset)
-        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits()[2])
+        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits.lock_ms)
         self._arm()
         if has_changed:
             await self._committed()
+            self._burial.look()
         if engine.in_flight < in_flight:
             self.waiters.advanced()
 
-    async def release(self, member: str) -> None:
-        """The member is gone: what it has is for others, and was not delivered."""
+    async def release(self, member: str, *, is_excused: bool) -> None:
+        """The member is gone: what it has is for others. Excused if it did not fail: then the delivery does not count
+        towards the limit of deliveries."""
         self._check()
         engine, now_ms = self._engine, self._now_ms()
         owned = engine.acquired_by(member, now_ms)
         for span in owned:
-            engine.release(span.first, span.last, member, now_ms, is_counted=False)
+            engine.release(span.first, span.last, member, now_ms, is_excused=is_excused)
         if owned:
             self._arm()
             await self._committed()
+            self._burial.look()
             self.waiters.advanced()
 
     def position(self) -> Position:
@@ -268,6 +302,7 @@ class SharePartition:
         self._engine.due(self._now_ms())
         if self._engine.in_flight < in_flight:
             self._commit_later()
+            self._burial.look()
             self.waiters.advanced()
         self._arm()
 

@@ -24,6 +24,7 @@ from headrace.model.errors import (
 )
 from headrace.model.ids import BrokerId
 from headrace.queues.calls import Call, ask
+from headrace.queues.share_dead_letters import DeadLetterTopics, WriteDeadLetters
 from headrace.queues.share_partition import Position, SharePartition
 from headrace.queues.state import QueueStateMachine
 from headrace.queues.store import StateStore, state_name
@@ -60,7 +61,7 @@ class ForgetShare(Call, frozen=True):
     place: Place
 
 
-ShareCall = DescribeShare | ResetShare | ForgetShare
+ShareCall = DescribeShare | ResetShare | ForgetShare | WriteDeadLetters
 
 
 class ShareLocator:
@@ -99,6 +100,9 @@ class Shares:
         self._clock = clock
         self._workers = workers
         self._peers = peers
+        self._letters = DeadLetterTopics(
+            metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
+        )
         self._opened: dict[Place, SharePartition] = {}
         self._opening: dict[Place, asyncio.Task[SharePartition]] = {}
         partitions.on_not_leading.append(self._not_leading)
@@ -159,7 +163,8 @@ class Shares:
                 store=self._store,
                 clock=self._clock,
                 workers=self._workers,
-                settings=lambda: (self._metadata.settings, self._metadata.group_settings(place.group_id)),
+                settings=lambda: self._metadata.group_settings(place.group_id),
+                letters=self._letters,
             )
             try:
                 if is_reset:
@@ -221,6 +226,8 @@ class Shares:
                 await self._reset(place, start_offset)
             case ForgetShare(place):
                 await self._forget(place)
+            case WriteDeadLetters():
+                await self._letters.serve(call)
         return None
 
     async def _reset(self, place: Place, start_offset: int) -> None:

@@ -1,9 +1,11 @@
 """The lease engine for share groups (KIP-932): records in the order of their offsets, acknowledged by ranges. Pure.
 
 It is driven like `engine.Engine`, with these differences. Nothing is kept of what was indexed: after `load`, index
-everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Leases are not kept
-either: what was acquired and not acknowledged is available after a restart, as often delivered as it was before. A
-record that was delivered as often as it may be and comes back is done (archived).
+everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Of a lease only the
+delivery is kept: what was acquired and not acknowledged is available after a restart, and its next delivery counts one
+more. A record that was delivered as often as it may be and comes back is done (archived); deliveries that were excused
+do not count towards that limit. If the group has a dead-letter topic, such a record and one that is rejected is `dead`
+until it was written there, and then `moved`.
 
 Ranges include both ends. `NotInFlight`, and nothing changes, if any record of the range is not acquired by this
 receiver.
@@ -19,6 +21,8 @@ from headrace.queues.stock import Keeping
 
 _SHARE = Keeping(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
 _FOREVER_MS = 1 << 50
+_REJECTED = "rejected"
+"""The reason that is kept of a record which is dead because a member said so."""
 
 
 class Span(NamedTuple):
@@ -40,12 +44,32 @@ def _settings(most_deliveries: int, most_in_flight: int, lock_ms: int) -> QueueS
 
 
 class SpanEngine(Engine):
-    def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int) -> None:
+    def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int, *, buries: bool = False) -> None:
+        """`buries`: whether the group has a dead-letter topic."""
+        self._buries = buries
         super().__init__(_settings(most_deliveries, most_in_flight, lock_ms), lambda: 0.5, _SHARE)
 
-    def limit(self, most_deliveries: int, most_in_flight: int, lock_ms: int, now_ms: int) -> None:
-        """Other limits, from now on."""
+    def limit(
+        self, most_deliveries: int, most_in_flight: int, lock_ms: int, now_ms: int, *, buries: bool = False
+    ) -> None:
+        """Other limits, from now on. Without a dead-letter topic what is dead is done."""
+        self._buries = buries
+        if not buries:
+            for offset in tuple(self._dead):
+                self._finish(offset)
         self.configure(_settings(most_deliveries, most_in_flight, lock_ms), now_ms)
+
+    @property
+    def _moves_dead(self) -> bool:
+        return self._buries
+
+    def _is_at_limit(self, held: Held) -> bool:
+        return held.reason == _REJECTED or super()._is_at_limit(held)
+
+    def is_rejected(self, offset: int) -> bool:
+        """Whether a dead record is that because a member said so."""
+        held = self._leases.held.get(offset)
+        return held is not None and held.reason == _REJECTED
 
     def start_at(self, offset: int) -> None:
         """Begin anew, with every record from here on undelivered. Index from here."""
@@ -75,20 +99,26 @@ class SpanEngine(Engine):
         return spans
 
     def accept(self, first: int, last: int, receiver: str, now_ms: int) -> None:
-        """They are done. The same for what is rejected, and for gaps."""
+        """They are done. The same for gaps."""
         for offset, _ in self._acquired(first, last, receiver, now_ms):
             self._leases.forget(offset)
         self._live -= self._done.add_range(first, last)
 
-    def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_counted: bool = True) -> None:
-        """They are available again, or done if they were delivered as often as they may be. If not counted, they were
-        not delivered this time."""
+    def reject(self, first: int, last: int, receiver: str, now_ms: int) -> None:
+        """They are never delivered again: dead, or done if the group has no dead-letter topic."""
+        if not self._buries:
+            self.accept(first, last, receiver, now_ms)
+            return
         for offset, held in self._acquired(first, last, receiver, now_ms):
-            if is_counted:
-                self._return(offset, held, now_ms, 0, "")
-            else:
-                self._leases.undo(offset, held)
-                self._shelf.put(offset)
+            held.reason = _REJECTED
+            self._return(offset, held, now_ms, 0, _REJECTED)
+
+    def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_excused: bool = False) -> None:
+        """They are available again, or done if they were delivered as often as they may be; a delivery that is excused
+        does not count towards that."""
+        for offset, held in self._acquired(first, last, receiver, now_ms):
+            held.excused += is_excused
+            self._return(offset, held, now_ms, 0, "")
 
     def renew(self, first: int, last: int, receiver: str, now_ms: int, lock_ms: int | None = None) -> None:
         """They are acquired for as long as if it had been now."""

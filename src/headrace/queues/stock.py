@@ -48,7 +48,8 @@ class Keeping:
     """What an engine keeps, and how it ends."""
 
     leases: bool = True
-    """Whether leases survive a restart. If not, only attempts of messages that were returned do."""
+    """Whether leases survive a restart. If not, attempts do, and one that a restart ended does not count towards the
+    limit: its receiver may not have failed."""
     index: bool = True
     """Whether what was indexed survives. If not, everything from head on is indexed again: for plain messages only."""
     dead_letters: bool = True
@@ -412,18 +413,28 @@ class Stock:
             is_live = offset not in self._done
             self._leases.mark_stored(offset, is_live=is_live)
             if is_live:
-                if not self._keeping.leases:
-                    # By the clock of another process, which may be far ahead of ours.
-                    one.until_ms = 0
-                self._unindexed[offset] = one
+                self._unindexed[offset] = self._restored(one)
         for first, value in leased.items():
-            live = {offset: one for offset, one in value.held(first) if offset not in held and offset not in self._done}
+            live = {
+                offset: self._restored(one)
+                for offset, one in value.held(first)
+                if offset not in held and offset not in self._done
+            }
             self._leases.mark_stored_together(first, live)
             self._unindexed.update(live)
         self._known_to = max(self._known_to, max(self._unindexed, default=-1))
         self._load_chunks(chunks)
         self._ids.load(ids.items(), self.indexed_to)
         self._pages.load(pages.items(), self.indexed_to)
+
+    def _restored(self, held: Held) -> Held:
+        """A message as it is after a restart."""
+        if not self._keeping.leases:
+            held.until_ms = 0  # By the clock of another process, which may be far ahead of ours.
+            if held.is_leased:
+                held.is_leased = False
+                held.excused += 1
+        return held
 
     def _load_chunks(self, chunks: dict[int, Entry]) -> None:
         held_in: dict[int, list[int]] = {}

@@ -146,6 +146,8 @@ class ReplicatedState:
         await self._do(WriteState(queue, term, [(key, value) for key, value in entries]), type(None))
 
     async def forget(self, queue: str) -> None:
+        # It may be the first that is ever asked of the store: offsets of a share group are set before anybody fetches.
+        await self.coordinator.ensure_topic()
         await self._do(ForgetState(queue), type(None))
 
     async def _do(self, call: StateCall, result: type[A]) -> A:

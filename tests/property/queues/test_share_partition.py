@@ -1,5 +1,6 @@
 """A partition under a share group against a dictionary: whatever members do, whoever fails and whenever the broker
-starts again, a record has one owner at a time, what is done never comes back, and everything else is delivered."""
+starts again, a record has one owner at a time, what is done never comes back, everything else is delivered, and each
+delivery of a record counts more than the one before it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from tests.property.profile import examples
 
 from headrace.config.broker import BrokerSettings
-from headrace.config.group import group_settings
+from headrace.config.group import GroupSettings, group_settings
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import InvalidRecordState, ProtocolError, QueueUnavailable, StaleQueueLeader
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.queues.share_acks import AckBatch, Acknowledge
+from headrace.queues.share_dead_letters import DeadLetter
 from headrace.queues.share_partition import SharePartition, Wanted
 from headrace.replication.partition import Partition
 from headrace.testing.logs import LogBench
@@ -30,7 +32,9 @@ PRODUCER = 1
 BROKER = replace(
     BrokerSettings(), group_share_delivery_count_limit=LIMIT, group_share_partition_max_record_locks=LOCKS_MAX
 )
-GROUP = group_settings({"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}, BROKER)
+OVERRIDES = {"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}
+GROUP = group_settings(OVERRIDES, BROKER)
+WITH_LETTERS = group_settings(OVERRIDES | {"errors.deadletterqueue.topic.name": "dlq.letters"}, BROKER)
 DONE = (Acknowledge.ACCEPT, Acknowledge.REJECT, Acknowledge.GAP)
 
 
@@ -66,6 +70,18 @@ class MemoryStore:
         self.entries.clear()
 
 
+class Letters:
+    """The dead-letter topic, to which at most two letters are written at a time."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, DeadLetter] = {}
+
+    async def write(self, source: Partition, group_id: str, letters: Sequence[DeadLetter]) -> int:
+        await asyncio.sleep(0)
+        self.written |= {letter.offset: letter for letter in letters[:2]}
+        return len(letters[:2])
+
+
 @dataclass
 class Model:
     """Every offset that has data, and what may be said of it."""
@@ -73,31 +89,53 @@ class Model:
     waiting: set[int] = field(default_factory=set)
     owners: dict[int, tuple[str, int]] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
-    is_exact: bool = True
-    """Whether counts are: those of what a broker had given out when it ended are lost with it."""
+    """The delivery count that was told last."""
+    failed: dict[int, int] = field(default_factory=dict)
+    """How many deliveries counted towards the limit."""
+    rejected: set[int] = field(default_factory=set)
+    unsettled: set[int] = field(default_factory=set)
+    """Their locks ended since something was committed: a restart may excuse that."""
+    excused: set[int] = field(default_factory=set)
+    """Perhaps a restart did: they may be delivered once more than `failed` says."""
+    ever_excused: set[int] = field(default_factory=set)
 
-    def came_back(self, offset: int) -> None:
+    def came_back(self, offset: int, *, is_excused: bool = False) -> None:
         del self.owners[offset]
-        if self.counts[offset] < LIMIT:
+        if not is_excused:
+            self.failed[offset] = self.failed.get(offset, 0) + 1
+        if self.failed.get(offset, 0) < LIMIT:
             self.waiting.add(offset)
 
     def expire(self, now_ms: int) -> None:
         for offset in [offset for offset, (_, until_ms) in self.owners.items() if until_ms <= now_ms]:
             self.came_back(offset)
+            self.unsettled.add(offset)
 
     def restart(self) -> None:
-        self.is_exact = False
+        self.excused |= self.unsettled
+        self.ever_excused |= self.unsettled
+        self.unsettled.clear()
         for offset in tuple(self.owners):
-            del self.owners[offset]
-            self.waiting.add(offset)
+            self.came_back(offset, is_excused=True)
+
+    def give(self, offset: int, count: int, member: str, until_ms: int) -> None:
+        assert offset in self.waiting | self.excused, f"{offset} was given out and is not there for {member}"
+        assert offset not in self.owners
+        assert count > self.counts.get(offset, 0), f"{offset} was delivered with the count {count} before"
+        self.waiting.discard(offset)
+        self.counts[offset] = count
+        self.owners[offset] = member, until_ms
 
     def drop_below(self, start: int) -> None:
         self.waiting = {offset for offset in self.waiting if offset >= start}
+        self.excused = {offset for offset in self.excused if offset >= start}
         self.owners = {offset: owner for offset, owner in self.owners.items() if offset >= start}
 
 
 class World:
-    def __init__(self, workers: ThreadPoolExecutor) -> None:
+    def __init__(self, workers: ThreadPoolExecutor, group: GroupSettings = GROUP) -> None:
+        self.group = group
+        self.letters = Letters()
         self.bench = LogBench()
         self.clock = self.bench.clock
         self.partition = Partition(
@@ -120,7 +158,8 @@ class World:
             store=self.store,
             clock=self.clock,
             workers=self.workers,
-            settings=lambda: (BROKER, GROUP),
+            settings=lambda: self.group,
+            letters=self.letters,
         )
         await self.share.open()
 
@@ -139,7 +178,7 @@ class World:
             self.model.waiting.update(range(result.base_offset, result.base_offset + count))
         self.bench.flush()
 
-    def take(self, member: str, most: int, *, is_strict: bool) -> int:
+    async def take(self, member: str, most: int) -> int:
         """How many records it got."""
         self.model.expire(self.now_ms)
         for _ in range(50):
@@ -147,19 +186,23 @@ class World:
             if cut is None:
                 return 0
             data = cut.file.read(cut.position, cut.length)
-            taken = self.share.take(data, Wanted(member, most, is_strict))
+            taken = self.share.take(data, Wanted(member, most))
             if taken.spans:
                 break
         got = [(offset, span.attempt) for span in taken.spans for offset in range(span.first, span.last + 1)]
-        assert taken.records == len(got)
-        assert not is_strict or len(got) <= most
+        assert taken.records == len(got) <= most
+        fails = self.store.fails
+        try:
+            await self.share.when_persisted()
+        except QueueUnavailable:
+            # Nobody was given anything; it may count as delivered nevertheless.
+            assert fails is not None
+            self.model.restart()
+            await self.open()
+            return 0
+        self.model.unsettled.clear()
         for offset, count in got:
-            assert offset in self.model.waiting, f"{offset} was given out and is not there for {member}"
-            expected = self.model.counts.get(offset, 0) + 1
-            assert count == expected if self.model.is_exact else 1 <= count <= max(LIMIT, expected)
-            self.model.waiting.remove(offset)
-            self.model.counts[offset] = count
-            self.model.owners[offset] = member, self.now_ms + LOCK_MS
+            self.model.give(offset, count, member, self.now_ms + LOCK_MS)
         return len(got)
 
     async def acknowledge(self, member: str, first: int, last: int, kind: Acknowledge) -> None:
@@ -189,27 +232,34 @@ class World:
         for offset in offsets:
             if kind in DONE:
                 del self.model.owners[offset]
+                self.model.excused.discard(offset)
+                if kind is Acknowledge.REJECT:
+                    self.model.rejected.add(offset)
             elif kind is Acknowledge.RELEASE:
                 self.model.came_back(offset)
             else:
                 self.model.owners[offset] = self.model.owners[offset][0], self.now_ms + LOCK_MS
 
-    async def release(self, member: str) -> None:
-        """It is gone, and what it had was not delivered."""
+    async def release(self, member: str, *, is_excused: bool) -> None:
+        """It is gone; excused if it did not fail."""
         model = self.model
         model.expire(self.now_ms)
         fails = self.store.fails
         try:
-            await self.share.release(member)
+            await self.share.release(member, is_excused=is_excused)
         except QueueUnavailable:
             assert fails is not None
+            if fails == "made":
+                self._released(member, is_excused=is_excused)
             model.restart()
             await self.open()
             return
-        for offset, (owner, _) in tuple(model.owners.items()):
+        self._released(member, is_excused=is_excused)
+
+    def _released(self, member: str, *, is_excused: bool) -> None:
+        for offset, (owner, _) in tuple(self.model.owners.items()):
             if owner == member:
-                model.counts[offset] -= 1
-                model.came_back(offset)
+                self.model.came_back(offset, is_excused=is_excused)
 
     async def restart(self) -> None:
         self.model.expire(self.now_ms)
@@ -225,26 +275,47 @@ class World:
         """Everything that is not done comes, to whoever asks long enough."""
         self.store.fails = None
         rounds = 0
-        while self.model.waiting or self.model.owners:
+        came = 0
+        while self.model.waiting or self.model.owners or came:
             rounds += 1
             assert rounds < 1000, f"these never come: {self.model.waiting}, {self.model.owners}"
             self.clock.advance(LOCK_MS)
             self.model.expire(self.now_ms)
-            self.take("z", 50, is_strict=False)
+            came = await self.take("z", 50)
             for offset in [offset for offset, (owner, _) in self.model.owners.items() if owner == "z"]:
                 await self.acknowledge("z", offset, offset, Acknowledge.ACCEPT)
-        assert self.share.look(1000) is None or self.take("z", 50, is_strict=False) == 0
+        assert self.share.look(1000) is None or await self.take("z", 50) == 0
         assert self.share.position().lag == 0
+        await self.check_letters()
+
+    async def check_letters(self) -> None:
+        """Every record that was rejected, or delivered as often as it may be, has a letter, and no other one."""
+        model, letters = self.model, self.letters.written
+        for _ in range(1000):
+            if self.share.position().start_offset == self.partition.high_watermark:
+                break
+            await asyncio.sleep(0)
+        assert self.share.position().start_offset == self.partition.high_watermark, "dead records wait for ever"
+        archived = {offset for offset, failed in model.failed.items() if failed >= LIMIT}
+        if not self.group.errors_deadletterqueue_topic_name:
+            assert not letters
+            return
+        start = self.partition.log.start_offset
+        certain = model.rejected | (archived - model.ever_excused)
+        assert {offset for offset in certain if offset >= start} <= letters.keys() <= model.rejected | archived
+        for letter in letters.values():
+            assert letter.is_rejected == (letter.offset in model.rejected)
+            assert letter.deliveries >= model.counts[letter.offset] >= 1
 
 
 members = st.sampled_from(MEMBERS)
 offsets = st.integers(0, 40)
 operations = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 6), st.sampled_from(["plain", "plain", "committed", "aborted"])),
-    st.tuples(st.just("take"), members, st.integers(1, 8), st.booleans()),
+    st.tuples(st.just("take"), members, st.integers(1, 8)),
     st.tuples(st.just("acknowledge"), members, offsets, st.integers(0, 4), st.sampled_from(list(Acknowledge))),
     st.tuples(st.just("acknowledge own"), members, st.integers(0, 5), st.sampled_from(list(Acknowledge))),
-    st.tuples(st.just("release"), members),
+    st.tuples(st.just("release"), members, st.booleans()),
     st.tuples(st.just("wait"), st.integers(0, 20_000)),
     st.tuples(st.just("restart")),
     st.tuples(st.just("fail"), st.sampled_from(["made", "not made"])),
@@ -252,16 +323,16 @@ operations = st.one_of(
 )
 
 
-async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]]) -> None:
-    world = World(workers)
+async def live(workers: ThreadPoolExecutor, group: GroupSettings, steps: Sequence[tuple[object, ...]]) -> None:
+    world = World(workers, group)
     await world.open()
     try:
         for step in steps:
             match step:
                 case ("append", int(count), str(how)):
                     world.append(count, how)
-                case ("take", str(member), int(most), bool(is_strict)):
-                    world.take(member, most, is_strict=is_strict)
+                case ("take", str(member), int(most)):
+                    await world.take(member, most)
                 case ("acknowledge", str(member), int(first), int(more), Acknowledge() as kind):
                     await world.acknowledge(member, first, first + more, kind)
                 case ("acknowledge own", str(member), int(which), Acknowledge() as kind):
@@ -269,8 +340,8 @@ async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]])
                     if mine:
                         offset = mine[which % len(mine)]
                         await world.acknowledge(member, offset, offset, kind)
-                case ("release", str(member)):
-                    await world.release(member)
+                case ("release", str(member), bool(is_excused)):
+                    await world.release(member, is_excused=is_excused)
                 case ("wait", int(ms)):
                     world.clock.advance(ms)
                 case ("restart",):
@@ -285,10 +356,12 @@ async def live(workers: ThreadPoolExecutor, steps: Sequence[tuple[object, ...]])
 
 
 @settings(max_examples=examples(150))
-@given(st.lists(operations, max_size=40))
-def test_a_record_has_one_owner_at_a_time_and_comes_until_it_is_done(steps: list[tuple[object, ...]]) -> None:
+@given(st.sampled_from([GROUP, WITH_LETTERS]), st.lists(operations, max_size=40))
+def test_a_record_has_one_owner_at_a_time_and_comes_until_it_is_done(
+    group: GroupSettings, steps: list[tuple[object, ...]]
+) -> None:
     with ThreadPoolExecutor(1) as workers:
-        asyncio.run(live(workers, steps))
+        asyncio.run(live(workers, group, steps))
 
 
 def test_what_is_not_the_members_is_refused_as_a_whole() -> None:
@@ -296,8 +369,8 @@ def test_what_is_not_the_members_is_refused_as_a_whole() -> None:
         world = World(workers)
         await world.open()
         world.append(4, "plain")
-        world.take("a", 2, is_strict=True)
-        world.take("b", 2, is_strict=True)
+        await world.take("a", 2)
+        await world.take("b", 2)
         with pytest.raises(InvalidRecordState):
             await world.share.acknowledge([AckBatch(0, 1, [1]), AckBatch(2, 2, [1])], "a")
         await world.share.acknowledge([AckBatch(0, 1, [1, 2])], "a")

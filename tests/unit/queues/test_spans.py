@@ -54,12 +54,12 @@ def test_released_records_are_available_after_a_restart_on_a_machine_that_starte
     engine.acquire(0, 9, 10, NOW, "a")
     engine.release(4, 5, "a", NOW)
     engine.acquire(4, 5, 10, NOW, "a")
-    engine.release(5, 5, "a", NOW, is_counted=False)
+    engine.release(5, 5, "a", NOW, is_excused=True)
     loaded = SpanEngine(3, 50, LOCK_MS)
     loaded.load([Entry(key, value) for key, value in engine.take_changes() if value is not None])
     just_booted_ms = 1000
     loaded.index_plain(loaded.indexed_to, 9, None, just_booted_ms)
-    assert loaded.acquire(0, 9, 10, just_booted_ms, "b") == [Span(0, 3, 1), Span(4, 5, 2), Span(6, 9, 1)]
+    assert loaded.acquire(0, 9, 10, just_booted_ms, "b") == [Span(0, 3, 2), Span(4, 5, 3), Span(6, 9, 2)]
 
 
 def test_only_who_acquired_a_record_may_say_anything_of_it_and_all_of_a_range_or_nothing() -> None:
@@ -85,12 +85,14 @@ def test_a_record_that_was_delivered_as_often_as_it_may_be_is_archived() -> None
     for attempt in (1, 2, 3):
         assert engine.acquire(0, 1, 2, NOW, "a") == [Span(0, 1, attempt)]
         engine.release(0, 0, "a", NOW)
-        engine.release(1, 1, "a", NOW, is_counted=attempt < 3)
-    assert engine.acquire(0, 1, 2, NOW, "a") == [Span(1, 1, 3)]
+        engine.release(1, 1, "a", NOW, is_excused=attempt == 3)
+    assert engine.acquire(0, 1, 2, NOW, "a") == [Span(1, 1, 4)]
     assert engine.head == 1
+    engine.release(1, 1, "a", NOW)
+    assert engine.head == 2
 
 
-def test_deliveries_that_came_back_and_what_is_done_survive_and_locks_do_not() -> None:
+def test_deliveries_and_what_is_done_survive_and_locks_do_not() -> None:
     engine = shared()
     engine.acquire(0, 9, 10, NOW, "a")
     engine.accept(0, 2, "a", NOW)
@@ -98,7 +100,18 @@ def test_deliveries_that_came_back_and_what_is_done_survive_and_locks_do_not() -
     engine.acquire(4, 4, 1, NOW, "a")
     loaded = again(engine)
     assert loaded.head == 3
-    assert loaded.acquire(0, 9, 50, NOW, "b") == [Span(3, 3, 1), Span(4, 5, 2), Span(6, 9, 1)]
+    assert loaded.acquire(0, 9, 50, NOW, "b") == [Span(3, 3, 2), Span(4, 4, 3), Span(5, 9, 2)]
+
+
+def test_a_delivery_that_a_restart_ended_counts_but_not_towards_the_limit() -> None:
+    engine = shared()
+    for restarts in range(4):
+        assert engine.acquire(0, 0, 1, NOW, "a") == [Span(0, 0, restarts + 1)]
+        engine = again(engine)
+    for attempt in (5, 6, 7):
+        assert engine.acquire(0, 0, 1, NOW, "a") == [Span(0, 0, attempt)]
+        engine.release(0, 0, "a", NOW)
+    assert engine.head == 1
 
 
 def test_a_group_may_start_anew_anywhere() -> None:

@@ -107,9 +107,10 @@ def test_home_caches_and_venv_are_new_and_gone_afterwards(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """The command is in a process group of its own, as the tests are."""
     tree = make_tree(tmp_path / "tree")
     (tree / "Makefile").write_text(
-        f'test:\n\t@exec {sys.executable} -c "import os, signal; '
+        f'test:\n\t@timeout 600 {sys.executable} -c "import os, signal; '
         "open('pid.new', 'w').write(str(os.getpid())); os.rename('pid.new', 'pid'); signal.pause()\"\n"
     )
     with subprocess.Popen(

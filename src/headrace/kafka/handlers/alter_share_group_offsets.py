@@ -2,6 +2,8 @@
 
 - The group must have no members (NON_EMPTY_GROUP). Everything from the offset on is undelivered then, and everything
   below is done.
+- A group that is not there is made, unless none of the topics exists: offsets may be set before the first member comes.
+  A group of another kind is GROUP_ID_NOT_FOUND.
 - An offset that the log does not have is OFFSET_OUT_OF_RANGE; the end of the log is one that it has.
 """
 
@@ -10,7 +12,6 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_offsets import reset, settled, topic_named, without_members
@@ -23,24 +24,25 @@ KEY = 91
 
 @handles(KEY, 0, 0)
 async def alter_share_group_offsets(ctx: Context, request: Any) -> Answer:
-    image = ctx.services.metadata.image
+    group_id, groups, image = request.group_id, ctx.services.groups, ctx.services.metadata.image
     known = [topic.topic_id for asked in request.topics if (topic := image.topics.get(asked.topic_name)) is not None]
     try:
-        group = without_members(ctx, request.group_id)
-        await settled(ctx.services.groups.begin_share(request.group_id, known))
+        if groups.is_share(group_id):
+            without_members(ctx, group_id)
+        await settled(groups.begin_share(group_id, known))
     except HeadraceError as error:
         return _answer(ctx, (), error)
-    return _answer(ctx, tuple(await asyncio.gather(*(_topic(ctx, group, asked) for asked in request.topics))), None)
+    return _answer(ctx, tuple(await asyncio.gather(*(_topic(ctx, group_id, asked) for asked in request.topics))), None)
 
 
-async def _topic(ctx: Context, group: ShareGroup, asked: Any) -> Any:
+async def _topic(ctx: Context, group_id: str, asked: Any) -> Any:
     topic = None
     problems: list[HeadraceError | None]
     try:
         topic = topic_named(ctx, asked.topic_name)
         problems = list(
             await asyncio.gather(
-                *(reset(ctx, group, topic, each.partition_index, each.start_offset) for each in asked.partitions)
+                *(reset(ctx, group_id, topic, each.partition_index, each.start_offset) for each in asked.partitions)
             )
         )
     except HeadraceError as error:

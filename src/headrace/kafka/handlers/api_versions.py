@@ -7,7 +7,7 @@
 - Features: what is finalized follows from the cluster's feature level (`model/features.py`), which is told as
   `headrace.version`, and from UpdateFeatures. By `transaction.version` 2 clients know that a transaction may be written
   to without naming its partitions first, and that each has an epoch of its own (KIP-890); by `share.version` 1 that
-  there are share groups (KIP-932).
+  there are share groups (KIP-932), by 2 that these may have dead-letter topics (KIP-1191).
 - A feature that may be off (minimum 0) is left out of the supported ones below v4: Java clients 3.3 to 3.7 refuse to
   connect to a broker that tells them of one (KAFKA-17492).
 - Envelope is told only to those who say that they are brokers: it is how brokers call each other, and of no use to

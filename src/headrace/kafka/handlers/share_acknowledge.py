@@ -44,7 +44,7 @@ async def _work(ctx: Context, request: Any, session: ShareSession) -> Answer:
     may_renew = getattr(request, "is_renew_ack", False) and settings.share_renew_acknowledge_enable
     outcomes = await acknowledge(ctx, session, acknowledgements(request), may_renew=may_renew)
     if request.share_session_epoch == FINAL:
-        await release(ctx, session)
+        await release(ctx, session, is_excused=True)
     return _answer(ctx, outcomes, lock_timeout_ms=settings.share_record_lock_duration_ms)
 
 

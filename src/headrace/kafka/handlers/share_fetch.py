@@ -1,9 +1,12 @@
 """ShareFetch (78), versions 1-2: records for a member of a share group (KIP-932), and its acknowledgements.
 
-- Batches are sent as they are in the log, with the ranges of those of their records that are the member's now. Max
-  records may be exceeded up to the end of a batch, except in the acquire mode record-limit (v2).
+- Batches are sent as they are in the log, with the ranges of those of their records that are the member's now. These
+  are never more than max records, in either acquire mode (v2, KIP-1206): Kafka goes on to the end of a batch in the
+  mode batch-optimized. With max records or max bytes 0 there are none.
+- What is acquired is committed before it is answered: each delivery of a record counts more than the one before it.
 - Long polling without polling: a fetch is woken by new records, by such as come back, and by the end of its time.
-- Sessions: see `share_sessions.py`. What a member has when its session or its connection ends is for others at once.
+- Sessions: see `share_sessions.py`. What a member has when its session or its connection ends is for others at once,
+  and was delivered; a session that its member ended does not bring it closer to the delivery count limit.
 - A request that renews (v2, KIP-1222) fetches nothing; its limits must be 0.
 - What is acknowledged is answered for when it is committed. A record that is not the member's is INVALID_RECORD_STATE,
   and nothing that the request says of its partition has been done then.
@@ -49,9 +52,13 @@ async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareF
         ctx, session, acknowledgements(request), may_renew=renews and settings.share_renew_acknowledge_enable
     )
     if request.share_session_epoch == FINAL:
-        await release(ctx, session)
+        await release(ctx, session, is_excused=True)
     elif not renews:
         await fetch.run()
+        if session.is_over:
+            # The member went while this was under way, and what it had then was released already.
+            fetch.taken.clear()
+            await release(ctx, session, is_excused=True)
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
@@ -86,11 +93,12 @@ def _forget(ctx: Context, session: ShareSession) -> None:
 
 
 def _disconnected(ctx: Context, session: ShareSession) -> None:
-    """Its member cannot acknowledge any more: what it has is for others."""
+    """Its member cannot acknowledge any more: what it has is for others. That counts as a failed delivery, as the end
+    of a lock does: a record may be what made the member crash."""
     if ctx.services.share_sessions.drop(session):
         answer_later(_release(ctx, session), lambda _: None)
 
 
 async def _release(ctx: Context, session: ShareSession) -> Answer:
-    await release(ctx, session)
+    await release(ctx, session, is_excused=False)
     return None
