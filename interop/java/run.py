@@ -16,6 +16,7 @@ sys.path.insert(2, str(Path(__file__).resolve().parents[2]))
 from apache import Unavailable, java
 from clients import check_clients, check_restarts
 from compare import check_odd_requests
+from internal_topics import check_internal_files, check_internal_topics, check_rare_records
 from mirror import check_mirror
 from report import Report
 from storage import check_storage
@@ -42,8 +43,11 @@ def main() -> int:
             check_clients(report, kafka, broker.bootstrap)
             check_restarts(report, kafka, broker)
             check_tools(report, kafka, broker, Path(scratch))
+            check_internal_topics(report, kafka, broker)
             broker.terminate()
         check_storage(report, kafka, broker.data_dir, _DUMPED)
+        check_internal_files(report, kafka, broker.data_dir)
+        check_rare_records(report, kafka, Path(scratch))
         check_odd_requests(report, kafka, Path(scratch))
         check_mirror(report, kafka, Path(scratch))
         check_streams(report, Path(scratch))

@@ -87,21 +87,30 @@ def _append(log: Path, key: bytes, value: bytes) -> None:
     log.write_bytes(stored + batch)
 
 
+_packed = msgspec.msgpack.encode
 NEWER_RECORDS = {
-    "__consumer_offsets": (["group", "any"], ["classic-999", {"everything": "else"}]),
-    "__transaction_state": (["txn", "any"], ["txn-999", {"everything": "else"}]),
-    "__queue_state": (["page", "any"], ["page-999"]),
+    "ours": {
+        "__consumer_offsets": (_packed(["group", "any"]), _packed(["classic-999", {"everything": "else"}])),
+        "__transaction_state": (_packed(["txn", "any"]), _packed(["txn-999", {"everything": "else"}])),
+        "__queue_state": (_packed(["page", "any"]), _packed(["page-999"])),
+    },
+    # A classic group and a transactional id, with values of version 99.
+    "kafka's": {
+        "__consumer_offsets": (b"\x00\x02\x00\x03any", b"\x00\x63everything else"),
+        "__transaction_state": (b"\x00\x00\x00\x03any", b"\x00\x63everything else"),
+    },
 }
 
 
-def test_newer_records_of_coordinators_are_left_alone(data: Path) -> None:
+@pytest.mark.parametrize("form", NEWER_RECORDS)
+def test_newer_records_of_coordinators_are_left_alone(form: str, data: Path) -> None:
     """Their shards stay unavailable, and the log says why; everything else is served."""
     (data / ".kafka_cleanshutdown").unlink()
     logs: dict[Path, bytes] = {}
-    for topic, (key, value) in NEWER_RECORDS.items():
+    for topic, (key, value) in NEWER_RECORDS[form].items():
         for folder in sorted(data.glob(f"{topic}-*")):
             (log,) = folder.glob("*.log")
-            _append(log, msgspec.msgpack.encode(key), msgspec.msgpack.encode(value))
+            _append(log, key, value)
             logs[log] = log.read_bytes()
     with BrokerProcess(data, settings=OPENING) as broker, wire.Connection(broker.bootstrap) as connection:
         for log in logs:

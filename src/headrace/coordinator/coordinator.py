@@ -11,20 +11,23 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.cluster.metadata import Metadata
 from headrace.coordinator.loading import load
 from headrace.coordinator.machine import Machine
+from headrace.coordinator.rewriting import Rewriter
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, CorruptBatch, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
+from headrace.model.image import ClusterImage
+from headrace.protocol.fields import check_name
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.clock import Clock
 
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=Machine[Any])
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,7 @@ class Coordinator(Generic[M]):
         self._workers = workers
         self._on_loaded = on_loaded
         self._on_lost = on_lost
+        self._rewriter = Rewriter(self.timers, clock, lambda: metadata.image.feature_level)
         self._creating = asyncio.Lock()
         self._shards: dict[int, Shard[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,6 +95,7 @@ class Coordinator(Generic[M]):
                 self._leads(partition)
         self._partitions.on_leading.append(self._leads)
         self._partitions.on_not_leading.append(self._leads_no_more)
+        self._metadata.subscribe(self._image_changed)
 
     async def stop(self) -> None:
         for shard in self._shards.values():
@@ -147,7 +152,8 @@ class Coordinator(Generic[M]):
         return topic is not None and partition_for(key, len(topic.partitions)) in self._shards
 
     def shard(self, key: str) -> Shard[M]:
-        """The shard for a key, if this broker has it: `NotCoordinator` otherwise."""
+        """The shard for a key, if this broker has it: `NotCoordinator` otherwise. The key can be in records."""
+        check_name(key)
         shard = self._shards.get(self.index_for(key))
         if shard is None:
             raise NotCoordinator(f"this broker does not coordinate {key}")
@@ -224,3 +230,9 @@ class Coordinator(Generic[M]):
         shard.machine.loaded(self._clock.monotonic_ms())
         shard.state = State.ACTIVE
         self._on_loaded(shard)
+        self._rewriter.start(shard)
+
+    async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        if old.feature_level != new.feature_level:
+            for shard in self.shards():
+                self._rewriter.start(shard)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.coordinator.machine import Entry, Machine
 from headrace.records.batch import iter_headers
@@ -36,7 +36,7 @@ class Written(NamedTuple):
 Step = Ended | Written
 
 
-async def load(partition: Partition, machine: Machine, workers: Executor) -> int:
+async def load(partition: Partition, machine: Machine[Any], workers: Executor) -> int:
     """Replay the whole log; returns the number of records. The machine starts empty.
 
     What is in the log and not committed yet is waited for, and what comes meanwhile (markers of transactions) is read,

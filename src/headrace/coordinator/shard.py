@@ -5,7 +5,7 @@ Promises:
   everything written before it;
 - operations of a shard happen one after the other, in the order in which they were asked for;
 - records of operations in one turn of the event loop go into one batch (of up to a MiB, then another one): many commits
-  cost one append and one flush;
+  cost one append and one flush. What the log has of one record is never split between batches;
 - if records cannot be committed, everybody who waits for them gets an error, and the shard loads again from the log,
   since its state is ahead of what is there;
 - if this broker does not lead the partition any more, everybody is told that the coordinator has moved.
@@ -13,9 +13,9 @@ Promises:
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.coordinator.machine import Entry, Machine, Operation
 from headrace.model.errors import (
@@ -33,7 +33,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
-M = TypeVar("M", bound=Machine)
+M = TypeVar("M", bound=Machine[Any])
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,8 @@ class Shard(Generic[M]):
         self.state = State.LOADING
         self._clock = clock
         self._reload = reload
-        self._entries: list[Entry] = []
+        self._entries: list[Sequence[Entry]] = []
+        """Of each record."""
         self._waiting: list[Callable[[HeadraceError | None], None]] = []
         self._is_append_due = False
 
@@ -89,24 +90,29 @@ class Shard(Generic[M]):
         except HeadraceError as error:
             result.resolve(Result(error=error))
             return result
-        for entry in outcome.entries:
-            self._entries.append(entry)
-            self.machine.replay(entry, -1)
+        try:
+            for record in outcome.records:
+                self._entries.append(self.machine.encode(record))
+                self.machine.apply(record, -1)
+        except HeadraceError as error:
+            result.resolve(Result(error=self._failed(error)))
+            return result
         self._when_committed(lambda error: result.resolve(Result(outcome.answer, error)))
         return result
 
     def write_in_transaction(
-        self, entries: Iterable[Entry], producer_id: int, producer_epoch: int, answer: A
+        self, records: Iterable[Any], producer_id: int, producer_epoch: int, answer: A
     ) -> Deferred[Result[A]]:
         """Write records that count only if a producer's transaction commits: a batch of their own."""
         result: Deferred[Result[A]] = Deferred()
+        self._append_now()
         refusal = self._refusal()
         if refusal is not None:
             result.resolve(Result(error=refusal))
             return result
-        entries = list(entries)
-        self._append_now()
+        records = tuple(records)
         try:
+            entries = [self.machine.encode_in_transaction(record) for record in records]
             end = self._append(entries, producer_id, producer_epoch)
         except NotLeader:
             result.resolve(Result(error=self._moved()))
@@ -114,8 +120,8 @@ class Shard(Generic[M]):
         except HeadraceError as error:
             result.resolve(Result(error=error))
             return result
-        for entry in entries:
-            self.machine.replay(entry, producer_id)
+        for record in records:
+            self.machine.apply(record, producer_id)
 
         def settled(error: BaseException | None) -> None:
             result.resolve(Result(answer, None if error is None else self._failed(error)))
@@ -196,7 +202,7 @@ class Shard(Generic[M]):
         if self.partition.when_committed(end, settled):
             settled(None)
 
-    def _append(self, entries: Iterable[Entry], producer_id: int = -1, producer_epoch: int = -1) -> int:
+    def _append(self, entries: Iterable[Sequence[Entry]], producer_id: int = -1, producer_epoch: int = -1) -> int:
         """Append the records, as one batch unless that would be large; the offset behind them."""
         now_ms = self._clock.wall_ms()
         end = self.partition.log.end_offset
@@ -230,16 +236,16 @@ class Shard(Generic[M]):
         return CoordinatorNotAvailable(f"the coordinator on {self.partition} could not write: {error}")
 
 
-def _parts(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def _parts(entries: Iterable[Sequence[Entry]]) -> Iterator[list[Entry]]:
     """The records in batches of a size that readers and replicas can take, unless a single one is larger."""
     part: list[Entry] = []
     size_bytes = 0
-    for entry in entries:
-        length = len(entry.key) + len(entry.value or b"")
+    for unit in entries:
+        length = sum(len(key) + len(value or b"") for key, value in unit)
         if part and size_bytes + length > _BATCH_MAX_BYTES:
             yield part
             part, size_bytes = [], 0
-        part.append(entry)
+        part.extend(unit)
         size_bytes += length
     if part:
         yield part

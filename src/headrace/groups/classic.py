@@ -15,10 +15,10 @@ group is what the log says.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.group import Answer, Effects, Now, Write
 from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_session_timeout, select_protocol
+from headrace.groups.records import GroupRecord
 from headrace.groups.roster import Roster, State, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
 from headrace.model.errors import (
@@ -39,7 +39,7 @@ _RETRY_MS = 1_000
 
 
 class ClassicGroup(Roster):
-    def take_over(self, generation: int, members: Sequence[Member], now: Now) -> Entry:
+    def take_over(self, generation: int, members: Sequence[Member], now: Now) -> GroupRecord:
         """Members of a consumer group go on here: they are to join again. Returns the record of that."""
         self.protocol_type = CONSUMER
         self.generation = generation
@@ -50,7 +50,7 @@ class ClassicGroup(Roster):
             self.protocol = select_protocol(members)
             self._become(State.PREPARING, now)
             self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
-        return self._entry()
+        return self._record()
 
     # -- joining
 
@@ -138,7 +138,7 @@ class ClassicGroup(Roster):
             else:
                 # Told that somebody else leads, it does not assign: the assignment that there is goes on.
                 joined = joined._replace(leader=old_leader or "", members=())
-            out.append(Write([self._entry()], [Answer(waiter, Result(joined))]))
+            out.append(Write([self._record()], [Answer(waiter, Result(joined))]))
         else:
             self._record_replacement(old_id, member, out)
             self._rebalance(now, out)
@@ -200,7 +200,7 @@ class ClassicGroup(Roster):
             self.protocol = None
             self._phase_deadline_ms = None
             self._become(State.EMPTY, now)
-            out.append(Write([self._entry()]))
+            out.append(Write([self._record()]))
             return
         self.protocol = select_protocol(list(self.members.values()))
         self._become(State.COMPLETING, now)
@@ -266,7 +266,7 @@ class ClassicGroup(Roster):
                 member.sync_waiter = None
                 self._heard_of(member, now)
         self._become(State.STABLE, now)
-        out.append(Write([self._entry()], answers))
+        out.append(Write([self._record()], answers))
 
     def _synced(self, member_id: str) -> None:
         self._not_synced.discard(member_id)

@@ -55,7 +55,7 @@ class ClassicMembers(ConsumerRoster):
         after = self._step(draft, before, _wants(wants, subscription, before), places(subscription.owned, image), image)
         self._heard_of(before, after, now, must_act=True)
         told = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
-        return [Write(draft.entries(), [Answer(waiter, Result(told))])]
+        return [Write(draft.records(), [Answer(waiter, Result(told))])]
 
     def _join_as_classic(
         self,

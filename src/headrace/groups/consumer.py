@@ -33,6 +33,7 @@ from headrace.model.errors import (
     UnsupportedAssignor,
 )
 from headrace.model.image import ClusterImage
+from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 
 _SUBSCRIPTION_MAX_CHARACTERS = 1024 * 1024
@@ -76,7 +77,7 @@ class ConsumerGroup(ClassicMembers):
         self._heard_of(before, after, now)
         is_told = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
         told = Beat(after.member_id, after.epoch, after.assigned if is_told else None)
-        return [Write(draft.entries(), [Answer(waiter, Result(told))])]
+        return [Write(draft.records(), [Answer(waiter, Result(told))])]
 
     def _entered(self, beat: Heartbeat, draft: Draft) -> ConsumerMember:
         """The member that a heartbeat speaks of, as it was before; a new one, or one that takes another's place."""
@@ -107,13 +108,14 @@ class ConsumerGroup(ClassicMembers):
         draft = Draft(self._state)
         draft.put(replace(member, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=frozenset()))
         self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Write(draft.entries(), [left])]
+        return [Write(draft.records(), [left])]
 
 
 def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
     """Refuse what no member may say, whatever the group is like."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
+    check_name(beat.member_id)
     for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
         if text is not None and not text.strip():
             raise ProtocolError(f"the {name} of a member is empty")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic import ClassicGroup
@@ -18,7 +17,7 @@ from headrace.groups.conversion import to_classic
 from headrace.groups.group import JOIN, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.reconciliation import ConsumerMember, Phase, reconcile
-from headrace.groups.records import GroupKey, OffsetValue, entry
+from headrace.groups.records import GroupKey, GroupRecord, OffsetValue
 from headrace.groups.roster import fenced
 from headrace.groups.subscription import CONSUMER
 from headrace.groups.targets import SubscribedTopics, aim
@@ -134,10 +133,10 @@ class ConsumerRoster:
     def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
         return None if self.is_subscribed_to(topic) else value.commit_ms
 
-    def tombstones(self) -> Sequence[Entry]:
+    def tombstones(self) -> Sequence[GroupRecord]:
         draft = Draft(self._state)
         draft.remove_all()
-        return [*draft.entries(), entry(GroupKey(self.group_id), None)]
+        return [*draft.records(), (GroupKey(self.group_id), None)]
 
     def fail_waiters(self, error: Result[Any]) -> Effects:
         """Nobody waits in a consumer group."""
@@ -217,7 +216,7 @@ class ConsumerRoster:
             return self._as_classic(left, image, now)[1]
         draft.bump()
         self._topics.forget()
-        return [Write(draft.entries())]
+        return [Write(draft.records())]
 
     def _becomes_classic(self, members: Sequence[ConsumerMember]) -> bool:
         return (
@@ -239,7 +238,7 @@ class ConsumerRoster:
         draft = Draft(self._state)
         draft.bump()
         draft.remove_all()
-        return group, [Write([*draft.entries(), record]), Convert(group)]
+        return group, [Write([*draft.records(), record]), Convert(group)]
 
     # -- time
 

@@ -6,7 +6,6 @@ worked on, and keeps the records that make the same changes to the state.
 
 from dataclasses import replace
 
-from headrace.coordinator.machine import Entry
 from headrace.groups.assignors import Assignment, Place
 from headrace.groups.consumer_records import (
     ConsumerGroupValue,
@@ -22,7 +21,7 @@ from headrace.groups.consumer_records import (
     stored,
 )
 from headrace.groups.reconciliation import ConsumerMember
-from headrace.groups.records import GroupKey, Key, Value, entry
+from headrace.groups.records import GroupKey, GroupRecord, Key, Value
 
 
 class ConsumerState:
@@ -96,7 +95,7 @@ class Draft:
         self._state = state
         self._changes: dict[Key, Value | None] = {}
 
-    def entries(self) -> list[Entry]:
+    def records(self) -> list[GroupRecord]:
         """The records of all changes; of several to the same thing the last one.
 
         Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes first,
@@ -104,11 +103,11 @@ class Draft:
         holds comes last, behind everything that it rests on.
         """
         before = self._state.about
-        records = [entry(key, value) for key, value in self._changes.items()]
+        records = [(key, value) for key, value in self._changes.items()]
         if self.about.epoch == before.epoch:
             return records
         begun = ConsumerValue(self.about.epoch, before.target_epoch, before.assignor, before.topics_hash)
-        return [entry(GroupKey(self.group_id), begun), *records]
+        return [(GroupKey(self.group_id), begun), *records]
 
     def is_free_for(self, member_id: str, place: Place) -> bool:
         """Whether no other member has a partition. Who left in this draft has nothing."""

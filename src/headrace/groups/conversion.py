@@ -11,7 +11,6 @@ have, or their time is up, nobody is assigned anything.
 
 from collections.abc import Iterable, Sequence
 
-from headrace.coordinator.machine import Entry
 from headrace.groups.assignors import Assignment, Place
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer_records import (
@@ -29,7 +28,7 @@ from headrace.groups.consumer_records import (
 from headrace.groups.group import GroupLimits, Now
 from headrace.groups.members import Member
 from headrace.groups.reconciliation import ConsumerMember
-from headrace.groups.records import GroupKey
+from headrace.groups.records import GroupKey, GroupRecord
 from headrace.groups.subscription import (
     CONSUMER,
     Subscription,
@@ -75,7 +74,7 @@ def to_classic(
     image: ClusterImage,
     limits: GroupLimits,
     now: Now,
-) -> tuple[ClassicGroup, Entry]:
+) -> tuple[ClassicGroup, GroupRecord]:
     """A classic group of the members of a consumer group, all of which speak the classic protocol, and its record."""
     group = ClassicGroup(group_id, limits, now.wall_ms)
     return group, group.take_over(epoch, [_classic(member, image) for member in members], now)

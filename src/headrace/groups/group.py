@@ -3,7 +3,7 @@
 A group is of one kind: classic, consumer (KIP-848), share (KIP-932) or streams (KIP-1071). Classic ones may become
 consumer groups while they have members, and the other way round. The machine keeps all behind this interface: committed
 offsets, listing, deleting and expiry do not care which. Groups are pure: told what happened and what time it is, they
-change their own soft state (who waits, who is late) and return effects; what must outlast a restart is in the entries
+change their own soft state (who waits, who is late) and return effects; what must outlast a restart is in the records
 of a `Write`, and the group that a restart finds is the one that these records describe.
 """
 
@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment
-from headrace.groups.records import OffsetValue
+from headrace.groups.records import GroupRecord, OffsetValue
 from headrace.groups.streams_records import InternalTopic
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
@@ -49,7 +48,7 @@ class Answer(NamedTuple):
 class Write(NamedTuple):
     """Write these records, and give the answers once they and everything before them are committed."""
 
-    entries: Sequence[Entry]
+    records: Sequence[GroupRecord]
     answers: Sequence[Answer] = ()
 
 
@@ -176,7 +175,7 @@ class Group(Protocol):
         """When the retention of an offset began; None while it is in use."""
         ...
 
-    def tombstones(self) -> Sequence[Entry]:
+    def tombstones(self) -> Sequence[GroupRecord]:
         """The records that make a restart forget this group; offsets are not its business."""
         ...
 

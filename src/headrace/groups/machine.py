@@ -1,22 +1,33 @@
 """The groups of one partition of `__consumer_offsets`: their state, and what may be done to it. Pure.
 
-Offsets change by replay alone. Groups have soft state of their own beside what is recorded (`group.py`); their records
+Offsets change by records alone. Groups have soft state of their own beside what is recorded (`group.py`); their records
 are replayed while loading, and make the groups that a restart finds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.formats import FormattedMachine
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat, check_request
 from headrace.groups.consumer_records import ConsumerKey
 from headrace.groups.conversion import to_consumer
 from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.kafka_records import KafkaGroupFormat
 from headrace.groups.offsets import OffsetStore, Place
-from headrace.groups.records import ClassicValue, GroupKey, OffsetKey, OffsetValue, Value, decode, entry
+from headrace.groups.records import (
+    ClassicValue,
+    GroupKey,
+    GroupRecord,
+    Key,
+    MsgpackGroupFormat,
+    OffsetKey,
+    OffsetValue,
+    Value,
+)
 from headrace.groups.roster import rebalancing
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.share import check_request as check_share_request
@@ -37,6 +48,9 @@ from headrace.model.errors import (
 )
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
+
+A = TypeVar("A")
+GroupOutcome = Outcome[GroupRecord, A]
 
 
 class Committer(NamedTuple):
@@ -61,8 +75,9 @@ Refused = dict[Place, HeadraceError]
 Fetched = OffsetValue | HeadraceError | None
 
 
-class GroupMachine:
+class GroupMachine(FormattedMachine[Key, Value]):
     def __init__(self, limits: GroupLimits) -> None:
+        super().__init__(MsgpackGroupFormat(), KafkaGroupFormat())
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self._limits = limits
@@ -70,8 +85,18 @@ class GroupMachine:
 
     # -- replay
 
-    def replay(self, record: Entry, producer_id: int) -> None:
-        key, value = decode(record)
+    def _old_records(self) -> Iterator[tuple[Key, Value | None]]:
+        """Offsets as they are now, unless a transaction may still change them; everything else is as it was."""
+        for key, value in self._formats.old_values():
+            if not isinstance(key, OffsetKey):
+                yield key, value
+                continue
+            place = key.group, key.topic, key.partition
+            if not self.offsets.is_unstable(*place):
+                yield key, self.offsets.get(*place)
+
+    def apply(self, record: tuple[Key, Value | None], producer_id: int) -> None:
+        key, value = record
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
             self.offsets.replay(key, value, producer_id)
@@ -170,16 +195,15 @@ class GroupMachine:
         if beat.epoch != JOIN or isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
             return self.consumer(group_id).heartbeat(beat, image, waiter, now)
         made = ConsumerGroup(group_id, self._limits)
-        entries: list[Entry] = []
+        records: list[GroupRecord] = []
         if isinstance(group, ClassicGroup) and not group.is_empty:
-            records = to_consumer(group, image, self._limits)
-            for key, value in records:
+            for key, value in to_consumer(group, image, self._limits):
                 made.replay(key, value)
-            entries = [entry(key, value) for key, value in records]
+                records.append((key, value))
             made.start(now)
         effects = made.heartbeat(beat, image, waiter, now)
         waiting = [] if group is None else group.fail_waiters(Result(error=rebalancing(group_id)))
-        return [*waiting, Write(entries), Convert(made), *effects]
+        return [*waiting, Write(records), Convert(made), *effects]
 
     def share(self, group_id: str) -> ShareGroup:
         group = self.group(group_id)
@@ -198,7 +222,7 @@ class GroupMachine:
         effects = made.heartbeat(beat, image, waiter, now)
         return [Convert(made), *effects]
 
-    def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Outcome[None]:
+    def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
         """A share group has state in these topics. If there are any, one that is not there is made, without members."""
         group = self.share(group_id) if group_id in self.groups else ShareGroup(group_id, self._limits)
         return Outcome(group.begun(topic_ids), None)
@@ -254,16 +278,16 @@ class GroupMachine:
 
     def commit(
         self, group_id: str, by: Committer, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
-    ) -> Outcome[Refused]:
+    ) -> GroupOutcome[Refused]:
         self.check_commit(group_id, by, now, commits=commits)
-        return self.commit_entries(group_id, commits, now, retention_ms=retention_ms)
+        return self.commit_records(group_id, commits, now, retention_ms=retention_ms)
 
-    def commit_entries(
+    def commit_records(
         self, group_id: str, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
-    ) -> Outcome[Refused]:
+    ) -> GroupOutcome[Refused]:
         """The records of a commit that was allowed; a transaction's go into its own batch."""
         refused: Refused = {}
-        entries: list[Entry] = []
+        records: list[GroupRecord] = []
         expire_ms = now.wall_ms + retention_ms if retention_ms >= 0 else -1
         limit = self._limits.offset_metadata_max_bytes
         for topic, partition, offset, leader_epoch, metadata in commits:
@@ -273,8 +297,8 @@ class GroupMachine:
                 )
                 continue
             value = OffsetValue(offset, leader_epoch, metadata, now.wall_ms, expire_ms)
-            entries.append(entry(OffsetKey(group_id, topic, partition), value))
-        return Outcome(entries, refused)
+            records.append((OffsetKey(group_id, topic, partition), value))
+        return Outcome(records, refused)
 
     def fetch(
         self,
@@ -306,52 +330,52 @@ class GroupMachine:
             return UnstableOffset(f"a transaction may still change the offset of {topic}-{partition}")
         return self.offsets.get(group_id, topic, partition)
 
-    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> Outcome[Refused]:
+    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> GroupOutcome[Refused]:
         group = self.group(group_id)
         refused: Refused = {}
-        entries: list[Entry] = []
+        records: list[GroupRecord] = []
         for topic, partition in places:
             if group.is_subscribed_to(topic):
                 refused[topic, partition] = SubscribedToTopic(f"a member of {group_id} reads {topic}")
             elif self.offsets.get(group_id, topic, partition) is not None or self.offsets.is_unstable(
                 group_id, topic, partition
             ):
-                entries.append(entry(OffsetKey(group_id, topic, partition), None))
-        return Outcome(entries, refused)
+                records.append((OffsetKey(group_id, topic, partition), None))
+        return Outcome(records, refused)
 
     # -- the end of groups and offsets
 
-    def delete_group(self, group_id: str) -> Outcome[None]:
+    def delete_group(self, group_id: str) -> GroupOutcome[None]:
         group = self.group(group_id)
         if not group.is_empty:
             raise GroupNotEmpty(f"the group {group_id} has members: stop them first")
-        entries = [entry(key, None) for key in self.offsets.keys_of(group_id)]
-        return Outcome(entries + list(group.tombstones()), None)
+        records = [(key, None) for key in self.offsets.keys_of(group_id)]
+        return Outcome(records + list(group.tombstones()), None)
 
-    def forget_topics(self, topics: Mapping[str, UUID]) -> Outcome[None]:
+    def forget_topics(self, topics: Mapping[str, UUID]) -> GroupOutcome[None]:
         """Topics are gone: a topic of the same name later is another one, and offsets in it mean something else."""
-        entries = [entry(key, None) for key in self.offsets.keys_in_topics(topics)]
+        records: list[GroupRecord] = [(key, None) for key in self.offsets.keys_in_topics(topics)]
         for group in self.groups.values():
             if isinstance(group, ShareGroup):
-                entries.extend(group.forget_topics(topics.values()))
-        return Outcome(entries, None)
+                records.extend(group.forget_topics(topics.values()))
+        return Outcome(records, None)
 
-    def expire_offsets(self, wall_ms: int) -> Outcome[int]:
+    def expire_offsets(self, wall_ms: int) -> GroupOutcome[int]:
         """Offsets whose time has passed, and groups that have neither members nor offsets left."""
-        entries: list[Entry] = []
+        records: list[GroupRecord] = []
         for group_id, group in self.groups.items():
             kept = gone = 0
             for (topic, partition), value in self.offsets.of_group(group_id):
                 if self._has_expired(group, topic, value, wall_ms) and not self.offsets.is_unstable(
                     group_id, topic, partition
                 ):
-                    entries.append(entry(OffsetKey(group_id, topic, partition), None))
+                    records.append((OffsetKey(group_id, topic, partition), None))
                     gone += 1
                 else:
                     kept += 1
             if group.is_idle and not kept and (gone or not self.offsets.has_any(group_id)):
-                entries.extend(group.tombstones())
-        return Outcome(entries, len(entries))
+                records.extend(group.tombstones())
+        return Outcome(records, len(records))
 
     def _has_expired(self, group: Group, topic: str, value: OffsetValue, wall_ms: int) -> bool:
         base_ms = group.offset_base_ms(topic, value)

@@ -1,4 +1,4 @@
-"""What is stored in `__consumer_offsets`, and nowhere else: keys and values as msgpack arrays.
+"""What is stored in `__consumer_offsets`, and its format at feature level 1: keys and values as msgpack arrays.
 
     key                                  value                  meaning
     ["offset", group, topic, partition]  ["offset-1", …]        how far a group has read a partition
@@ -10,6 +10,8 @@ streams groups in `streams_records.py`.
 The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
 A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
 would be to lose somebody's state silently.
+
+From level 2 on the same keys and values are written in Kafka's format, see `kafka_records.py`.
 """
 
 import msgspec
@@ -69,20 +71,27 @@ class ClassicValue(msgspec.Struct, array_like=True, frozen=True, tag="classic-1"
 Key = OffsetKey | GroupKey | ConsumerKey | TopologyKey
 Value = OffsetValue | ClassicValue | ConsumerGroupValue | ShareGroupValue | StreamsGroupValue
 
+
+GroupRecord = tuple[Key, Value | None]
+"""What is known under a key from now on; None forgets it. A plain tuple: one is made for each offset of a commit."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(Key).decode
 _decode_value = msgspec.msgpack.Decoder(Value).decode
 
 
-def entry(key: Key, value: Value | None) -> Entry:
-    return Entry(_encode(key), None if value is None else _encode(value))
+class MsgpackGroupFormat:
+    """The format of Headrace 0.1."""
+
+    def write(self, key: Key, value: Value | None) -> tuple[Entry, ...]:
+        return (Entry(_encode(key), None if value is None else _encode(value)),)
+
+    def read(self, entry: Entry) -> tuple[Key, Value | None]:
+        try:
+            return _decode_key(entry.key), None if entry.value is None else _decode_value(entry.value)
+        except msgspec.MsgspecError as error:
+            raise unreadable(error) from error
 
 
-def decode(record: Entry) -> tuple[Key, Value | None]:
-    """What a record says; `CorruptBatch` if this broker cannot know."""
-    try:
-        return _decode_key(record.key), None if record.value is None else _decode_value(record.value)
-    except msgspec.MsgspecError as error:
-        raise CorruptBatch(
-            f"a record of the group coordinator is damaged or of a newer version of Headrace: {error}"
-        ) from error
+def unreadable(error: Exception) -> CorruptBatch:
+    return CorruptBatch(f"a record of the group coordinator is damaged or of a newer version of Headrace: {error}")

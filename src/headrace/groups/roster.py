@@ -9,11 +9,10 @@ from typing import Any, Self
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
 from headrace.groups.members import Joined, JoinedMember, JoinRequest, Member, Synced, common_protocols
-from headrace.groups.records import ClassicValue, GroupKey, OffsetValue, entry
+from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, OffsetValue
 from headrace.groups.subscription import CONSUMER, subscribed_topics
 from headrace.model.errors import (
     FencedInstance,
@@ -126,8 +125,8 @@ class Roster:
                 return value.commit_ms
         return None
 
-    def tombstones(self) -> Sequence[Entry]:
-        return [entry(GroupKey(self.group_id), None)]
+    def tombstones(self) -> Sequence[GroupRecord]:
+        return [(GroupKey(self.group_id), None)]
 
     def start(self, now: Now) -> None:
         for member in self.members.values():
@@ -247,7 +246,7 @@ class Roster:
         self._topics = None
         self.state_since_ms = now.wall_ms
 
-    def _entry(self) -> Entry:
+    def _record(self) -> GroupRecord:
         value = ClassicValue(
             self.protocol_type,
             self.generation,
@@ -258,7 +257,7 @@ class Roster:
             self.state is State.PREPARING,
         )
         self._recorded = value
-        return entry(GroupKey(self.group_id), value)
+        return (GroupKey(self.group_id), value)
 
     def _record_replacement(self, old_id: str, member: Member, out: Effects) -> None:
         """The generation on record is the last stable one: there, too, the new id takes the place of the old one.
@@ -273,7 +272,7 @@ class Roster:
             )
             leader = member.member_id if recorded.leader == old_id else recorded.leader
             self._recorded = msgspec.structs.replace(recorded, members=members, leader=leader)
-            out.append(Write([entry(GroupKey(self.group_id), self._recorded)]))
+            out.append(Write([(GroupKey(self.group_id), self._recorded)]))
 
     def _joined(self, member: Member) -> Joined:
         is_leader = member.member_id == self.leader

@@ -33,7 +33,7 @@ from headrace.groups.group import (
 )
 from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.limits import limits_from
-from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, Refused
+from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, GroupOutcome, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
@@ -241,12 +241,12 @@ class GroupService:
         try:
             shard, now = self._shard(group_id), self._now()
             shard.machine.check_commit(group_id, by, now, transactional=True, commits=commits)
-            entries, refused = shard.machine.commit_entries(group_id, commits, now)
+            records, refused = shard.machine.commit_records(group_id, commits, now)
         except HeadraceError as error:
             return _done(Result(error=error))
-        if not entries:
+        if not records:
             return _done(Result(refused))
-        return shard.write_in_transaction(entries, producer_id, producer_epoch, refused)
+        return shard.write_in_transaction(records, producer_id, producer_epoch, refused)
 
     def fetch(
         self,
@@ -336,7 +336,7 @@ class GroupService:
         shard.check()
         return shard
 
-    def _run(self, group_id: str, operation: Callable[[GroupMachine], Outcome[A]]) -> Deferred[Result[A]]:
+    def _run(self, group_id: str, operation: Callable[[GroupMachine], GroupOutcome[A]]) -> Deferred[Result[A]]:
         """An operation on what is stored. Offsets may be kept under an empty name, as of old."""
         try:
             shard = self._any_shard(group_id)
@@ -377,13 +377,13 @@ class GroupService:
             if isinstance(effect, CreateTopics):
                 self._internal_topics.create(effect.group_id, effect.topics)
                 continue
-            entries, answers = effect
+            records, answers = effect
 
             def committed(result: Result[None], answers: Sequence[Answer] = answers) -> None:
                 for waiter, told in answers:
                     waiter.resolve(told if result.error is None else Result(error=result.error))
 
-            shard.run(lambda _, entries=entries: Outcome(entries, None)).then(committed)  # type: ignore[misc]
+            shard.run(lambda _, records=records: Outcome(records, None)).then(committed)  # type: ignore[misc]
 
     # -- time
 

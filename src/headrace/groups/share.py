@@ -15,16 +15,16 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
 from headrace.groups.consumer_records import ConsumerKey, MemberKey, TargetKey, restored, stored
 from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, GroupLimits, Now, Write
-from headrace.groups.records import GroupKey, Key, OffsetValue, Value, entry
+from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.share_records import ShareGroupValue, ShareMemberValue, ShareTargetValue, ShareValue
 from headrace.model.errors import FencedMemberEpoch, GroupFull, GroupNotFound, ProtocolError, UnknownMember
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
+from headrace.protocol.fields import check_name
 from headrace.runtime.deferred import Deferred
 
 ASSIGNOR = "simple"
@@ -100,11 +100,11 @@ class ShareGroup:
     def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
         return value.commit_ms
 
-    def tombstones(self) -> Sequence[Entry]:
+    def tombstones(self) -> Sequence[GroupRecord]:
         keys: list[Key] = []
         for member_id in self.members.keys() | self.targets.keys():
             keys += [TargetKey(self.group_id, member_id), MemberKey(self.group_id, member_id)]
-        return [entry(key, None) for key in [*keys, GroupKey(self.group_id)]]
+        return [(key, None) for key in [*keys, GroupKey(self.group_id)]]
 
     def fail_waiters(self, error: Result[Any]) -> Effects:
         """Nobody waits in a share group."""
@@ -140,7 +140,7 @@ class ShareGroup:
         self._heard_of(beat.member_id, now)
         is_told = beat.epoch == JOIN or beat.topics is not None or after.assigned != before.assigned
         told = Beat(beat.member_id, after.epoch, restored(after.assigned) if is_told else None)
-        return [Write(draft.entries(), [Answer(waiter, Result(told))])]
+        return [Write(draft.records(), [Answer(waiter, Result(told))])]
 
     def _entered(self, beat: ShareHeartbeat) -> ShareMemberValue:
         """The member that a heartbeat speaks of, as it was before."""
@@ -165,29 +165,29 @@ class ShareGroup:
             raise UnknownMember(f"the group {self.group_id} has no member {member_id}")
         return member
 
-    def _without(self, member_ids: Iterable[str], image: ClusterImage) -> list[Entry]:
+    def _without(self, member_ids: Iterable[str], image: ClusterImage) -> list[GroupRecord]:
         """Members are gone, and what they had has others: these learn so at their next heartbeats."""
         draft = _Draft(self)
         for member_id in member_ids:
             draft.remove(member_id)
             self._deadlines.pop(member_id, None)
         self._follow(draft, image, has_changed=True)
-        return draft.entries()
+        return draft.records()
 
     # -- who has what
 
-    def begun(self, topic_ids: Iterable[UUID]) -> Sequence[Entry]:
+    def begun(self, topic_ids: Iterable[UUID]) -> Sequence[GroupRecord]:
         """The records that say that there is state of these topics, as when somebody has set offsets in them."""
         return self._begun(tuple(sorted({*self.about.begun, *topic_ids})))
 
-    def forget_topics(self, topic_ids: Iterable[UUID]) -> Sequence[Entry]:
+    def forget_topics(self, topic_ids: Iterable[UUID]) -> Sequence[GroupRecord]:
         """There is no state of these topics any more."""
         return self._begun(tuple(sorted(set(self.about.begun) - set(topic_ids))))
 
-    def _begun(self, topic_ids: tuple[UUID, ...]) -> Sequence[Entry]:
+    def _begun(self, topic_ids: tuple[UUID, ...]) -> Sequence[GroupRecord]:
         if topic_ids == self.about.begun:
             return ()
-        return [entry(GroupKey(self.group_id), msgspec.structs.replace(self.about, begun=topic_ids))]
+        return [(GroupKey(self.group_id), msgspec.structs.replace(self.about, begun=topic_ids))]
 
     def _follow(self, draft: "_Draft", image: ClusterImage, *, has_changed: bool) -> None:
         """If members want something else, or the topics they want are others than before or have grown, make a target
@@ -228,9 +228,9 @@ class ShareGroup:
 
     def expire(self, image: ClusterImage, now: Now) -> Effects:
         late = [member_id for member_id, deadline_ms in self._deadlines.items() if deadline_ms <= now.ms]
-        entries = self._without(late, image) if late else []
+        records = self._without(late, image) if late else []
         self._wake_ms = min(self._deadlines.values(), default=None)
-        return [Write(entries)] if entries else []
+        return [Write(records)] if records else []
 
     def _heard_of(self, member_id: str, now: Now) -> None:
         deadline_ms = self._deadlines[member_id] = now.ms + self._limits.session_timeout_of(self.group_id)
@@ -247,17 +247,17 @@ class _Draft:
         self.targets = dict(group.targets)
         self._group_id = group.group_id
         self._changes: dict[Key, Value | None] = {}
-        self._first: list[Entry] = []
+        self._first: list[GroupRecord] = []
 
-    def entries(self) -> list[Entry]:
+    def records(self) -> list[GroupRecord]:
         """Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes
         first, with a target that is behind it: the next heartbeat then makes a whole one."""
-        return self._first + [entry(key, value) for key, value in self._changes.items()]
+        return self._first + [(key, value) for key, value in self._changes.items()]
 
     def describe(self, about: ShareValue) -> None:
         key = GroupKey(self._group_id)
         if not self._first:
-            self._first.append(entry(key, about))
+            self._first.append((key, about))
         self.about = about
         self._put(key, about)
 
@@ -286,6 +286,7 @@ def check_request(beat: ShareHeartbeat) -> None:
     """Refuse what no member may say, whatever the group is like."""
     if not beat.member_id:
         raise ProtocolError("a heartbeat must have a member id")
+    check_name(beat.member_id)
     if beat.rack_id is not None and not beat.rack_id.strip():
         raise ProtocolError("the rack id of a member is empty")
     if beat.epoch < LEAVE:

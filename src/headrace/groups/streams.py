@@ -118,7 +118,7 @@ class StreamsGroup(StreamsRoster):
             self._shut_down_by = beat.member_id
         told = self._told(beat, before, after, draft, configured)
         statuses = tuple(self._statuses(after, topology, configured, is_delayed=is_delayed))
-        effects: Effects = [Write(draft.entries(), [Answer(waiter, Result(told._replace(statuses=statuses)))])]
+        effects: Effects = [Write(draft.records(), [Answer(waiter, Result(told._replace(statuses=statuses)))])]
         if configured.missing:
             effects.append(CreateTopics(self.group_id, configured.missing))
         return effects
@@ -165,7 +165,7 @@ class StreamsGroup(StreamsRoster):
         draft = StreamsDraft(self._state)
         draft.put(member.with_tasks(LEFT_FOR_NOW, Phase.STABLE, member.assigned, NO_TASKS))
         self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Write(draft.entries(), [left])]
+        return [Write(draft.records(), [left])]
 
     # -- the topology
 

@@ -6,14 +6,13 @@ What members say to it is in `streams.py`.
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.consumer_records import ConsumerKey
 from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.group import JOIN, Effects, GroupLimits, Now, Write
 from headrace.groups.offsets import Place
 from headrace.groups.reconciliation import Phase
-from headrace.groups.records import GroupKey, OffsetValue, entry
+from headrace.groups.records import GroupKey, GroupRecord, OffsetValue
 from headrace.groups.roster import fenced
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import StreamsGroupValue, TopologyKey, TopologyValue
@@ -149,10 +148,10 @@ class StreamsRoster:
     def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
         return None if self.is_subscribed_to(topic) else value.commit_ms
 
-    def tombstones(self) -> Sequence[Entry]:
+    def tombstones(self) -> Sequence[GroupRecord]:
         draft = StreamsDraft(self._state)
         draft.remove_all()
-        return [*draft.entries(), entry(GroupKey(self.group_id), None)]
+        return [*draft.records(), (GroupKey(self.group_id), None)]
 
     def fail_waiters(self, error: Result[Any]) -> Effects:
         """Nobody waits in a streams group."""
@@ -180,7 +179,7 @@ class StreamsRoster:
             )
         return StreamsMember(member_id)
 
-    def _without(self, member_ids: Iterable[str]) -> list[Entry]:
+    def _without(self, member_ids: Iterable[str]) -> list[GroupRecord]:
         """Members are gone, and what they had is free. Others get it at their next heartbeats."""
         draft = StreamsDraft(self._state)
         for member_id in member_ids:
@@ -189,7 +188,7 @@ class StreamsRoster:
         draft.bump()
         if not draft.members:
             self._shut_down_by = self._delayed_until_ms = None
-        return draft.entries()
+        return draft.records()
 
     # -- time
 
@@ -203,9 +202,9 @@ class StreamsRoster:
 
     def expire(self, image: ClusterImage, now: Now) -> Effects:
         late = [member_id for member_id, deadlines in self._deadlines.items() if deadlines.next_ms <= now.ms]
-        entries = self._without(late) if late else []
+        records = self._without(late) if late else []
         self._wake_ms = min((deadlines.next_ms for deadlines in self._deadlines.values()), default=None)
-        return [Write(entries)] if entries else []
+        return [Write(records)] if records else []
 
     def _heard_of(self, before: StreamsMember, after: StreamsMember, now: Now) -> None:
         """A member said something. To give up tasks it has its rebalance timeout, from when it was told to."""

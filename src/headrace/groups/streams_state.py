@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
 from headrace.groups.consumer_records import ConsumerKey, CurrentKey, MemberKey, TargetKey
-from headrace.groups.records import GroupKey, Key, Value, entry
+from headrace.groups.records import GroupKey, GroupRecord, Key, Value
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import (
     StreamsCurrentValue,
@@ -119,7 +118,7 @@ class StreamsDraft:
     def has_changes(self) -> bool:
         return bool(self._changes)
 
-    def entries(self) -> list[Entry]:
+    def records(self) -> list[GroupRecord]:
         """The records of all changes; of several to the same thing the last one.
 
         Many records are more than one batch, and a crash may leave the first of them alone. So a new epoch comes first,
@@ -127,11 +126,11 @@ class StreamsDraft:
         has comes last, behind everything that it rests on.
         """
         before = self._state.about
-        records = [entry(key, value) for key, value in self._changes.items()]
+        records: list[GroupRecord] = list(self._changes.items())
         if self.about.epoch == before.epoch:
             return records
         begun = msgspec.structs.replace(before, epoch=self.about.epoch)
-        return [entry(GroupKey(self.group_id), begun), *records]
+        return [(GroupKey(self.group_id), begun), *records]
 
     def is_free_active(self, member: StreamsMember, task: Task) -> bool:
         """Whether no other member has an active task, nor one of the same process a standby of it. Who left in this

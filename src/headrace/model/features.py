@@ -5,7 +5,8 @@ knows. `headrace cluster upgrade` raises the cluster's level when every broker k
 from then on things may be written, to disk or to each other, that brokers of the level before cannot read.
 
 Until then a newer broker writes only what those before can read, so that an upgrade can be taken back broker by broker.
-Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`.
+Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`, the
+records of coordinators in `coordinator/rewriting.py`.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,8 @@ LEVELS = (
         "the topic settings compression.gzip.level, compression.lz4.level and compression.zstd.level, an empty "
         "cleanup.policy, and storing Kafka's settings that have no effect here; the group settings "
         "share.delivery.count.limit and share.partition.max.record.locks; dead-letter topics of share groups; "
-        "streams groups (KIP-1071) and their settings",
+        "streams groups (KIP-1071) and their settings; Kafka's own record formats in __consumer_offsets and "
+        "__transaction_state",
         {"share.version": 2, "streams.version": 1, "transaction.version": 2},
     ),
 )

@@ -17,7 +17,7 @@ from itertools import islice
 
 import msgspec
 
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import Entry, EntryMachine, Outcome
 from headrace.model.errors import CorruptBatch, StaleQueueLeader
 
 PAGE_ENTRIES = 20_000
@@ -62,7 +62,7 @@ class _Queue:
         self.entries: dict[bytes, bytes] = {}
 
 
-class QueueStateMachine:
+class QueueStateMachine(EntryMachine):
     """The state of all queues of one shard."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class QueueStateMachine:
     def queues(self) -> Sequence[str]:
         return tuple(self._queues)
 
-    def open(self, queue: str, epoch: int) -> Outcome[int]:
+    def open(self, queue: str, epoch: int) -> Outcome[Entry, int]:
         """Lead a queue from now on; the term to write with. `StaleQueueLeader` if a later epoch has begun."""
         known = self._queues.get(queue)
         if known is not None and epoch < known.fence.epoch:
@@ -94,13 +94,13 @@ class QueueStateMachine:
         end = at + len(page)
         return Page(term, page, end if end < len(entries) else None)
 
-    def write(self, queue: str, term: int, entries: Sequence[Entry]) -> Outcome[None]:
+    def write(self, queue: str, term: int, entries: Sequence[Entry]) -> Outcome[Entry, None]:
         """Set entries, and remove those without a value. `StaleQueueLeader` unless this is the term of the last
         opening."""
         self._of(queue, term)
         return Outcome([Entry(_encode(EntryKey(queue, key)), value) for key, value in entries], None)
 
-    def forget(self, queue: str) -> Outcome[None]:
+    def forget(self, queue: str) -> Outcome[Entry, None]:
         """A queue is no more. Its name is not used again: it has the topic's id in it."""
         known = self._queues.get(queue)
         if known is None:

@@ -1,4 +1,4 @@
-"""The decisions of a transaction coordinator. Pure: an operation gives records and an answer, `replay` changes state.
+"""The decisions of a transaction coordinator. Pure: an operation gives records and an answer, `apply` changes state.
 
 What it promises:
 - a transaction's end is decided once, by one record (PrepareCommit or PrepareAbort); from there it can only complete;
@@ -19,7 +19,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.formats import FormattedMachine
+from headrace.coordinator.machine import Outcome
 from headrace.model.errors import (
     ConcurrentTransactions,
     InvalidProducerMapping,
@@ -28,10 +29,12 @@ from headrace.model.errors import (
     SupersededProducer,
     TransactionAbortable,
 )
-from headrace.transactions.records import Place, Transaction, entry_of, read_entry
+from headrace.transactions.kafka_records import KafkaTransactionFormat
+from headrace.transactions.records import MsgpackTransactionFormat, Place, Transaction, TransactionRecord
 from headrace.transactions.states import COMPLETES, DECIDED, IDLE, State, check_step
 
 A = TypeVar("A")
+Decision = Outcome[TransactionRecord, A]
 
 LAST_EPOCH = 2**15 - 1
 """Used by markers alone: a producer gets at most the one before."""
@@ -60,17 +63,18 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= LAST_EPOCH - 1
 
 
-class TransactionMachine:
+class TransactionMachine(FormattedMachine[str, Transaction]):
     """The transactional ids of one shard."""
 
     def __init__(self, max_timeout_ms: int) -> None:
+        super().__init__(MsgpackTransactionFormat(), KafkaTransactionFormat())
         self._max_timeout_ms = max_timeout_ms
         self.transactions: dict[str, Transaction] = {}
 
-    # -- replaying
+    # -- records
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
-        transactional_id, transaction = read_entry(entry)
+    def apply(self, record: tuple[str, Transaction | None], producer_id: int) -> None:
+        transactional_id, transaction = record
         if transaction is None:
             self.transactions.pop(transactional_id, None)
         else:
@@ -93,7 +97,7 @@ class TransactionMachine:
         now_ms: int,
         *,
         two_phase: bool = False,
-    ) -> Outcome[Producer | None]:
+    ) -> Decision[Producer | None]:
         """A new instance of a producer. None for an answer: its predecessor's transaction is aborted first; ask again.
 
         `claimed` is who the client says it is, if it says so. `fresh_producer_id` is one that nobody has, for use if
@@ -147,7 +151,7 @@ class TransactionMachine:
         now_ms: int,
         *,
         two_phase: bool = False,
-    ) -> Outcome[Resumed]:
+    ) -> Decision[Resumed]:
         """As `init`, but an open transaction stays open, for the new instance to end (KIP-939).
 
         The answer says who began it, however often it was taken over since. A producer whose epochs have run out keeps
@@ -159,7 +163,7 @@ class TransactionMachine:
                 transactional_id, timeout_ms, claimed, fresh_producer_id, now_ms, two_phase=two_phase
             )  # fmt: skip
             assert outcome.answer is not None, "nothing is open that would have to be aborted first"
-            return Outcome(outcome.entries, Resumed(outcome.answer, NOBODY))
+            return Outcome(outcome.records, Resumed(outcome.answer, NOBODY))
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
         if claimed is not NOBODY and claimed == _predecessor(old):
             # A retry: the answer to the first try was lost.
@@ -195,7 +199,7 @@ class TransactionMachine:
 
     # -- partitions
 
-    def add(self, transactional_id: str, producer: Producer, places: Iterable[Place], now_ms: int) -> Outcome[None]:
+    def add(self, transactional_id: str, producer: Producer, places: Iterable[Place], now_ms: int) -> Decision[None]:
         """Partitions (and groups' partitions of offsets) that the transaction is about to write to."""
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
@@ -237,7 +241,7 @@ class TransactionMachine:
         bumps_epoch: bool,
         fresh_producer_id: int,
         now_ms: int,
-    ) -> Outcome[Producer]:
+    ) -> Decision[Producer]:
         """Decide a transaction. The answer is who the producer is from now on.
 
         `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry names the old one.
@@ -281,7 +285,7 @@ class TransactionMachine:
             Producer(fresh_producer_id, 0) if exhausted else Producer(new.producer_id, new.producer_epoch),
         )
 
-    def abort_overdue(self, transactional_id: str, now_ms: int) -> Outcome[bool]:
+    def abort_overdue(self, transactional_id: str, now_ms: int) -> Decision[bool]:
         """Abort a transaction that is open for longer than its timeout, and fence its producer; says whether."""
         old = self.transactions.get(transactional_id)
         if old is None or old.state is not State.ONGOING or old.timeout_ms == NO_TIMEOUT_MS:
@@ -290,7 +294,7 @@ class TransactionMachine:
             return Outcome((), False)
         return self._write(transactional_id, self._fenced(old, now_ms), True)
 
-    def complete(self, transactional_id: str, now_ms: int) -> Outcome[None]:
+    def complete(self, transactional_id: str, now_ms: int) -> Decision[None]:
         """Every marker of a decided transaction is committed."""
         old = self.transactions[transactional_id]
         rotates = old.next_producer_id >= 0
@@ -316,12 +320,12 @@ class TransactionMachine:
             if transaction.state in IDLE and transaction.updated_ms < before_ms:
                 yield transactional_id
 
-    def forget(self, transactional_id: str, before_ms: int) -> Outcome[None]:
+    def forget(self, transactional_id: str, before_ms: int) -> Decision[None]:
         old = self.transactions.get(transactional_id)
         if old is None or old.state not in IDLE or old.updated_ms >= before_ms:
             return Outcome((), None)
         check_step(old.state, State.DEAD)
-        return Outcome((entry_of(transactional_id, None),), None)
+        return Outcome(((transactional_id, None),), None)
 
     # -- helpers
 
@@ -357,11 +361,11 @@ class TransactionMachine:
             bumps_epoch=False,
         )
 
-    def _write(self, transactional_id: str, new: Transaction, answer: A) -> Outcome[A]:
+    def _write(self, transactional_id: str, new: Transaction, answer: A) -> Decision[A]:
         old = self.transactions.get(transactional_id)
         if old is not None:
             check_step(old.state, new.state)
-        return Outcome((entry_of(transactional_id, new),), answer)
+        return Outcome(((transactional_id, new),), answer)
 
 
 def _predecessor(transaction: Transaction) -> Producer | None:

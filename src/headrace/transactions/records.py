@@ -1,11 +1,14 @@
-"""What is stored in `__transaction_state`, and nowhere else: keys and values as msgpack arrays.
+"""What is stored in `__transaction_state`, and nowhere else.
+
+A record says everything that is known of a transactional id. A tombstone (no value) forgets it. At feature level 1 keys
+and values are msgpack arrays:
 
     key                  value                 meaning
     ["txn", id]          ["txn-1", …]          everything known of a transactional id
 
-The first element says what follows; that of a value ends in the version of its layout. A tombstone (no value) forgets.
-A record with a first element that this broker does not know is refused: a newer broker wrote it, and leaving it out
-would be to lose somebody's transaction silently.
+The first element says what follows; that of a value ends in the version of its layout. A record with a first element
+that this broker does not know is refused: a newer broker wrote it, and leaving it out would be to lose somebody's
+transaction silently. From level 2 on the same is written in Kafka's format, see `kafka_records.py`.
 """
 
 import msgspec
@@ -46,22 +49,28 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=
     """The epoch that the open transaction was begun with, once a newer instance has taken it over as it is."""
 
 
+TransactionRecord = tuple[str, Transaction | None]
+"""What a transactional id is from now on; None forgets it."""
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(TransactionKey).decode
 _decode_value = msgspec.msgpack.Decoder(Transaction).decode
 
 
-def entry_of(transactional_id: str, transaction: Transaction | None) -> Entry:
-    """The record that says what a transactional id is from now on; None forgets it."""
-    value = None if transaction is None else _encode(transaction)
-    return Entry(_encode(TransactionKey(transactional_id)), value)
+class MsgpackTransactionFormat:
+    """The format of Headrace 0.1."""
+
+    def write(self, key: str, value: Transaction | None) -> tuple[Entry, ...]:
+        return (Entry(_encode(TransactionKey(key)), None if value is None else _encode(value)),)
+
+    def read(self, entry: Entry) -> tuple[str, Transaction | None]:
+        try:
+            key = _decode_key(entry.key)
+            return key.transactional_id, None if entry.value is None else _decode_value(entry.value)
+        except msgspec.MsgspecError as error:
+            raise unreadable(error) from error
 
 
-def read_entry(entry: Entry) -> tuple[str, Transaction | None]:
-    try:
-        key = _decode_key(entry.key)
-        return key.transactional_id, None if entry.value is None else _decode_value(entry.value)
-    except msgspec.MsgspecError as error:
-        raise CorruptBatch(
-            f"a record of a transaction is damaged or of a newer version of Headrace: {error}"
-        ) from error
+def unreadable(error: Exception) -> CorruptBatch:
+    return CorruptBatch(f"a record of a transaction is damaged or of a newer version of Headrace: {error}")

@@ -39,7 +39,7 @@ from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.joining import Joining
-from headrace.transactions.machine import NO_TIMEOUT_MS, Producer, Resumed, TransactionMachine, is_exhausted
+from headrace.transactions.machine import NO_TIMEOUT_MS, Decision, Producer, Resumed, TransactionMachine, is_exhausted
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, Transaction
 from headrace.transactions.routing import MarkerRouter
@@ -174,7 +174,7 @@ class TransactionService:
         """
         places = tuple(places)
 
-        def operation(machine: TransactionMachine) -> Outcome[None]:
+        def operation(machine: TransactionMachine) -> Decision[None]:
             return machine.add(transactional_id, producer, places, self._clock.wall_ms())
 
         if patient:
@@ -220,7 +220,7 @@ class TransactionService:
 
     # -- operations
 
-    async def _patiently(self, transactional_id: str, operation: Callable[[TransactionMachine], Outcome[A]]) -> A:
+    async def _patiently(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> A:
         """Do an operation; if the last transaction is still being completed, wait for that once."""
         try:
             return (await _result(self._do(transactional_id, operation))).get()
@@ -228,7 +228,7 @@ class TransactionService:
             await self._when_over(transactional_id)
         return (await _result(self._do(transactional_id, operation))).get()
 
-    def _do(self, transactional_id: str, operation: Callable[[TransactionMachine], Outcome[A]]) -> Deferred[Result[A]]:
+    def _do(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> Deferred[Result[A]]:
         done: Deferred[Result[A]] = Deferred()
         try:
             shard = self.coordinator.shard(transactional_id)
@@ -385,7 +385,7 @@ def _topic_settings(settings: BrokerSettings) -> dict[str, str]:
     return own
 
 
-def _forget(transactional_id: str, before_ms: int, machine: TransactionMachine) -> Outcome[None]:
+def _forget(transactional_id: str, before_ms: int, machine: TransactionMachine) -> Decision[None]:
     return machine.forget(transactional_id, before_ms)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.property.groups.group_log import GroupLog
 from tests.property.groups.mixed_clients import (
     GROUP,
     REBALANCE_MS,
@@ -16,7 +17,6 @@ from tests.property.groups.mixed_clients import (
     ConsumerClient,
 )
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Place
 from headrace.groups.classic import ClassicGroup
@@ -41,7 +41,7 @@ class World(RuleBasedStateMachine):
             consumer=ConsumerLimits(session_timeout_ms=SESSION_MS, can_downgrade=policy == "both"),
         )
         self.now = Now(0.0, 0)
-        self.log: list[Entry] = []
+        self.log = GroupLog()
         self.clients: list[ClassicClient | ConsumerClient] = []
         self.made = self.lives = 0
         self.partitions = 4
@@ -55,8 +55,7 @@ class World(RuleBasedStateMachine):
     def load(self) -> None:
         self.lives += 1
         self.machine = GroupMachine(self.limits)
-        for one in self.log:
-            self.machine.replay(one, -1)
+        self.log.load(self.machine)
         self.machine.loaded(self.now.ms)
         for client in self.clients:
             if client.waits:
@@ -110,14 +109,9 @@ class World(RuleBasedStateMachine):
             elif isinstance(effect, Answer):
                 effect.waiter.resolve(effect.result)
             else:
-                self.write(effect.entries)
+                self.log.write(self.machine, effect.records)
                 for answer in effect.answers:
                     answer.waiter.resolve(answer.result)
-
-    def write(self, entries: Any) -> None:
-        for one in entries:
-            self.log.append(one)
-            self.machine.replay(one, -1)
 
     def committed(self, partition: int) -> int:
         found = self.machine.offsets.get(GROUP, TOPIC, partition)
@@ -172,7 +166,7 @@ class World(RuleBasedStateMachine):
             except GroupError:
                 return
             assert at + 1 > self.committed(partition)
-            self.write(done.entries)
+            self.log.write(self.machine, done.records)
             client.positions[partition] = at + 1
 
     @rule(passing_ms=st.sampled_from([1_000.0, float(REBALANCE_MS), float(SESSION_MS)]))
@@ -183,11 +177,10 @@ class World(RuleBasedStateMachine):
             if self.group is not None and due_ms is not None and due_ms <= self.now.ms:
                 self.apply(self.group.expire(self.image, self.now))
 
-    @rule(compacts=st.booleans())
-    def restart(self, compacts: bool) -> None:
-        if compacts:
-            last = {one.key: at for at, one in enumerate(self.log)}
-            self.log = [one for at, one in enumerate(self.log) if last[one.key] == at and one.value is not None]
+    @rule(compacts=st.sampled_from([0, 0, 50, 90, 100]), drops=st.booleans())
+    def restart(self, compacts: int, drops: bool) -> None:
+        """`compacts` is the part of the log in percent that is compacted."""
+        self.log.compact(len(self.log) * compacts // 100, drops_tombstones=drops)
         self.load()
 
     @precondition(lambda self: self.clients)
@@ -207,8 +200,13 @@ class World(RuleBasedStateMachine):
     def crashing(self, kept: int) -> Iterator[None]:
         before, self.hears = len(self.log), False
         yield
-        self.log, self.hears = self.log[: before + kept], True
+        self.log.cut(before + kept)
+        self.hears = True
         self.load()
+
+    @rule(rewrites=st.integers(0, 5))
+    def upgrade(self, rewrites: int) -> None:
+        self.log.upgrade(self.machine, rewrites)
 
     @rule()
     def grow(self) -> None:

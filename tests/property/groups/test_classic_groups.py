@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
@@ -64,7 +64,7 @@ class Groups(RuleBasedStateMachine):
         self.machine = GroupMachine(LIMITS)
         self.machine.loaded(0)
         self.now = Now(0.0, 1_000_000)
-        self.log: list[Entry] = []
+        self.log = GroupLog()
         self.committed = 0
         self.answers: list[tuple[int, Answer]] = []
         self.clients = [Client(number) for number in CLIENTS]
@@ -81,11 +81,8 @@ class Groups(RuleBasedStateMachine):
 
     # -- the shell around the machine
 
-    def write(self, entries: Any) -> int:
-        for entry in entries:
-            self.log.append(entry)
-            self.machine.replay(entry, -1)
-        return len(self.log)
+    def write(self, records: Any) -> int:
+        return self.log.write(self.machine, records)
 
     def apply(self, effects: Effects) -> None:
         for effect in effects:
@@ -93,7 +90,7 @@ class Groups(RuleBasedStateMachine):
                 effect.waiter.resolve(effect.result)
             else:
                 assert isinstance(effect, Write)
-                end = self.write(effect.entries)
+                end = self.write(effect.records)
                 self.answers += [(end, answer) for answer in effect.answers]
 
     def tell(self, waiter: Deferred[Any] | None, event: Callable[[], Effects]) -> None:
@@ -246,7 +243,7 @@ class Groups(RuleBasedStateMachine):
             assert client.generation == group.generation
         elif group is not None:
             assert group.state is State.EMPTY
-        end = self.write(outcome.entries)
+        end = self.write(outcome.records)
         self.written.append((end, partition, offset))
         waiter: Deferred[Any] = Deferred()
         waiter.then(lambda _: self.acked.__setitem__(partition, offset))
@@ -268,6 +265,10 @@ class Groups(RuleBasedStateMachine):
             assert later is None or later > self.now.ms, "it would wake up for ever"
         self.now = Now(end, self.now.wall_ms + ms)
 
+    @rule(rewrites=st.integers(0, 5))
+    def upgrade(self, rewrites: int) -> None:
+        self.log.upgrade(self.machine, rewrites)
+
     @rule()
     def flush(self) -> None:
         self.committed = len(self.log)
@@ -277,14 +278,13 @@ class Groups(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 5))
     def restart(self, kept: int) -> None:
-        self.log = self.log[: min(len(self.log), self.committed + kept)]
+        self.log.cut(self.committed + kept)
         self.written = [one for one in self.written if one[0] <= len(self.log)]
         self.committed = len(self.log)
         self.answers = []
         self.restarts += 1
         self.machine = GroupMachine(LIMITS)
-        for entry in self.log:
-            self.machine.replay(entry, -1)
+        self.log.load(self.machine)
         self.machine.loaded(self.now.ms)
         for client in self.clients:
             if client.waits:

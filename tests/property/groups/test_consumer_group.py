@@ -13,9 +13,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import Entry
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Place
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
@@ -87,7 +87,7 @@ class ConsumerGroups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = Now(0.0, 0)
-        self.log: list[Entry] = []
+        self.log = GroupLog()
         self.machine = GroupMachine(LIMITS)
         self.machine.loaded(0.0)
         self.clients: list[Client] = []
@@ -110,9 +110,7 @@ class ConsumerGroups(RuleBasedStateMachine):
     def apply(self, effects: Effects) -> None:
         for effect in effects:
             if isinstance(effect, Write):
-                for one in effect.entries:
-                    self.log.append(one)
-                    self.machine.replay(one, -1)
+                self.log.write(self.machine, effect.records)
             elif isinstance(effect, Convert):
                 self.machine.adopt(effect.group)
                 continue
@@ -203,19 +201,21 @@ class ConsumerGroups(RuleBasedStateMachine):
             if due_ms is not None and due_ms <= self.now.ms:
                 self.apply(self.group.expire(self.image, self.now))
 
-    @rule(compacts=st.booleans())
-    def restart(self, compacts: bool) -> None:
+    @rule(rewrites=st.integers(0, 5))
+    def upgrade(self, rewrites: int) -> None:
+        self.log.upgrade(self.machine, rewrites)
+
+    @rule(compacts=st.sampled_from([0, 0, 50, 90, 100]), drops=st.booleans())
+    def restart(self, compacts: int, drops: bool) -> None:
+        """`compacts` is the part of the log in percent that is compacted."""
         before = self.members()
-        if compacts:
-            last = {one.key: at for at, one in enumerate(self.log)}
-            self.log = [one for at, one in enumerate(self.log) if last[one.key] == at and one.value is not None]
+        self.log.compact(len(self.log) * compacts // 100, drops_tombstones=drops)
         self.load()
         assert self.members() == before
 
     def load(self) -> None:
         self.machine = GroupMachine(LIMITS)
-        for one in self.log:
-            self.machine.replay(one, -1)
+        self.log.load(self.machine)
         self.machine.loaded(self.now.ms)
 
     @precondition(lambda self: self.clients)
@@ -225,7 +225,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         client = self.clients[which % len(self.clients)]
         before = len(self.log)
         self.heartbeat(client, is_lost=True)
-        self.log = self.log[: before + kept]
+        self.log.cut(before + kept)
         self.load()
 
     @rule(name=st.sampled_from(NAMES), more=st.integers(1, 3))

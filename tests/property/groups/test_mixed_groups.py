@@ -55,17 +55,22 @@ def test_a_group_is_rolled_to_the_other_protocol_and_back(cooperates: bool) -> N
 
 @pytest.mark.parametrize("kept", range(10))
 @pytest.mark.parametrize("cooperates", [False, True])
-def test_a_change_of_the_protocol_that_was_written_in_part_is_made_up_for(kept: int, cooperates: bool) -> None:
+@pytest.mark.parametrize("upgrades", [False, True])
+def test_a_change_of_the_protocol_that_was_written_in_part_is_made_up_for(
+    kept: int, cooperates: bool, upgrades: bool
+) -> None:
     one = world(cooperates=cooperates)
     for _ in range(2):
         one.start_client("classic", None)
     one.settle()
+    if upgrades:
+        one.upgrade(rewrites=0)
     one.clients.append(ConsumerClient("late", None))
     one.crash_while_writing(2, kept, leaves=False)
     one.settle()
     one.crash_while_writing(2, kept, leaves=True)
     one.settle()
-    one.restart(compacts=True)
+    one.restart(compacts=100, drops=True)
     one.settle()
     assert [len(client.owned) for client in one.clients] == [2, 2]
 

@@ -117,6 +117,7 @@ class StreamsGroups(RuleBasedStateMachine):
             )
         )
         self.machine = GroupMachine(self.limits)
+        self.machine.use_kafka_format()
         self.machine.loaded(0.0)
         self.clients: list[Client] = []
         self.made = 0
@@ -141,10 +142,10 @@ class StreamsGroups(RuleBasedStateMachine):
     def apply(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
-                case Write(entries, answers):
-                    for one in entries:
-                        self.log.append(one)
-                        self.machine.replay(one, -1)
+                case Write(records, answers):
+                    for record in records:
+                        self.log.extend(self.machine.encode(record))
+                        self.machine.apply(record, -1)
                     for answer in answers:
                         answer.waiter.resolve(answer.result)
                 case Convert(group):
@@ -257,6 +258,7 @@ class StreamsGroups(RuleBasedStateMachine):
 
     def load(self) -> None:
         self.machine = GroupMachine(self.limits)
+        self.machine.use_kafka_format()
         for one in self.log:
             self.machine.replay(one, -1)
         self.machine.loaded(self.now.ms)

@@ -36,9 +36,9 @@ class Cluster:
         self._written: dict[str, list[Any]] = {}
         self._next_id = 100
 
-    def run(self, outcome: Outcome[Any]) -> Any:
-        for entry in outcome.entries:
-            self.machine.replay(entry, -1)
+    def run(self, outcome: Outcome[Any, Any]) -> Any:
+        for record in outcome.records:
+            self.machine.apply(record, -1)
         for name, transaction in tuple(self.machine.transactions.items()):
             if transaction.state in DECIDED:
                 rows = self._written.pop(name, [])

@@ -9,6 +9,7 @@ committed are lost in a stop; what was answered was committed. Whatever the inte
 """
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -67,14 +68,15 @@ class Cluster:
         self.machine = TransactionMachine(900_000)
         self.entries: list[Entry] = []
         self.committed_entries = 0
+        self.is_upgraded = False
         self.logs = {place: Log() for place in PLACES}
         self.marked: dict[str, set[Place]] = {}
         self.next_id = 0
 
-    def run(self, outcome: Outcome[object], *, flush: bool = True) -> object:
-        for entry in outcome.entries:
-            self.entries.append(entry)
-            self.machine.replay(entry, -1)
+    def run(self, outcome: Outcome[Any, object], *, flush: bool = True) -> object:
+        for record in outcome.records:
+            self.entries += self.machine.encode(record)
+            self.machine.apply(record, -1)
         if flush:
             self.committed_entries = len(self.entries)
         return outcome.answer
@@ -82,10 +84,25 @@ class Cluster:
     def stop(self) -> None:
         """Everything in memory is lost, and so is what was not committed."""
         del self.entries[self.committed_entries :]
+        if self.random.random() < 0.5:
+            self.compact()
         self.machine = TransactionMachine(900_000)
         for entry in self.entries:
             self.machine.replay(entry, -1)
         self.marked.clear()
+        if self.is_upgraded:
+            self.machine.use_kafka_format()
+
+    def compact(self) -> None:
+        last = {entry.key: at for at, entry in enumerate(self.entries)}
+        self.entries = [entry for at, entry in enumerate(self.entries) if last[entry.key] == at and entry.value]
+        self.committed_entries = len(self.entries)
+
+    def upgrade(self) -> None:
+        """Write Kafka's format from now on, and what is old again, one record at a time."""
+        self.is_upgraded = True
+        self.machine.use_kafka_format()
+        self.run(Outcome(self.machine.old_records(1), None))
 
     def fresh_id(self) -> int:
         self.next_id += 1
@@ -219,7 +236,8 @@ def test_whatever_happens_transactions_are_all_or_nothing(seed: int) -> None:
     cluster = Cluster(random)
     instances: list[Instance] = []
     for step in range(400):
-        match random.choices(("client", "new", "marker", "stop", "time"), weights=(60, 2, 30, 3, 3))[0]:
+        does = ("client", "new", "marker", "stop", "time", "upgrade")
+        match random.choices(does, weights=(60, 2, 30, 3, 3, 1))[0]:
             case "client":
                 alive = [one for one in instances if not one.is_dead]
                 if alive:
@@ -231,6 +249,8 @@ def test_whatever_happens_transactions_are_all_or_nothing(seed: int) -> None:
                 cluster.write_one_marker()
             case "stop":
                 cluster.stop()
+            case "upgrade":
+                cluster.upgrade()
             case "time":
                 cluster.now_ms += random.choice((10, 6_000))
                 for transactional_id in IDS:

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.config.broker import BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, check_group_settings, group_settings
-from headrace.config.settings import check_levels
+from headrace.config.settings import storable
 from headrace.model.errors import SettingsError
 
 LIMITS = ("share.delivery.count.limit", "share.partition.max.record.locks")
@@ -40,8 +40,8 @@ def test_a_limit_that_its_broker_allows_no_more_counts_as_the_closest() -> None:
 
 
 def test_limits_of_groups_are_not_stored_while_older_brokers_may_read_them() -> None:
-    for name in LIMITS:
+    for name, text in zip(LIMITS, ("7", "700"), strict=True):
         with pytest.raises(SettingsError, match="feature level 2"):
-            check_levels(GROUP_SETTINGS, [name], 1)
-    check_levels(GROUP_SETTINGS, LIMITS, 2)
+            storable(GROUP_SETTINGS, {name: text}, 1, lambda row: row.default)
+        assert storable(GROUP_SETTINGS, {name: text}, 2, lambda row: row.default) == {name: text}
     check_group_settings(dict.fromkeys(LIMITS[:1], "10"), BrokerSettings())

@@ -14,7 +14,7 @@ import pytest
 from headrace.config.topic import TopicSettings
 from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
 from headrace.coordinator.loading import load
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import Entry, EntryMachine, Outcome
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import Timers
 from headrace.model.errors import (
@@ -22,11 +22,12 @@ from headrace.model.errors import (
     CoordinatorNotAvailable,
     InvalidRecord,
     NotCoordinator,
+    ProtocolError,
     StorageFailed,
 )
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
-from headrace.records.batch import read_header
+from headrace.records.batch import iter_headers, read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
@@ -37,7 +38,7 @@ from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
 
 
-class Counts:
+class Counts(EntryMachine):
     def __init__(self) -> None:
         self.totals: dict[bytes, int] = {}
 
@@ -51,7 +52,7 @@ class Counts:
 
     def loaded(self, now_ms: float) -> None: ...
 
-    def add(self, key: bytes, amount: int) -> Outcome[int]:
+    def add(self, key: bytes, amount: int) -> Outcome[Entry, int]:
         if amount < 0:
             raise InvalidRecord("only up")
         total = self.totals.get(key, 0) + amount
@@ -196,7 +197,10 @@ def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_p
                     partition_count=1,
                     topic_settings={},
                     make_machine=lambda _: Counts(),
-                    metadata=SimpleNamespace(image=SimpleNamespace(topics={"__t": SimpleNamespace(partitions=[0])})),  # type: ignore[arg-type]
+                    metadata=SimpleNamespace(  # type: ignore[arg-type]
+                        image=SimpleNamespace(topics={"__t": SimpleNamespace(partitions=[0])}, feature_level=2),
+                        subscribe=lambda _: None,
+                    ),
                     partitions=table,
                     clock=SystemClock(),
                     workers=workers,
@@ -206,6 +210,8 @@ def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_p
                 coordinator.start()
                 with pytest.raises(NotCoordinator):
                     coordinator.shard("k")
+                with pytest.raises(ProtocolError, match="32767 bytes"):
+                    coordinator.shard("ü" * 20_000)
                 assert not coordinator.is_here("k")
                 table.lead(partition, replace(STATE, isr=(OWN,)), 0)
                 first = coordinator.shard("k")
@@ -302,5 +308,30 @@ def test_loading_reads_what_comes_meanwhile(tmp_path: Path) -> None:
                 shard.run(lambda _: Outcome([Entry(b"late", b"1")], None))
                 assert await loading == 4
             assert machine.totals[b"late"] == 1
+
+    asyncio.run(run())
+
+
+class Pairs(Counts):
+    """Writes each record together with a copy."""
+
+    def encode(self, record: Entry) -> tuple[Entry, ...]:
+        return record, Entry(b"copy of " + record.key, record.value)
+
+
+def test_what_the_log_has_of_a_record_is_in_one_batch(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0") as (partition, _):
+            shard = Shard(partition, Pairs(), SystemClock(), reload=lambda _: None)
+            shard.state = State.ACTIVE
+            records = [Entry(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
+            await value_of(shard.run(lambda _: Outcome(records, None)))
+            cut = partition.slice(0, 1 << 30, committed=False, at_least_one=True)
+            assert cut is not None
+            data = memoryview(cut.file.read(cut.position, cut.length))
+            sizes = [header.record_count for _, header in iter_headers(data)]
+            assert sum(sizes) == 20
+            assert len(sizes) > 1
+            assert all(size % 2 == 0 for size in sizes), sizes
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from headrace.coordinator.machine import Entry
 from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Write
 from headrace.groups.machine import GroupMachine
+from headrace.groups.records import GroupRecord
 
 
 class LoggedGroups:
@@ -13,17 +14,17 @@ class LoggedGroups:
         self.log: list[Entry] = []
         self.machine = self.restarted()
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        for one in entries:
-            self.log.append(one)
-            self.machine.replay(one, -1)
+    def write(self, records: Iterable[GroupRecord]) -> None:
+        for one in records:
+            self.log.extend(self.machine.encode(one))
+            self.machine.apply(one, -1)
 
     def apply(self, effects: Effects) -> None:
         """Do what groups want done, and tell those who wait."""
         for effect in effects:
             match effect:
-                case Write(entries, answers):
-                    self.write(entries)
+                case Write(records, answers):
+                    self.write(records)
                     for answer in answers:
                         answer.waiter.resolve(answer.result)
                 case Convert(group):

@@ -34,7 +34,7 @@ class World(LoggedGroups):
 
 def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_offsets() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).entries)
+    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).records)
     assert isinstance(world.machine.group("g"), ClassicGroup)
     world.join()
     for machine in (world.machine, world.restarted()):
@@ -51,7 +51,7 @@ def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_
 
 def test_a_join_that_is_refused_leaves_a_classic_group_what_it_is() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).entries)
+    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).records)
     with pytest.raises(GroupNotFound):
         world.heartbeat(Heartbeat("m", 3))
     with pytest.raises(UnsupportedAssignor):
@@ -74,7 +74,7 @@ def test_a_consumer_group_is_deleted_when_it_is_empty_only_and_stays_deleted() -
     with pytest.raises(GroupNotEmpty):
         world.machine.delete_group("g")
     world.heartbeat(Heartbeat("m", LEAVE))
-    world.write(world.machine.delete_group("g").entries)
+    world.write(world.machine.delete_group("g").records)
     for machine in (world.machine, world.restarted()):
         assert not machine.groups
 
@@ -82,10 +82,10 @@ def test_a_consumer_group_is_deleted_when_it_is_empty_only_and_stays_deleted() -
 def test_a_consumer_group_without_members_and_offsets_is_forgotten() -> None:
     world = World()
     world.join()
-    world.write(world.machine.expire_offsets(10**15).entries)
+    world.write(world.machine.expire_offsets(10**15).records)
     assert "g" in world.machine.groups
     world.heartbeat(Heartbeat("m", LEAVE))
-    world.write(world.machine.expire_offsets(10**15).entries)
+    world.write(world.machine.expire_offsets(10**15).records)
     assert not world.machine.groups
 
 
@@ -94,7 +94,7 @@ def test_offsets_that_a_member_may_need_do_not_expire() -> None:
     world.join()
     epoch = next(iter(world.machine.consumer("g").members)).epoch
     commits = [Commit("t", 0, 7), Commit("other", 0, 7)]
-    world.write(world.machine.commit("g", Committer("m", None, epoch), commits, NOW).entries)
-    world.write(world.machine.expire_offsets(LIMITS.offsets_retention_ms + 1).entries)
+    world.write(world.machine.commit("g", Committer("m", None, epoch), commits, NOW).records)
+    world.write(world.machine.expire_offsets(LIMITS.offsets_retention_ms + 1).records)
     assert world.machine.offsets.get("g", "t", 0) is not None
     assert world.machine.offsets.get("g", "other", 0) is None

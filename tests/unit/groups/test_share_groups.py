@@ -97,7 +97,7 @@ def test_a_member_that_left_or_is_late_is_gone_and_others_get_its_share() -> Non
     assert group.state_name == "Empty"
     for machine in (world.machine, world.restarted()):
         assert machine.share("g").is_empty
-        assert not list(machine.expire_offsets(10**15).entries), "a share group is never forgotten by itself"
+        assert not list(machine.expire_offsets(10**15).records), "a share group is never forgotten by itself"
 
 
 def test_who_is_behind_or_unknown_is_refused() -> None:
@@ -119,7 +119,7 @@ def test_who_is_behind_or_unknown_is_refused() -> None:
 def test_a_topic_that_is_deleted_has_no_state_in_the_group_any_more() -> None:
     world = World()
     world.join("a")
-    world.write(world.machine.forget_topics({"t": T}).entries)
+    world.write(world.machine.forget_topics({"t": T}).records)
     assert world.restarted().share("g").about.begun == ()
 
 
@@ -145,10 +145,10 @@ def test_a_share_group_is_no_other_group() -> None:
     with pytest.raises(GroupNotEmpty):
         machine.delete_group("g")
     world.beat("a", LEAVE)
-    world.write(machine.delete_group("g").entries)
+    world.write(machine.delete_group("g").records)
     for each in (machine, world.restarted()):
         assert list(each.listed()) == []
-    world.write(machine.commit("g", Committer(), [Commit("t", 0, 1)], NOW).entries)
+    world.write(machine.commit("g", Committer(), [Commit("t", 0, 1)], NOW).records)
     with pytest.raises(GroupNotFound):
         world.join("a")
 

@@ -441,12 +441,12 @@ def test_only_members_at_their_epoch_fetch_offsets() -> None:
 def test_a_group_is_deleted_with_all_of_its_records() -> None:
     world = World()
     world.join("a")
-    world.write(world.machine.commit("g", Committer("a", None, 2), [Commit("lines", 0, 5)], world.now).entries)
+    world.write(world.machine.commit("g", Committer("a", None, 2), [Commit("lines", 0, 5)], world.now).records)
     assert isinstance(world.machine.delete_offsets("g", [("lines", 0)]).answer["lines", 0], SubscribedToTopic)
     with pytest.raises(GroupNotEmpty):
         world.machine.delete_group("g")
     world.beat("a", LEAVE)
-    world.write(world.machine.delete_group("g").entries)
+    world.write(world.machine.delete_group("g").records)
     assert not world.machine.groups
     last: dict[bytes, Entry] = {one.key: one for one in world.log}
     assert all(one.value is None for one in last.values())
@@ -474,7 +474,7 @@ def test_groups_of_other_kinds_stay_what_they_are() -> None:
 
 def test_an_application_goes_on_from_the_offsets_of_a_classic_group() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("lines", 0, 5)], world.now).entries)
+    world.write(world.machine.commit("g", Committer(), [Commit("lines", 0, 5)], world.now).records)
     assert world.machine.groups["g"].kind == "classic"
     assert world.join("a").tasks == active(0, 1)
     world.machine = world.restarted()

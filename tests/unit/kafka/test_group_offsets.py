@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.records import OffsetKey, OffsetValue, entry
+from headrace.groups.records import OffsetKey, OffsetValue
 from headrace.protocol.codec import make
 
 from .group_harness import COMMIT, FETCH, LEAVE, LIST, OFFSET_DELETE, Groups, versions
@@ -74,7 +74,7 @@ def test_fetch(groups: Groups, version: int) -> None:
 def test_offsets_of_a_transaction_count_when_it_commits(groups: Groups, committed: bool) -> None:
     assert groups.commit(9, 5) is ErrorCode.none
     machine = groups.shard.machine
-    machine.replay(entry(OffsetKey("g", "topic", 0), OffsetValue(9, -1, "", 0)), 77)
+    machine.apply((OffsetKey("g", "topic", 0), OffsetValue(9, -1, "", 0)), 77)
     for version in (7, 8, 9, 10):
         unstable, other = groups.fetch(version, require_stable=True).topics[0].partitions
         assert (unstable.error_code, unstable.committed_offset) == (ErrorCode.unstable_offset_commit, -1)

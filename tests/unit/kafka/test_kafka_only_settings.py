@@ -60,7 +60,7 @@ def test_each_can_be_set_to_its_default_shown_and_deleted(harness: Harness, kind
         (BROKER, "0", "num.io.threads", "32"),
         (BROKER, "", "log.preallocate", "true"),
         (BROKER, "0", "replica.alter.log.dirs.io.max.bytes.per.second", "1000"),
-        (GROUP, "g", "streams.num.standby.replicas", "1"),
+        (GROUP, "g", "streams.assignment.interval.ms", "1"),
     ],
 )
 def test_one_is_kept_and_the_log_says_once_that_it_does_nothing(
@@ -87,7 +87,6 @@ def test_one_is_kept_and_the_log_says_once_that_it_does_nothing(
         (BROKER, "0", "ssl.keystore.location", "/x", "neither encrypted nor authenticated"),
         (BROKER, "0", "queued.max.requests", "500", "cannot be changed on a running broker"),
         (BROKER, "0", "num.io.threadz", "8", "did you mean num.io.threads?"),
-        (GROUP, "g", "errors.deadletterqueue.topic.name", "d", "no dead-letter topics"),
         (TOPIC, "a", "preallocated", "true", "did you mean preallocate?"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace.config.group import GROUP_SETTINGS
-from headrace.config.settings import check_levels
+from headrace.config.settings import storable
 from headrace.kafka.dispatch import APIS
 from headrace.model.errors import SettingsError
 from headrace.model.features import FIRST_LEVEL, LATEST_LEVEL, STREAMS_LEVEL, level
@@ -39,5 +39,5 @@ def test_the_feature_and_the_settings_come_with_the_level() -> None:
     assert level(STREAMS_LEVEL).kafka_features["streams.version"] == 1
     for name in [name for name in GROUP_SETTINGS if name.startswith("streams.")]:
         with pytest.raises(SettingsError):
-            check_levels(GROUP_SETTINGS, [name], FIRST_LEVEL)
-        check_levels(GROUP_SETTINGS, [name], LATEST_LEVEL)
+            storable(GROUP_SETTINGS, {name: "7"}, FIRST_LEVEL, lambda row: row.default)
+        assert storable(GROUP_SETTINGS, {name: "7"}, LATEST_LEVEL, lambda row: row.default) == {name: "7"}

@@ -17,8 +17,8 @@ class Shard:
         self.machine = QueueStateMachine()
         self.log: list[Entry] = []
 
-    def run(self, outcome: Outcome[Any]) -> object:
-        for entry in outcome.entries:
+    def run(self, outcome: Outcome[Entry, Any]) -> object:
+        for entry in outcome.records:
             self.log.append(entry)
             self.machine.replay(entry, -1)
         return outcome.answer
@@ -109,7 +109,7 @@ def test_a_forgotten_queue_leaves_nothing_and_nobody_writes_to_it(compacted: boo
     assert list(shard.machine.queues) == []
     with pytest.raises(StaleQueueLeader):
         shard.write("q", term, a="2")
-    assert shard.machine.forget("q").entries == ()
+    assert shard.machine.forget("q").records == ()
 
 
 def test_a_large_state_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from headrace.coordinator.formats import Format
 from headrace.coordinator.machine import Entry, Outcome
 from headrace.model.errors import (
     ConcurrentTransactions,
@@ -16,8 +17,9 @@ from headrace.model.errors import (
     SupersededProducer,
     TransactionAbortable,
 )
+from headrace.transactions.kafka_records import KafkaTransactionFormat
 from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, NOBODY, Producer, TransactionMachine
-from headrace.transactions.records import Transaction, entry_of, read_entry
+from headrace.transactions.records import MsgpackTransactionFormat, Transaction
 from headrace.transactions.states import LEADS_TO, State
 
 NOW = 1_700_000_000_000
@@ -33,10 +35,10 @@ class Bench:
         self.fresh = 100
         self.written: list[Entry] = []
 
-    def run(self, outcome: Outcome[Any]) -> Any:
-        for entry in outcome.entries:
-            self.written.append(entry)
-            self.machine.replay(entry, -1)
+    def run(self, outcome: Outcome[Any, Any]) -> Any:
+        for record in outcome.records:
+            self.written += self.machine.encode(record)
+            self.machine.apply(record, -1)
         return outcome.answer
 
     @property
@@ -68,7 +70,7 @@ class Bench:
     def put(self, **fields: Any) -> None:
         """Make up a state."""
         base = {"producer_id": 7, "producer_epoch": 3, "state": State.EMPTY, "timeout_ms": 1000, "updated_ms": NOW}
-        self.machine.replay(entry_of(ID, Transaction(**{**base, **fields})), -1)
+        self.machine.apply((ID, Transaction(**{**base, **fields})), -1)
 
 
 @pytest.fixture
@@ -307,7 +309,7 @@ def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open(bench: Benc
     assert list(bench.machine.expired(NOW + 1)) == [ID]
     bench.add(producer)
     assert list(bench.machine.expired(NOW + 1)) == []
-    assert bench.machine.forget(ID, NOW + 1).entries == ()
+    assert bench.machine.forget(ID, NOW + 1).records == ()
     bench.end(producer)
     bench.complete()
     bench.run(bench.machine.forget(ID, NOW + 1))
@@ -315,13 +317,16 @@ def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open(bench: Benc
     refused(InvalidProducerMapping, lambda: bench.add(producer), bench)
 
 
-def test_records_read_back_and_unknown_ones_are_refused() -> None:
-    transaction = Transaction(1, 2, State.ONGOING, 3, 4, 5, frozenset(PLACES), 6, 7, 8, True)
-    assert read_entry(entry_of(ID, transaction)) == (ID, transaction)
-    assert read_entry(entry_of(ID, None)) == (ID, None)
-    newer = entry_of(ID, transaction)._replace(value=b"\x92\xa5txn-2\x01")
-    with pytest.raises(CorruptBatch):
-        read_entry(newer)
+@pytest.mark.parametrize("form", [MsgpackTransactionFormat(), KafkaTransactionFormat()])
+def test_records_read_back_and_unknown_ones_are_refused(form: Format[str, Transaction]) -> None:
+    transaction = Transaction(1, 2, State.ONGOING, 3, 4, 5, frozenset(PLACES), 6, 7, 8, True, 9)
+    for value in (transaction, Transaction(1, 2, State.EMPTY, 3, 4), None):
+        (written,) = form.write(ID, value)
+        assert form.read(written) == (ID, value)
+    (written,) = form.write(ID, transaction)
+    for newer in (b"\x92\xa5txn-2\x01", b"\x00\x02" + bytes(40)):
+        with pytest.raises(CorruptBatch):
+            form.read(written._replace(value=newer))
 
 
 def test_a_decided_transaction_can_only_complete() -> None:

@@ -1,0 +1,116 @@
+"""`__transaction_state` in Kafka's own format: TransactionLogKey (0) and version 1 of TransactionLogValue. Pure.
+
+A key begins with the type of the record, a value with the version of its layout; both have two bytes. Kafka has a field
+for everything but the epoch before the present one and the epoch with which a transaction was begun that was taken over
+since; these are in a tagged field of ours, as a msgpack array, which other readers pass over.
+"""
+
+from itertools import groupby
+from struct import Struct
+from struct import error as StructError
+
+import msgspec
+
+from headrace.coordinator.machine import Entry
+from headrace.protocol.fields import (
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    FieldReader,
+    compact_array,
+    compact_string,
+    string,
+    tagged,
+)
+from headrace.transactions.records import Place, Transaction, unreadable
+from headrace.transactions.states import State
+
+_KEY, _VERSION = 0, 1
+_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
+"""Kafka's tags."""
+_OURS = 10_000
+_BUMPS_EPOCH_FROM = 2
+"""The transaction version from which on each transaction has an epoch of its own."""
+_STATES = (
+    State.EMPTY,
+    State.ONGOING,
+    State.PREPARE_COMMIT,
+    State.PREPARE_ABORT,
+    State.COMPLETE_COMMIT,
+    State.COMPLETE_ABORT,
+    State.DEAD,
+    State.PREPARE_EPOCH_FENCE,
+)
+"""By Kafka's numbers."""
+_HEAD = Struct(">hqhib")
+_TIMES = Struct(">qq")
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[int, int]).decode
+
+
+class KafkaTransactionFormat:
+    def write(self, key: str, value: Transaction | None) -> tuple[Entry, ...]:
+        return (Entry(INT16.pack(_KEY) + string(key), None if value is None else _value(value)),)
+
+    def read(self, entry: Entry) -> tuple[str, Transaction | None]:
+        try:
+            reader = FieldReader(entry.key)
+            if (kind := reader.number(INT16)) != _KEY:
+                raise ValueError(f"there is no record of type {kind}")
+            return reader.string(), None if entry.value is None else _read_value(entry.value)
+        except (ValueError, IndexError, KeyError, StructError, msgspec.MsgspecError) as error:
+            raise unreadable(error) from error
+
+
+def _value(value: Transaction) -> bytes:
+    tags = {}
+    if value.previous_producer_id >= 0:
+        tags[_PREVIOUS_ID] = INT64.pack(value.previous_producer_id)
+    if value.next_producer_id >= 0:
+        tags[_NEXT_ID] = INT64.pack(value.next_producer_id)
+    if value.bumps_epoch:
+        tags[_CLIENT_VERSION] = INT16.pack(_BUMPS_EPOCH_FROM)
+    if value.last_epoch >= 0 or value.opened_epoch >= 0:
+        tags[_OURS] = _pack((value.last_epoch, value.opened_epoch))
+    topics = (
+        compact_string(topic) + compact_array(INT32.pack(partition) for _, partition in places) + NO_TAGS
+        for topic, places in groupby(sorted(value.partitions), key=lambda place: place[0])
+    )
+    head = (_VERSION, value.producer_id, value.producer_epoch, value.timeout_ms, _STATES.index(value.state))
+    # Kafka has null for the partitions of a transaction that is not open.
+    partitions = b"\x00" if value.state is State.EMPTY else compact_array(topics)
+    return _HEAD.pack(*head) + partitions + _TIMES.pack(value.updated_ms, value.started_ms) + tagged(tags)
+
+
+def _read_value(data: bytes) -> Transaction:
+    reader = FieldReader(data)
+    if (version := reader.number(INT16)) != _VERSION:
+        raise ValueError(f"version {version} of a transaction")
+    producer_id, epoch, timeout_ms = reader.number(INT64), reader.number(INT16), reader.number(INT32)
+    state = _STATES[reader.taken(1)[0]]
+
+    def of_topic() -> list[Place]:
+        topic = reader.compact_string()
+        places = [(topic, partition) for partition in reader.compact_array(lambda: reader.number(INT32))]
+        reader.tags()
+        return places
+
+    partitions = frozenset(place for places in reader.compact_array(of_topic) for place in places)
+    updated_ms, started_ms, tags = reader.number(INT64), reader.number(INT64), reader.tags()
+    last_epoch, opened_epoch = _unpack(tags[_OURS]) if _OURS in tags else (-1, -1)
+    return Transaction(
+        producer_id,
+        epoch,
+        state,
+        timeout_ms,
+        updated_ms,
+        started_ms,
+        partitions,
+        last_epoch,
+        int.from_bytes(tags.get(_PREVIOUS_ID, b"\xff"), signed=True),
+        int.from_bytes(tags.get(_NEXT_ID, b"\xff"), signed=True),
+        int.from_bytes(tags.get(_CLIENT_VERSION, b"\x00"), signed=True) >= _BUMPS_EPOCH_FROM,
+        opened_epoch,
+    )
