@@ -173,8 +173,8 @@ def test_what_has_no_effect_is_kept_over_a_restart_and_logged(own_broker: Callab
     with wire.Connection(broker.bootstrap) as connection:
         own = broker_id(connection)
         assert alter(connection, BROKER, own, ("num.io.threads", SET, "32")).error_code == Error.none
-        assert alter(connection, GROUP, "g", ("streams.num.standby.replicas", SET, "1")).error_code == Error.none
-    until(lambda: "streams.num.standby.replicas was set on the group g" in broker.stderr)
+        assert alter(connection, GROUP, "g", ("streams.assignment.interval.ms", SET, "1")).error_code == Error.none
+    until(lambda: "streams.assignment.interval.ms was set on the group g" in broker.stderr)
     assert broker.stderr.count("preallocate was set on the topic kept") == 1
     assert broker.terminate() == 0
     broker.start()
@@ -182,7 +182,7 @@ def test_what_has_no_effect_is_kept_over_a_restart_and_logged(own_broker: Callab
         assert told(connection, TOPIC, "kept")["preallocate"].value == "true"
         assert told(connection, BROKER, own)["num.io.threads"].value == "32"
         assert told(connection, BROKER, own)["num.network.threads"].value == "5"
-        assert told(connection, GROUP, "g")["streams.num.standby.replicas"].value == "1"
+        assert told(connection, GROUP, "g")["streams.assignment.interval.ms"].value == "1"
 
 
 def test_a_logger_of_the_broker_can_be_turned_up(own_broker: Callable[..., Subject]) -> None:
