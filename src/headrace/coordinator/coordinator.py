@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from headrace.cluster.metadata import Metadata
 from headrace.coordinator.loading import load
 from headrace.coordinator.machine import Machine
-from headrace.coordinator.rewriting import Rewriter
+from headrace.coordinator.record_rewrite import Rewriter
 from headrace.coordinator.shard import Shard, State
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, CorruptBatch, NotCoordinator, NotLeader, TopicExists

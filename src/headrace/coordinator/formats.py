@@ -13,8 +13,8 @@ format from coming back (invariant 61):
 - A record in a producer's transaction brings no tombstone, since the transaction may be aborted; the old value stays
   known as such.
 
-Old values that nobody writes again are rewritten in the background (`rewriting.py`), none while a transaction may still
-change it: it would then be behind what the transaction wrote.
+Old values that nobody writes again are rewritten in the background (`record_rewrite.py`), none while a transaction may
+still change it: it would then be behind what the transaction wrote.
 
 A key of the old format is a msgpack array, its first byte is 0x9N. Kafka's begins with a number of two bytes that is
 the type of the record, its first byte is 0.

@@ -25,14 +25,14 @@ from headrace.coordinator.shard import Result
 from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.group import JOIN, LEAVE, Answer, CreateTopics, Effects, Now, Write
 from headrace.groups.reconciliation import LEFT_FOR_NOW, Phase
-from headrace.groups.streams_assignor import Worker, assign_tasks
+from headrace.groups.streams_assignor import TaskTaker, assign_tasks
 from headrace.groups.streams_endpoints import EndpointPartitions, endpoints, endpoints_epoch
 from headrace.groups.streams_reconciliation import StreamsMember, reconcile_tasks
 from headrace.groups.streams_records import StreamsMemberValue, TopologyValue
 from headrace.groups.streams_roster import StreamsRoster
 from headrace.groups.streams_state import StreamsDraft
 from headrace.groups.streams_tasks import NO_TASKS, TaskSet
-from headrace.groups.streams_topology import Configured, Status, StatusCode, check_topology
+from headrace.groups.streams_topology import Configured, GroupStatus, StatusCode, check_topology
 from headrace.model.errors import (
     FencedMemberEpoch,
     InvalidTopology,
@@ -76,7 +76,7 @@ class StreamsBeat(NamedTuple):
     epoch: int
     tasks: TaskSet | None = None
     """What it shall have from now on; None if that did not change."""
-    statuses: Sequence[Status] = ()
+    statuses: Sequence[GroupStatus] = ()
     endpoints_epoch: int = 0
     endpoints: Sequence[EndpointPartitions] | None = None
     """None if they are as it knows them."""
@@ -240,17 +240,17 @@ class StreamsGroup(StreamsRoster):
 
     def _statuses(
         self, member: StreamsMember, topology: TopologyValue, configured: Configured, *, is_delayed: bool
-    ) -> list[Status]:
-        statuses: list[Status] = []
+    ) -> list[GroupStatus]:
+        statuses: list[GroupStatus] = []
         if member.about.topology_epoch < topology.epoch:
             detail = (
                 f"The member's topology epoch {member.about.topology_epoch} is behind the group's topology epoch "
                 f"{topology.epoch}."
             )
-            statuses.append(Status(StatusCode.STALE_TOPOLOGY, detail))
+            statuses.append(GroupStatus(StatusCode.STALE_TOPOLOGY, detail))
         if is_delayed:
             detail = "Assignment delayed due to the configured initial rebalance delay."
-            statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
+            statuses.append(GroupStatus(StatusCode.ASSIGNMENT_DELAYED, detail))
         if configured.problem is not None:
             statuses.append(configured.problem)
         if self._shut_down_by is not None:
@@ -258,7 +258,7 @@ class StreamsGroup(StreamsRoster):
                 f"Streams group member {self._shut_down_by} encountered a fatal error and requested a shutdown for the "
                 "entire application."
             )
-            statuses.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
+            statuses.append(GroupStatus(StatusCode.SHUTDOWN_APPLICATION, detail))
         return statuses
 
 
@@ -328,7 +328,7 @@ def _updated(about: StreamsMemberValue, beat: StreamsHeartbeat) -> StreamsMember
 def _aim(draft: StreamsDraft, topology: TopologyValue, configured: Configured) -> None:
     """Make the target for the group's epoch. A member with an older topology knows other tasks, and gets none."""
     workers = {
-        member_id: Worker(member.about.process_id, draft.targets.get(member_id, NO_TASKS), _tags(member.about))
+        member_id: TaskTaker(member.about.process_id, draft.targets.get(member_id, NO_TASKS), _tags(member.about))
         for member_id, member in draft.members.items()
         if member.about.topology_epoch == topology.epoch
     }

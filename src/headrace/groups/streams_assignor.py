@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
 
 
-class Worker(NamedTuple):
+class TaskTaker(NamedTuple):
     """A member that can have tasks."""
 
     process_id: str
@@ -32,8 +32,8 @@ class _Load:
     """What a member gets."""
 
     process_id: str
-    active: set[Task] = field(default_factory=set)
-    standby: set[Task] = field(default_factory=set)
+    active: set[StreamsTask] = field(default_factory=set)
+    standby: set[StreamsTask] = field(default_factory=set)
 
     @property
     def total(self) -> int:
@@ -41,7 +41,7 @@ class _Load:
 
 
 def assign_tasks(
-    workers: Mapping[str, Worker], tasks: Iterable[Task], stateful: frozenset[str], standby_replicas: int
+    workers: Mapping[str, TaskTaker], tasks: Iterable[StreamsTask], stateful: frozenset[str], standby_replicas: int
 ) -> dict[str, TaskSet]:
     """The tasks of each member. `stateful` are the subtopologies with changelogs: only these have standbys."""
     if not workers:
@@ -56,7 +56,7 @@ def assign_tasks(
 
 
 class _Plan:
-    def __init__(self, workers: Mapping[str, Worker]) -> None:
+    def __init__(self, workers: Mapping[str, TaskTaker]) -> None:
         self._workers = workers
         self.loads = {member_id: _Load(workers[member_id].process_id) for member_id in sorted(workers)}
         self._members_of: dict[str, list[str]] = defaultdict(list)
@@ -69,8 +69,8 @@ class _Plan:
         }
         self._share = self._extra = 0
         """How many active tasks everybody gets, and how many members may still get one more."""
-        self._had_active: dict[Task, list[str]] = defaultdict(list)
-        self._had_standby: dict[Task, list[str]] = defaultdict(list)
+        self._had_active: dict[StreamsTask, list[str]] = defaultdict(list)
+        self._had_standby: dict[StreamsTask, list[str]] = defaultdict(list)
         for member_id in self.loads:
             for task in workers[member_id].held.active:
                 self._had_active[task].append(member_id)
@@ -79,7 +79,7 @@ class _Plan:
 
     # -- active tasks
 
-    def give_active(self, tasks: list[Task]) -> None:
+    def give_active(self, tasks: list[StreamsTask]) -> None:
         self._share, self._extra = divmod(len(tasks), len(self.loads))
         homeless = [task for task in self._keep_active(tasks) if not self._give_to_its_state(task)]
         least = [(self._order(member_id), member_id) for member_id in self.loads]
@@ -105,7 +105,7 @@ class _Plan:
         load = self.loads[member_id]
         return len(load.active), self._process_load(load.process_id)
 
-    def _keep_active(self, tasks: list[Task]) -> list[Task]:
+    def _keep_active(self, tasks: list[StreamsTask]) -> list[StreamsTask]:
         """Leave to members what they had, as far as that is even; the tasks that are free then."""
         left = dict.fromkeys(tasks)
         most_first = sorted(self.loads, key=lambda member_id: (-len(self._workers[member_id].held.active), member_id))
@@ -116,7 +116,7 @@ class _Plan:
                     self._give(member_id, task)
         return list(left)
 
-    def _give_to_its_state(self, task: Task) -> bool:
+    def _give_to_its_state(self, task: StreamsTask) -> bool:
         """Give a task to a member of a process that has its state, if there is one with room."""
         for had in (self._had_active[task], self._had_standby[task]):
             room = [
@@ -132,7 +132,7 @@ class _Plan:
 
     # -- standbys
 
-    def give_standbys(self, tasks: list[Task], replicas: int) -> None:
+    def give_standbys(self, tasks: list[StreamsTask], replicas: int) -> None:
         replicas = min(replicas, len(self._members_of) - 1)
         if replicas <= 0:
             return
@@ -152,7 +152,11 @@ class _Plan:
                 self._give_standby(self._best_standby(homes[task], tags[task]), task, homes, tags)
 
     def _give_standby(
-        self, member_id: str, task: Task, homes: dict[Task, set[str]], tags: dict[Task, set[tuple[str, str]]]
+        self,
+        member_id: str,
+        task: StreamsTask,
+        homes: dict[StreamsTask, set[str]],
+        tags: dict[StreamsTask, set[tuple[str, str]]],
     ) -> None:
         load = self.loads[member_id]
         load.standby.add(task)
@@ -173,7 +177,7 @@ class _Plan:
 
     # -- both
 
-    def _give(self, member_id: str, task: Task) -> None:
+    def _give(self, member_id: str, task: StreamsTask) -> None:
         load = self.loads[member_id]
         load.active.add(task)
         self._extra -= len(load.active) > self._share

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from headrace.groups.reconciliation import Phase
 from headrace.groups.streams_records import StreamsCurrentValue, StreamsMemberValue
-from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet, restored_tasks, stored_tasks
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet, restored_tasks, stored_tasks
 
-IsFree = Callable[[Task], bool]
+IsFree = Callable[[StreamsTask], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class StreamsMember:
     phase: Phase = Phase.STABLE
     assigned: TaskSet = NO_TASKS
     revoking: TaskSet = NO_TASKS
-    since: Mapping[Task, int] = field(default_factory=dict)
+    since: Mapping[StreamsTask, int] = field(default_factory=dict)
     """At which epoch it got each active task that it has. Nobody else has had the task since."""
 
     @property

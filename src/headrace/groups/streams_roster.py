@@ -17,7 +17,7 @@ from headrace.groups.roster import fenced
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import StreamsGroupValue, TopologyKey, TopologyValue
 from headrace.groups.streams_state import StreamsDraft, StreamsState
-from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
 from headrace.groups.streams_topology import Configured, configure, read_topics
 from headrace.model.errors import GroupFull, IllegalGeneration, StaleMemberEpoch, UnknownMember
 from headrace.model.image import ClusterImage
@@ -123,7 +123,7 @@ class StreamsRoster:
         if self._state.topology is None or not JOIN < epoch < member.epoch:
             return False
         since = [
-            member.since.get(Task(one.subtopology_id, partition))
+            member.since.get(StreamsTask(one.subtopology_id, partition))
             for topic, partition in places
             for one in self._state.topology.subtopologies
             if topic in read_topics(one)

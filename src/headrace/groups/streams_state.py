@@ -21,7 +21,7 @@ from headrace.groups.streams_records import (
     TopologyKey,
     TopologyValue,
 )
-from headrace.groups.streams_tasks import Task, TaskSet, restored_tasks, stored_tasks
+from headrace.groups.streams_tasks import StreamsTask, TaskSet, restored_tasks, stored_tasks
 
 
 class StreamsState:
@@ -35,14 +35,14 @@ class StreamsState:
         """Instance id to member id."""
         self.version = 0
         """Raised by every record."""
-        self._owners: dict[Task, str] = {}
-        self._standbys: dict[Task, set[str]] = defaultdict(set)
+        self._owners: dict[StreamsTask, str] = {}
+        self._standbys: dict[StreamsTask, set[str]] = defaultdict(set)
 
-    def owner(self, task: Task) -> str | None:
+    def owner(self, task: StreamsTask) -> str | None:
         """The member with an active task, be it that it has yet to give it up."""
         return self._owners.get(task)
 
-    def standbys(self, task: Task) -> frozenset[str]:
+    def standbys(self, task: StreamsTask) -> frozenset[str]:
         """The members with a standby of a task."""
         return frozenset(self._standbys.get(task, ()))
 
@@ -132,7 +132,7 @@ class StreamsDraft:
         begun = msgspec.structs.replace(before, epoch=self.about.epoch)
         return [(GroupKey(self.group_id), begun), *records]
 
-    def is_free_active(self, member: StreamsMember, task: Task) -> bool:
+    def is_free_active(self, member: StreamsMember, task: StreamsTask) -> bool:
         """Whether no other member has an active task, nor one of the same process a standby of it. Who left in this
         draft has nothing."""
         owner = self._state.owner(task)
@@ -140,13 +140,13 @@ class StreamsDraft:
             member, task
         )
 
-    def is_free_standby(self, member: StreamsMember, task: Task) -> bool:
+    def is_free_standby(self, member: StreamsMember, task: StreamsTask) -> bool:
         """Whether no other member of the same process has a task, in any role."""
         owner = self._state.owner(task)
         is_active = owner is not None and self._shares_process(member, owner)
         return not is_active and not self._is_standby_in_process(member, task)
 
-    def _is_standby_in_process(self, member: StreamsMember, task: Task) -> bool:
+    def _is_standby_in_process(self, member: StreamsMember, task: StreamsTask) -> bool:
         return any(self._shares_process(member, holder) for holder in self._state.standbys(task))
 
     def _shares_process(self, member: StreamsMember, other_id: str) -> bool:

@@ -9,14 +9,14 @@ StoredTasks = tuple[tuple[str, tuple[int, ...]], ...]
 """Partitions by subtopology, in order."""
 
 
-class Task(NamedTuple):
+class StreamsTask(NamedTuple):
     """One partition of the topics that a subtopology reads."""
 
     subtopology: str
     partition: int
 
 
-Tasks = frozenset[Task]
+Tasks = frozenset[StreamsTask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +53,6 @@ def stored_tasks(tasks: Tasks) -> StoredTasks:
 
 
 def restored_tasks(tasks: Iterable[tuple[str, Iterable[int]]]) -> Tasks:
-    return frozenset(Task(subtopology, partition) for subtopology, partitions in tasks for partition in partitions)
+    return frozenset(
+        StreamsTask(subtopology, partition) for subtopology, partitions in tasks for partition in partitions
+    )

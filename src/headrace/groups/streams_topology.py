@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.cluster.topics import check_name
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_tasks import Task, Tasks
+from headrace.groups.streams_tasks import StreamsTask, Tasks
 from headrace.model.errors import InvalidTopicName, InvalidTopology, ProtocolError, RecordTooLarge
 from headrace.model.ids import TopicName
 from headrace.model.image import INTERNAL_TOPICS, ClusterImage
@@ -34,7 +34,7 @@ class StatusCode(IntEnum):
     ASSIGNMENT_DELAYED = 5
 
 
-class Status(NamedTuple):
+class GroupStatus(NamedTuple):
     code: StatusCode
     detail: str
 
@@ -48,7 +48,7 @@ class Configured(NamedTuple):
     """By subtopology; empty if that cannot be known."""
     missing: tuple[InternalTopic, ...] = ()
     """The topics to create, with their partitions."""
-    problem: Status | None = None
+    problem: GroupStatus | None = None
     """Why nobody can have tasks."""
     topics_hash: bytes = b""
     """Changes when a topic of the topology comes, goes or grows."""
@@ -58,7 +58,7 @@ class Configured(NamedTuple):
         return self.problem is None
 
     def tasks(self) -> Tasks:
-        return frozenset(Task(name, at) for name, count in self.task_counts.items() for at in range(count))
+        return frozenset(StreamsTask(name, at) for name, count in self.task_counts.items() for at in range(count))
 
 
 class _Unfit(Exception):
@@ -143,11 +143,11 @@ def _configure(topology: TopologyValue, image: ClusterImage) -> Configured:
     internal = {topic.name for subtopology in topology.subtopologies for topic in subtopology.repartition_source_topics}
     if missing := sorted(name for name in sources - internal if existing(name) is None):
         detail = f"Source topics {', '.join(missing)} are missing."
-        return Configured({}, {}, problem=Status(StatusCode.MISSING_SOURCE_TOPICS, detail))
+        return Configured({}, {}, problem=GroupStatus(StatusCode.MISSING_SOURCE_TOPICS, detail))
     try:
         return _configured(topology, existing)
     except _Unfit as problem:
-        return Configured({}, {}, problem=Status(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(problem)))
+        return Configured({}, {}, problem=GroupStatus(StatusCode.INCORRECTLY_PARTITIONED_TOPICS, str(problem)))
 
 
 def _configured(topology: TopologyValue, existing: Callable[[str], int | None]) -> Configured:
@@ -180,7 +180,7 @@ def _configured(topology: TopologyValue, existing: Callable[[str], int | None]) 
     problem = None
     if missing:
         names = ", ".join(topic.name for topic in missing)
-        problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {names}")
+        problem = GroupStatus(StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {names}")
     return Configured(counts, task_counts, tuple(missing), problem)
 
 

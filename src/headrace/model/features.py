@@ -6,7 +6,7 @@ from then on things may be written, to disk or to each other, that brokers of th
 
 Until then a newer broker writes only what those before can read, so that an upgrade can be taken back broker by broker.
 Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`, the
-records of coordinators in `coordinator/rewriting.py`.
+records of coordinators in `coordinator/record_rewrite.py`.
 """
 
 from collections.abc import Mapping

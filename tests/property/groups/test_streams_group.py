@@ -35,7 +35,7 @@ from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_tasks import NO_TASKS, Task, Tasks, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, Tasks, TaskSet
 from headrace.model.errors import FencedMemberEpoch, GroupError, GroupNotFound, UnknownMember, UnreleasedInstance
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
@@ -124,7 +124,7 @@ class StreamsGroups(RuleBasedStateMachine):
         self.counts = {"lines": 3}
         self.to_create: dict[str, int] = {}
         self.revision = 1
-        self.sent: list[tuple[Committer, frozenset[Task]]] = []
+        self.sent: list[tuple[Committer, frozenset[StreamsTask]]] = []
         """Commits on their way, with the tasks that they are of."""
 
     # -- the broker
@@ -323,7 +323,7 @@ class StreamsGroups(RuleBasedStateMachine):
             return
         assert self.group is not None
         assert self.group.state_name == "Stable"
-        tasks = {Task(name, at) for name in ("0", "1") for at in range(self.counts["lines"])}
+        tasks = {StreamsTask(name, at) for name in ("0", "1") for at in range(self.counts["lines"])}
         assert {task for client in self.clients for task in client.owned.active} == tasks
         sizes = [len(client.owned.active) for client in self.clients]
         assert sum(sizes) == len(tasks)
@@ -361,7 +361,7 @@ class StreamsGroups(RuleBasedStateMachine):
     @invariant()
     def who_may_commit_has_given_up_nothing(self) -> None:
         """No two clients whose commits would be accepted have the same task."""
-        owned: list[Task] = []
+        owned: list[StreamsTask] = []
         for client in self.clients:
             try:
                 by, commits = Committer(client.member_id, None, client.epoch), commits_of(client.owned.active)

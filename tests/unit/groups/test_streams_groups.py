@@ -20,7 +20,7 @@ from headrace.groups.streams_endpoints import EndpointPartitions
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import InternalTopic, StreamsMemberValue, Subtopology, TopologyValue
 from headrace.groups.streams_state import StreamsDraft, StreamsState
-from headrace.groups.streams_tasks import NO_TASKS, Task, TaskSet
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
 from headrace.groups.streams_topology import StatusCode
 from headrace.model.errors import (
     FencedInstance,
@@ -123,7 +123,7 @@ class World(LoggedGroups):
 
 
 def active(*partitions: int) -> TaskSet:
-    return TaskSet(frozenset(Task("0", at) for at in partitions))
+    return TaskSet(frozenset(StreamsTask("0", at) for at in partitions))
 
 
 def codes(told: StreamsBeat) -> list[StatusCode]:
@@ -207,14 +207,14 @@ def test_standbys_are_in_another_process() -> None:
     world.join("b", "p2")
     world.beat("a", 2)
     told = world.beat("a", 2, owned=active(0))
-    assert told.tasks == TaskSet(frozenset({Task("0", 0)}), frozenset({Task("0", 1)}))
-    assert world.beat("b", 3).tasks == TaskSet(frozenset({Task("0", 1)}), frozenset({Task("0", 0)}))
+    assert told.tasks == TaskSet(frozenset({StreamsTask("0", 0)}), frozenset({StreamsTask("0", 1)}))
+    assert world.beat("b", 3).tasks == TaskSet(frozenset({StreamsTask("0", 1)}), frozenset({StreamsTask("0", 0)}))
     world.standbys = 0
     assert world.beat("b", 3).tasks == active(1)
 
 
 def test_what_one_member_of_a_process_has_no_other_one_gets_in_any_role() -> None:
-    task = Task("0", 1)
+    task = StreamsTask("0", 1)
     state = StreamsState("g")
     for name, process_id, holds in (
         ("a", "p1", TaskSet(frozenset({task}))),

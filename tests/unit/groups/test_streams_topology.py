@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_tasks import Task
+from headrace.groups.streams_tasks import StreamsTask
 from headrace.groups.streams_topology import StatusCode, check_topology, configure
 from headrace.model.errors import InvalidTopology
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
@@ -59,7 +59,7 @@ def test_internal_topics_are_as_large_as_what_is_read_upstream() -> None:
 def test_it_is_ready_when_all_topics_are_there() -> None:
     configured = configure(word_count(), image(lines=1, more=2, words=2, counted=2))
     assert configured.is_ready
-    assert configured.tasks() == {Task("0", 0), Task("0", 1), Task("1", 0), Task("1", 1)}
+    assert configured.tasks() == {StreamsTask("0", 0), StreamsTask("0", 1), StreamsTask("1", 0), StreamsTask("1", 1)}
 
 
 def test_topics_that_are_repartitioned_twice_are_worked_out_from_the_source_on() -> None:

@@ -27,7 +27,7 @@ from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
 from headrace.groups.streams_endpoints import TopicPartitions
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import Tasks, TaskSet, restored_tasks, stored_tasks
-from headrace.groups.streams_topology import Status, StatusCode
+from headrace.groups.streams_topology import GroupStatus, StatusCode
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.later import answer_with
@@ -182,7 +182,7 @@ def _refused(ctx: Context, error: ErrorCode, message: str | None) -> Answer:
     )
 
 
-def _status(ctx: Context, group_id: str, status: Status) -> Any:
+def _status(ctx: Context, group_id: str, status: GroupStatus) -> Any:
     detail = status.detail
     if status.code is StatusCode.MISSING_INTERNAL_TOPICS:
         problem = ctx.services.groups.internal_topics_problem(group_id)

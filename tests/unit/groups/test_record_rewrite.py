@@ -13,7 +13,7 @@ from headrace.cluster import layout
 from headrace.cluster.feature_level import update_features
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Put
-from headrace.coordinator import rewriting
+from headrace.coordinator import record_rewrite
 from headrace.groups.machine import Commit, Committer
 from headrace.groups.service import GroupService
 from headrace.model.errors import DiskFull
@@ -80,7 +80,7 @@ def test_at_level_1_only_the_old_format_is_written(tmp_path: Path) -> None:
 
 
 def test_what_is_old_is_rewritten_when_the_level_rises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriting, "_RECORDS_PER_STEP", 2)
+    monkeypatch.setattr(record_rewrite, "_RECORDS_PER_STEP", 2)
 
     async def scenario(groups: GroupService, partition: Partition, table: PartitionTable, metadata: Metadata) -> None:
         joined = await stable(groups)
@@ -108,7 +108,7 @@ def test_what_is_old_is_rewritten_when_the_level_rises(tmp_path: Path, monkeypat
 def test_a_rewrite_that_is_interrupted_goes_on_where_the_shard_is_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "_RECORDS_PER_STEP", 1)
+    monkeypatch.setattr(record_rewrite, "_RECORDS_PER_STEP", 1)
 
     async def scenario(groups: GroupService, partition: Partition, table: PartitionTable, metadata: Metadata) -> None:
         await commit(groups, 6)
