@@ -63,6 +63,8 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
 	$(BIN)/python interop/java/matrix.py
+	$(BIN)/python interop/flink/run.py
+	$(BIN)/python interop/go/run.py
 	$(BIN)/python interop/spark_kafka/run.py
 
 # One test at a time, for some watch the broker's memory and speed. The last line: slow tests from elsewhere; 5 is none.
