@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
+
 from . import batches, subject, wire
 from .classic_members import SUBSCRIPTION, Member
 from .fixtures import running
@@ -28,6 +30,10 @@ class Group:
 
     def describe(self) -> Any:
         return self.members[0].connection.call(wire.DESCRIBE_GROUPS, 5, groups=[self.name]).groups[0]
+
+    def await_members(self, count: int) -> None:
+        """Wait until the joins of so many are at the broker: one that comes later would need all to join again."""
+        until(lambda: len(self.describe().members) == count, "members")
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +147,8 @@ def test_members_vote(group: Group) -> None:
         if at == 0:
             assert one.receive_join().protocol_name == "a"
             assert one.sync(protocol_name=None).error_code is Error.none
-    while members[0].heartbeat() is Error.none:
-        pass
+    group.await_members(len(votes))
     joined = members[0].join(protocols=[{"name": name, "metadata": name.encode()} for name in votes[0]])
-    while len(joined.members) < len(votes):
-        joined = members[0].join(protocols=[{"name": name, "metadata": name.encode()} for name in votes[0]])
     assert joined.protocol_name == "b"
     assert {one.metadata for one in joined.members} == {b"b"}
 
@@ -155,10 +158,8 @@ def test_a_full_group(group: Group) -> None:
     members[0].join()
     for one in members[1:]:
         one.send_join()
-    while members[0].heartbeat() is Error.none:
-        pass
-    while len(members[0].join().members) < 5:
-        pass
+    group.await_members(5)
+    assert len(members[0].join().members) == 5
     refused = group.member(9).join()
     assert (refused.error_code, refused.member_id) == (Error.group_max_size_reached, "")
 

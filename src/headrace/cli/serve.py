@@ -125,5 +125,5 @@ def _announce(app: "BrokerApp") -> None:
         listens += f"queues on {app.http_url}, "
     data_dir = Path(app.settings.data_dir).resolve()
     who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
-    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
     logging.getLogger("headrace").info("this is %s", version_text())
+    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
