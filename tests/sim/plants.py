@@ -171,7 +171,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "join too early": (join_too_early, "1"),
     "read uncommitted bytes": (read_uncommitted_bytes, "5"),
     "read open transactions": (read_open_transactions, "3"),
-    "forget producers": (forget_producers, "4"),
+    "forget producers": (forget_producers, "3|4"),
     "keep leading": (keep_leading, "1|2|5|11|14"),
     "follower guesses": (follower_guesses, "5"),
     "append twice": (append_twice, "4"),

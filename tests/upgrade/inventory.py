@@ -11,12 +11,12 @@ from contextlib import closing
 from typing import Any
 
 import boto3
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace import Client
 from headrace.wire import Cluster
-from tests.interop import batches
+from tests.interop import batches, wire
 from tests.waiting import until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -40,7 +40,7 @@ def take(bootstrap: str, http_url: str) -> dict[str, Any]:
             "cluster id": cluster.describe().cluster_id,
             "settings": broker_settings(admin, cluster),
             "topics": topics(admin, bootstrap, cluster, [name for name in names if name not in queues]),
-            "groups": groups(admin),
+            "groups": groups(admin, bootstrap),
             "share groups": {name: share_group(cluster, name) for name in sorted(cluster.share_groups())},
             "transactions": {name: transaction(cluster, name) for name in sorted(cluster.list_transactions())},
             "queues": {name: queue(client, name) for name in queues},
@@ -153,17 +153,16 @@ def _settings(admin: AdminClient, resource: ConfigResource) -> dict[str, str]:
     return {each.name: each.value for each in entries if int(each.source) not in _NOT_SET_BY_ANYBODY}
 
 
-def groups(admin: AdminClient) -> dict[str, Any]:
+def groups(admin: AdminClient, bootstrap: str) -> dict[str, Any]:
     """Classic groups and consumer groups, but those that have nothing: no member and no offset. They go in time."""
     listed = admin.list_consumer_groups().result(PATIENCE_S).valid
     names = sorted(each.group_id for each in listed if each.type.name in ("CLASSIC", "CONSUMER"))
-    found = {name: group(admin, name) for name in names}
+    found = {name: group(admin, bootstrap, name) for name in names}
     return {name: each for name, each in found.items() if each["members"] or each["offsets"]}
 
 
-def group(admin: AdminClient, name: str) -> dict[str, Any]:
+def group(admin: AdminClient, bootstrap: str, name: str) -> dict[str, Any]:
     found = admin.describe_consumer_groups([name])[name].result(PATIENCE_S)
-    positions = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(PATIENCE_S)
     return {
         "type": found.type.name,
         "state": found.state.name,
@@ -177,11 +176,28 @@ def group(admin: AdminClient, name: str) -> dict[str, Any]:
             }
             for member in sorted(found.members, key=lambda each: each.member_id)
         ],
-        "offsets": sorted(
-            [each.topic, each.partition, each.offset, each.leader_epoch, each.metadata]
-            for each in positions.topic_partitions
-        ),
+        "offsets": until(lambda: _positions(bootstrap, name), f"the coordinator of {name}")[0],
     }
+
+
+def _positions(bootstrap: str, name: str) -> tuple[list[list[Any]], ...]:
+    """The committed offsets of a group, as its coordinator tells them; empty if that is not to be found now.
+
+    Asked for without confluent-kafka, which reads metadata past its end.
+    """
+    for address in bootstrap.split(","):
+        with wire.Connection(address) as connection:
+            answer = connection.call(wire.OFFSET_FETCH, 7, group_id=name, topics=None)
+        if answer.error_code is wire.Error.none:
+            found = [[topic.name, *_position(each)] for topic in answer.topics for each in topic.partitions]
+            return (sorted(found, key=lambda each: each[:2]),)
+    return ()
+
+
+def _position(found: Any) -> list[Any]:
+    """As confluent-kafka shows it, which ends metadata with a null byte when it commits."""
+    epoch, metadata = found.committed_leader_epoch, found.metadata.removesuffix("\0")
+    return [found.partition_index, found.committed_offset, None if epoch < 0 else epoch, metadata or None]
 
 
 def share_group(cluster: Cluster, name: str) -> dict[str, Any]:
