@@ -34,13 +34,13 @@ cluster: ## Run three brokers and an etcd on this machine, with their data in ./
 	$(BIN)/headrace cluster dev $(ARGS)
 
 check: install lint ## Check what one works on: lint, types, layers and the quick tests, in a few minutes
-	timeout --kill-after=30 1200 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup tests/unit tests/property $(ARGS)
+	timeout --kill-after=30 1200 $(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadgroup tests/unit tests/property $(ARGS)
 
 test: install packages lint unit ## Check everything: lint, types, layers, then every test but the slow ones
 
-# Two processes, since most tests wait more than they work. It ends by itself even where a process does not.
+# Three processes, also on two cores, since most tests wait more than they work. It ends by itself even where a process does not.
 unit: install
-	timeout --kill-after=30 3600 $(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadgroup $(ARGS)
+	timeout --kill-after=30 3600 $(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadgroup $(ARGS)
 
 lint: install ## Check style, types and layers without changing a file
 	$(BIN)/ruff check .
