@@ -1,8 +1,11 @@
 """ElectLeaders, reassignments of partitions and ListConfigResources to the letter, as a cluster of one node answers."""
 
+from collections.abc import Callable
+
 import pytest
 
 from . import wire
+from .subject import Subject
 
 Error = wire.Error
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
@@ -68,8 +71,15 @@ def test_a_partition_can_only_stay_where_it_is(version: int, connection: wire.Co
     assert move("none-such", 0, [broker_id]) == Error.unknown_topic_or_partition
 
 
-def test_what_has_settings(connection: wire.Connection, topic: str) -> None:
-    wire.wait_topic(connection, topic, 1)
+def test_what_has_settings(own_broker: Callable[..., Subject]) -> None:
+    """On a broker of its own: other tests give groups settings."""
+    broker, topic = own_broker(), "configured"
+    wire.create_topic(broker.bootstrap, topic, 1)
+    with wire.Connection(broker.bootstrap) as connection:
+        check_what_has_settings(connection, topic)
+
+
+def check_what_has_settings(connection: wire.Connection, topic: str) -> None:
     broker_id = str(connection.call(wire.METADATA, 9, topics=[]).brokers[0].node_id)
 
     def listed(*types: int) -> set[tuple[int, str]]:
@@ -80,8 +90,6 @@ def test_what_has_settings(connection: wire.Connection, topic: str) -> None:
     assert listed(BROKER) == {(BROKER, broker_id)}
     assert (TOPIC, topic) in listed(TOPIC)
     assert {(TOPIC, topic), (BROKER, broker_id)} <= listed()
-    # Groups that other tests have given settings are there as well.
-    assert {kind for kind, _ in listed(CLIENT_METRICS, GROUP)} <= {GROUP}
-    assert (GROUP, topic) not in listed(GROUP)
+    assert listed(CLIENT_METRICS, GROUP) == set()
     assert connection.call(wire.LIST_CONFIG_RESOURCES, 0).config_resources == ()
     assert connection.call(wire.LIST_CONFIG_RESOURCES, 1, resource_types=[3]).error_code == Error.unsupported_version
