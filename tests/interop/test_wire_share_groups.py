@@ -215,7 +215,25 @@ def test_a_fetch_gets_no_more_records_than_it_asks_for(
     send(connection, topic, *"ghi")
     answer = loose.fetch((2, 3, ACCEPT), (4, 4, RELEASE), version=1, max_records=3)
     assert part(answer).acknowledge_error_code == 0
-    assert acquired(answer) == [(4, 4, 2), (5, 5, 1), (6, 6, 1)], "as many as it asks for, of two batches"
+    assert acquired(answer) == [(5, 5, 1), (6, 7, 1)], "as many as it asks for, of two batches"
+    assert acquired(strict.fetch(max_records=3)) == [(8, 8, 1)], "what came back is behind what waits"
+    assert acquired(strict.fetch((8, 8, ACCEPT), max_records=3)) == [(4, 4, 2)]
+
+
+def test_a_record_that_is_always_released_keeps_no_other_from_being_delivered(
+    connection: Connection, topic: str, group: str, member: Callable[[], Member]
+) -> None:
+    assert configure(connection, group, "share.delivery.count.limit", "10") is Error.none
+    send(connection, topic, "poison", *(f"good {number}" for number in range(10)))
+    one = member()
+    (span,) = acquired(until_acquired(one, max_records=1))
+    delivered = [span]
+    for _ in range(12):
+        offset = delivered[-1][0]
+        acknowledged = (offset, offset, RELEASE if offset == 0 else ACCEPT)
+        (span,) = acquired(one.fetch(acknowledged, version=1, max_records=1))
+        delivered.append(span)
+    assert delivered == [(0, 0, 1), *((offset, offset, 1) for offset in range(1, 11)), (0, 0, 2), (0, 0, 3)]
 
 
 @pytest.mark.parametrize("limit", ["max_bytes", "max_records"])
@@ -242,10 +260,10 @@ def test_a_group_has_limits_of_its_own(
     assert wire.produce(connection, topic, records).error_code is Error.none
     one = member()
     assert acquired(until_acquired(one)) == [(0, 99, 1)], "as many as may be locked"
-    assert acquired(one.fetch((0, 99, RELEASE))) == [(0, 99, 2)]
+    assert acquired(one.fetch((0, 99, RELEASE))) == [(0, 49, 2), (100, 149, 1)]
     # In force at once, also for a group that is being served: what was delivered twice is done.
     assert configure(connection, group, "share.delivery.count.limit", "2") is Error.none
-    assert acquired(one.fetch((0, 99, RELEASE))) == [(100, 149, 1)]
+    assert acquired(one.fetch((0, 49, RELEASE), (100, 149, ACCEPT))) == [(50, 99, 2)]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": None}
     (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
     told = {each.name: each.value for each in described.configs}

@@ -80,6 +80,14 @@ class Ids:
                     del self._newest_ms[chunk]
                     self._passed.append(chunk)
 
+    def clear(self) -> None:
+        """Forget all ids, as a purge does."""
+        self._first.clear()
+        self._whole.clear()
+        self._chunk, self._open, self._is_open_saved = -1, [], True
+        self._passed += self._newest_ms
+        self._newest_ms.clear()
+
     def save_open(self) -> None:
         """Keep those of the last chunk with the next changes, as far as it has come."""
         self._is_open_wanted = True
@@ -110,4 +118,4 @@ class Ids:
 
     def take_passed(self) -> list[Entry]:
         passed, self._passed = self._passed, []
-        return [tombstone(IDS, chunk) for chunk in passed]
+        return [tombstone(IDS, chunk) for chunk in passed if chunk not in self._newest_ms]

@@ -17,8 +17,13 @@ How it is driven. Times are wall time in ms that never goes back.
   messages to be moved.
 - Records below `log_start`, asked for after `take_changes` and used when that is committed, are not needed any more.
 
-An attempt is counted with each receive, from 1; offset and attempt are a receipt. It is good for acknowledging until
-the message is received again, for `extend` and `give_back` only while it is in flight: `NotInFlight` otherwise.
+An attempt is counted with each receive, from 1; offset and attempt are a receipt. It is good for acknowledging and for
+`extend` until the message is received again; for `give_back`, and for acknowledging in a fifo queue, only while it is
+in flight: `NotInFlight` otherwise.
+
+Nothing starves: a message that came back stands behind those that wait. While a message is available, no other one of
+its priority is received twice, but for those that a restart put back; in a fifo queue that goes for the first message
+of each group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +96,7 @@ class Engine(Stock):
         for offset, held in list(self._leases.held.items()):
             is_elsewhere = held.is_leased or self._leases.is_hidden(offset) or offset in self._moving
             if not is_elsewhere and offset not in self._dead and self._is_at_limit(held):
-                self._give_up(offset, was_leased=False)
+                self._give_up(offset)
         self.due(now_ms)
 
     # -- what is there
@@ -173,19 +178,22 @@ class Engine(Stock):
         available, and in a fifo queue of groups that a receiver could get something of. It is not counted as a receive,
         and not kept: whoever loads the queue again holds them again."""
         self.due(now_ms)
-        free = [(offset, group) for offset, group in wanted if self._is_free(offset, group)]
-        for offset, group in free:
+        free = self._receivable(wanted)
+        for offset in free:
             self._moving.add(offset)
-            if self._groups is None:
-                self._shelf.take_off(offset)
-            else:
-                self._groups.hold(offset, group)
-        return [offset for offset, _ in free]
+            self._shelf.take_off(offset)
+        return free
 
-    def _is_free(self, offset: int, group: bytes) -> bool:
-        look = self.look(offset)
-        is_available = look is not None and look.state == "available"
-        return is_available and (self._groups is None or self._groups.is_free(group))
+    def _receivable(self, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Those of these messages, given with their groups, that a receiver could get."""
+        if self._groups is None:
+            looks = [(offset, self.look(offset)) for offset, _ in wanted]
+            return [offset for offset, look in looks if look is not None and look.state == "available"]
+        last_of: dict[bytes, int] = {}
+        for offset, group in wanted:
+            last_of[group] = max(offset, last_of.get(group, offset))
+        receivable = {offset for group, last in last_of.items() for offset in self._groups.receivable(group, last)}
+        return [offset for offset, _ in wanted if offset in receivable]
 
     def let_go(self, offset: int, now_ms: int) -> None:
         """It is not moved after all."""
@@ -197,11 +205,11 @@ class Engine(Stock):
                 return
             self._moving.remove(offset)
             if held is not None:
-                self._came_back(offset, held, was_leased=True)
+                self._came_back(offset, held)
             elif self._groups is None:
                 self._shelf.put(offset)
             else:
-                self._groups.returned(offset, was_received=False)
+                self._groups.unblocked(offset)
 
     def moved(self, offset: int) -> None:
         """A message that was dead, or held, is in another queue."""
@@ -218,15 +226,19 @@ class Engine(Stock):
     def acknowledge(
         self, leases: Sequence[tuple[int, int]], now_ms: int, *, any_attempt: bool = False
     ) -> list[NotInFlight | None]:
-        """They are done, each an offset and an attempt; what went wrong with which. `NotInFlight` if it was received
-        again since, unless `any_attempt` will do; fine if it is done already."""
+        """They are done, each an offset and an attempt; what went wrong with which. Fine if it is done already.
+        `NotInFlight` if it was received again since, unless `any_attempt` will do; in a fifo queue also if its lease is
+        over, for another receiver may get the group now."""
         self.due(now_ms)
+        is_standard = self._groups is None
         failures: list[NotInFlight | None] = [None] * len(leases)
         held, done, moving, end = self._leases.held, self._done, self._moving, self.indexed_to
         finished: dict[int, None] = {}
         for at, (offset, attempt) in enumerate(leases):
             known = held.get(offset)
-            is_yours = any_attempt or (known is not None and known.attempt == attempt)
+            is_yours = any_attempt or (
+                known is not None and known.attempt == attempt and (is_standard or known.is_leased)
+            )
             if is_yours and known is not None and offset not in moving:
                 finished[offset] = None
             elif offset in done or (any_attempt and offset >= end):
@@ -241,8 +253,12 @@ class Engine(Stock):
         return failures
 
     def extend(self, offset: int, attempt: int, visibility_ms: int, now_ms: int) -> int:
-        """It is leased for so long from now on: until when. With 0 it is available at once."""
-        held = self._leased(offset, attempt, now_ms)
+        """It is leased for so long from now on: until when. With 0 it is available at once. A lease that is over goes
+        on if nobody has received the message since."""
+        self.due(now_ms)
+        held = self._leases.held.get(offset)
+        if held is None or held.attempt != attempt or offset in self._dead or offset in self._moving:
+            raise NotInFlight(f"message {offset} is done, or was received by somebody else since")
         longest_ms = self._keeping.longest_lease_ms
         if longest_ms is not None and now_ms + visibility_ms - held.received_ms > longest_ms:
             raise LeaseTooLong(
@@ -250,10 +266,21 @@ class Engine(Stock):
                 "delete it, or give it back to receive it again"
             )
         if visibility_ms <= 0:
-            self._return(offset, held, now_ms, 0, held.reason)
+            if held.is_leased:
+                self._return(offset, held, now_ms, 0, held.reason)
             return now_ms
-        self._leases.extend(offset, held, now_ms + visibility_ms)
+        if held.is_leased:
+            self._leases.extend(offset, held, now_ms + visibility_ms)
+        else:
+            self._shelf.take_off(offset)
+            self._leases.lease_again(offset, held, now_ms + visibility_ms)
         return held.until_ms
+
+    def undo_receive(self, offset: int, attempt: int, now_ms: int) -> None:
+        """Its receiver never got it: it is available at once, and the receive does not count towards the limit."""
+        held = self._leased(offset, attempt, now_ms)
+        held.excused += 1
+        self._return(offset, held, now_ms, 0, held.reason)
 
     def give_back(self, offset: int, attempt: int, now_ms: int, delay_ms: int | None = None, reason: str = "") -> int:
         """It failed, and is hidden for so long, or as the queue's retry policy says: until when."""
@@ -264,8 +291,9 @@ class Engine(Stock):
         return held.until_ms
 
     def purge(self) -> None:
-        """Everything that was indexed is done."""
+        """Everything that was indexed is done. What is sent from now on is no duplicate of it."""
         self._start_at(self.indexed_to)
+        self._ids.clear()
 
     def drop_before(self, offset: int) -> None:
         """The log begins here: everything before is done."""
@@ -284,7 +312,7 @@ class Engine(Stock):
         if self._is_at_limit(held) or offset in self._expired:
             delay_ms = 0
         self._leases.give_back(offset, held, now_ms + max(0, delay_ms), reason, is_hidden=delay_ms > 0)
-        self._came_back(offset, held, was_leased=True)
+        self._came_back(offset, held)
 
     # -- time
 
@@ -304,7 +332,7 @@ class Engine(Stock):
         for offset, held, was_leased in self._leases.due(now_ms):
             if was_leased:
                 self._hide_again(offset, held, now_ms)
-            self._came_back(offset, held, was_leased=was_leased)
+            self._came_back(offset, held)
         self._show(now_ms)
         for offset in self._expiries.due(now_ms, _FINISHED_AT_ONCE) or ():
             self._expire(offset)
@@ -328,7 +356,7 @@ class Engine(Stock):
                 self._shelf.put_all(shown)
             else:
                 for offset in shown:
-                    self._groups.shown(offset)
+                    self._groups.unblocked(offset)
 
     def _age(self, now_ms: int) -> None:
         oldest_ms, late_ms = self._ages.oldest_ms, self._late.oldest_ms
@@ -376,26 +404,23 @@ class Engine(Stock):
     def _is_at_limit(self, held: Held) -> bool:
         return self._most_attempts is not None and held.attempt - held.excused >= self._most_attempts
 
-    def _came_back(self, offset: int, held: Held, *, was_leased: bool) -> None:
+    def _came_back(self, offset: int, held: Held) -> None:
         """A message is leased no more (then it may be hidden), or hidden no more."""
         if offset in self._expired:
-            self._finish(offset, was_leased=was_leased)
+            self._finish(offset)
         elif self._is_at_limit(held):
-            self._give_up(offset, was_leased=was_leased)
-        elif self._groups is None:
-            if not self._leases.is_hidden(offset):
-                self._shelf.put(offset)
-        elif was_leased:
-            self._groups.returned(offset)
-        else:
-            self._groups.shown(offset)
+            self._give_up(offset)
+        elif self._groups is not None:
+            self._groups.unblocked(offset)
+        elif not self._leases.is_hidden(offset):
+            self._make_available(offset)
 
-    def _give_up(self, offset: int, *, was_leased: bool) -> None:
+    def _give_up(self, offset: int) -> None:
         """It was received as often as it may be."""
         self._dead[offset] = None
         self._shelf.take_off(offset)
         if self._groups is not None:
-            self._groups.gone(offset, was_leased=was_leased)
+            self._groups.gone(offset)
         if not self._moves_dead:
             self._finish(offset)
 

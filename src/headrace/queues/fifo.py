@@ -1,9 +1,10 @@
 """The order within message groups. Pure.
 
-A group has its messages in the order of their offsets, also those that are in flight or hidden. Its first one that is
-not done is on the shelf, and may be received, if nothing of the group is in flight and this one is not hidden: so
-nothing overtakes what was returned or is delayed. A receive may take the ones behind it with it, up to one that is
-hidden. A message costs four bytes, a group some 400.
+A group has its messages in the order of their offsets, also those that are in flight or hidden. A message may be
+received if nothing that was sent to the group before it is in flight or hidden: so nothing overtakes a message that
+came back or is delayed, and one that came back does not wait for later ones that are still in flight. Its first message
+that is not done stands for the group on the shelf; a receive may take those behind it with it. A message costs four
+bytes, a group some 400.
 """
 
 from array import array
@@ -48,51 +49,43 @@ class _Offsets:
 
 
 class Group:
-    __slots__ = ("front", "in_flight", "name", "offsets")
+    __slots__ = ("name", "offsets")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.offsets = _Offsets()
-        self.in_flight = 0
-        self.front = -1
-        """The message for which this group is in `Groups._by_front`."""
 
 
 class Groups:
-    def __init__(self, shelf: Shelf, is_gone: Callable[[int], bool], is_hidden: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        is_gone: Callable[[int], bool],
+        is_blocked: Callable[[int], bool],
+        make_available: Callable[[int], None],
+    ) -> None:
+        """`is_gone`: done, or dead. `is_blocked`: in flight, or hidden. `make_available` puts one on the shelf."""
         self._shelf = shelf
         self._is_gone = is_gone
-        self._is_hidden = is_hidden
+        self._is_blocked = is_blocked
+        self._make_available = make_available
         self._groups: dict[bytes, Group] = {}
         self._by_front: dict[int, Group] = {}
-        """Groups of which nothing is in flight, by their first message, whether on the shelf or hidden."""
-        self._of_held: dict[int, Group] = {}
-        """The group of every message that was received and is not done."""
+        """Each group by its first message that is not gone, whether on the shelf or blocked."""
 
     def add(self, offset: int, name: bytes) -> None:
-        """A new message, hidden or not."""
+        """The next message of the log, blocked or not."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group(name)
-        group.offsets.append(offset)
-        if group.front < 0 and not group.in_flight:
-            self._show(group)
+            group.offsets.append(offset)
+            self._show_front(group)
+        else:
+            group.offsets.append(offset)
 
-    def add_held(self, offset: int, name: bytes, *, is_leased: bool) -> None:
-        """A message that was received before the queue was loaded."""
-        group = self._groups.get(name)
-        if group is None:
-            group = self._groups[name] = Group(name)
-        group.offsets.append(offset)
-        self._of_held[offset] = group
-        if is_leased:
-            self._hide(group)
-            group.in_flight += 1
-        elif group.front < 0 and not group.in_flight:
-            self._show(group)
-
-    def _show(self, group: Group) -> None:
-        """Put the first message of a group without anything in flight on the shelf, unless it is hidden."""
+    def _show_front(self, group: Group) -> None:
+        """Find the first message of a group that is not gone, and put it on the shelf unless it is blocked."""
         offsets = group.offsets
         front = offsets.first()
         while front is not None and self._is_gone(front):
@@ -101,67 +94,43 @@ class Groups:
         if front is None:
             del self._groups[group.name]
             return
-        group.front = front
         self._by_front[front] = group
-        if not self._is_hidden(front):
-            self._shelf.put(front)
-
-    def _hide(self, group: Group) -> None:
-        if group.front >= 0:
-            del self._by_front[group.front]
-            self._shelf.take_off(group.front)
-            group.front = -1
+        if not self._is_blocked(front):
+            self._make_available(front)
 
     def take(self, front: int) -> Iterator[int]:
         """The messages that may be received with `front`, which was on the shelf, and it first: in their order, up to
-        one that is hidden. Each counts as in flight when it is given out."""
-        group = self._by_front.pop(front)
-        group.front = -1
-        for offset in group.offsets:
+        one that is blocked."""
+        for offset in self._by_front[front].offsets:
             if not self._is_gone(offset):
-                if self._is_hidden(offset):
+                if self._is_blocked(offset):
                     return
-                self._of_held[offset] = group
-                group.in_flight += 1
                 yield offset
 
-    def is_free(self, name: bytes) -> bool:
-        """Whether a receiver could get something of this group."""
+    def receivable(self, name: bytes, last: int) -> Iterator[int]:
+        """The messages of a group that may be received, up to this offset."""
         group = self._groups.get(name)
-        return group is not None and not group.in_flight and not self._is_hidden(group.front)
+        for offset in group.offsets if group is not None else ():
+            if offset > last:
+                return
+            if not self._is_gone(offset):
+                if self._is_blocked(offset):
+                    return
+                yield offset
 
-    def hold(self, offset: int, name: bytes) -> None:
-        """This one counts as in flight."""
-        group = self._groups[name]
-        self._hide(group)
-        self._of_held[offset] = group
-        group.in_flight += 1
+    def unblocked(self, offset: int) -> None:
+        """A message is not in flight any more, or not hidden."""
+        if offset in self._by_front and not self._is_blocked(offset):
+            self._make_available(offset)
 
-    def returned(self, offset: int, *, was_received: bool = True) -> None:
-        """A lease ended, and the message is there again, hidden or not."""
-        group = self._of_held[offset] if was_received else self._of_held.pop(offset)
-        group.in_flight -= 1
-        if not group.in_flight and group.front < 0:
-            self._show(group)
-
-    def shown(self, offset: int) -> None:
-        """A message is hidden no more."""
-        if offset in self._by_front:
-            self._shelf.put(offset)
-
-    def gone(self, offset: int, *, was_leased: bool) -> None:
+    def gone(self, offset: int) -> None:
         """It is done, or dead."""
-        group = self._of_held.pop(offset, None) or self._by_front.get(offset)
-        if group is None:
-            return
-        if was_leased:
-            group.in_flight -= 1
-        if group.front == offset:
-            self._hide(group)
-        if not group.in_flight and group.front < 0:
-            self._show(group)
+        group = self._by_front.pop(offset, None)
+        if group is not None:
+            self._shelf.take_off(offset)
+            self._show_front(group)
 
     def gone_up_to(self, last: int) -> None:
-        """Of those up to this offset, many are done that were not received."""
+        """Of those up to this offset, many are done."""
         for front in sorted(front for front in self._by_front if front <= last and self._is_gone(front)):
-            self.gone(front, was_leased=False)
+            self.gone(front)

@@ -87,6 +87,14 @@ class Leases:
         if self._survive:
             self._keep_alone(offset)
 
+    def lease_again(self, offset: int, held: Held, until_ms: int) -> None:
+        """Its lease was over, and goes on until then. It is the same receive."""
+        self._leave(offset, held)
+        held.is_leased, held.until_ms = True, until_ms
+        self.leased += 1
+        self._push(offset, until_ms)
+        self._keep_alone(offset)
+
     def give_back(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool) -> None:
         """It is leased no more. Hidden until then, or available (or dead) from now on."""
         held.is_leased, held.until_ms, held.reason = False, until_ms, reason

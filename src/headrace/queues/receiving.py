@@ -35,8 +35,15 @@ class Receivers:
         host.on_close.append(self._tell)
 
     async def lease(self, max_messages: int, visibility_ms: int, wait_ms: int) -> Sequence[Lease]:
-        """Messages, as soon as there are any; none if none came in time. Nobody may be told before they are kept."""
-        leases = self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
+        """Messages, as soon as there are any; none if none came in time. Nobody may be told before they are kept.
+        `TooManyInFlight` only of a receive that does not wait."""
+        try:
+            leases = self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
+        except TooManyInFlight:
+            # A receive that may wait waits for others to delete some: to refuse it would only make it ask again.
+            if wait_ms <= 0:
+                raise
+            leases = []
         if leases or wait_ms <= 0:
             return leases
         if len(self._waiting) >= WAITING_MAX:
@@ -56,12 +63,12 @@ class Receivers:
             self._waiting.pop(waiting, None)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """Nobody got them: they are available at once."""
+        """Nobody got them: they are available at once, and were not received."""
 
         def decision(engine: Engine, now_ms: int) -> None:
             for lease in leases:
                 try:
-                    engine.give_back(lease.offset, lease.attempt, now_ms, 0)
+                    engine.undo_receive(lease.offset, lease.attempt, now_ms)
                 except NotInFlight:
                     continue
 

@@ -162,6 +162,11 @@ class SharePartition:
             self._limits = limits
             self._engine.limit(limits.deliveries, limits.locks, limits.lock_ms, self._now_ms(), buries=limits.buries)
 
+    def _follow_log(self) -> None:
+        """Tell the engine where the log begins and ends now."""
+        self._engine.drop_before(self.partition.log.start_offset)
+        self._engine.log_end = self._end
+
     @property
     def _end(self) -> int:
         """Where members stop."""
@@ -183,10 +188,10 @@ class SharePartition:
         self._check()
         self._follow_settings()
         engine, partition, now_ms = self._engine, self.partition, self._now_ms()
-        engine.drop_before(partition.log.start_offset)
+        self._follow_log()
         if engine.in_flight >= self._limits.locks:
             return None
-        first = engine.next_available(engine.head, now_ms)
+        first = engine.next_available(now_ms)
         at = engine.indexed_to if first is None else first
         try:
             return partition.slice(at, max_bytes, committed=self._is_committed_only, at_least_one=True)
@@ -245,7 +250,7 @@ class SharePartition:
         self._follow_settings()
         engine = self._engine
         in_flight = engine.in_flight
-        engine.drop_before(self.partition.log.start_offset)
+        self._follow_log()
         has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits.lock_ms)
         self._arm()
         if has_changed:
@@ -258,6 +263,7 @@ class SharePartition:
         """The member is gone: what it has is for others. Excused if it did not fail: then the delivery does not count
         towards the limit of deliveries."""
         self._check()
+        self._follow_log()
         engine, now_ms = self._engine, self._now_ms()
         owned = engine.acquired_by(member, now_ms)
         for span in owned:
@@ -271,7 +277,7 @@ class SharePartition:
     def position(self) -> Position:
         self._check()
         engine, partition = self._engine, self.partition
-        engine.drop_before(partition.log.start_offset)
+        self._follow_log()
         counts = engine.counts()
         unseen = max(0, partition.high_watermark - engine.indexed_to)
         return Position(engine.head, self._leader_epoch, counts.available + counts.in_flight + unseen)
@@ -299,6 +305,7 @@ class SharePartition:
         if self.is_void:
             return
         in_flight = self._engine.in_flight
+        self._follow_log()
         self._engine.due(self._now_ms())
         if self._engine.in_flight < in_flight:
             self._commit_later()

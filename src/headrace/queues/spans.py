@@ -7,6 +7,9 @@ more. A record that was delivered as often as it may be and comes back is done (
 do not count towards that limit. If the group has a dead-letter topic, such a record and one that is rejected is `dead`
 until it was written there, and then `moved`.
 
+`log_end` is to be set as the log grows: a record that comes back stands behind all that are in the log by then, also
+those that were not indexed yet. After a restart the order is that of the offsets again.
+
 Ranges include both ends. `NotInFlight`, and nothing changes, if any record of the range is not acquired by this
 receiver.
 """
@@ -47,6 +50,8 @@ class SpanEngine(Engine):
     def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int, *, buries: bool = False) -> None:
         """`buries`: whether the group has a dead-letter topic."""
         self._buries = buries
+        self.log_end = 0
+        """Where the log ends for members: a record that comes back stands behind all that are before it."""
         super().__init__(_settings(most_deliveries, most_in_flight, lock_ms), lambda: 0.5, _SHARE)
 
     def limit(
@@ -75,22 +80,48 @@ class SpanEngine(Engine):
         """Begin anew, with every record from here on undelivered. Index from here."""
         self._start_at(offset)
 
-    def next_available(self, first: int, now_ms: int) -> int | None:
-        """The first record from here on that may be acquired."""
+    @property
+    def _tail(self) -> int:
+        return max(self.log_end, self.indexed_to)
+
+    def _make_available(self, offset: int) -> None:
+        held = self._leases.held.get(offset)
+        if held is not None and held.until_ms <= 0:
+            # A restart ended its delivery, or an earlier one: the records of the log are delivered in order again.
+            self._shelf.put(offset)
+        else:
+            super()._make_available(offset)
+
+    def _reached(self) -> int | None:
+        """What stands before this offset may be acquired; None: everything."""
+        first = self._shelf.first()
+        if first is None and self.indexed_to < self.log_end:
+            return self.indexed_to
+        return first
+
+    def next_available(self, now_ms: int) -> int | None:
+        """The record that is to be acquired next. None if it was not indexed, or there is none."""
         self.due(now_ms)
-        return self._shelf.next_from(first)
+        reached = self._reached()
+        returned = self._shelf.first_returned(reached)
+        return self._shelf.first() if returned is None else returned
 
     def acquire(
         self, first: int, last: int, most: int, now_ms: int, receiver: str, lock_ms: int | None = None
     ) -> list[Span]:
-        """Records of this range, the first that are available. None if as many are in flight as may be."""
+        """Records of this range, the first that are available: before others those that were never delivered. None if
+        as many are in flight as may be."""
         self.due(now_ms)
         wanted = min(most, self._settings.max_in_flight - self._leases.leased)
         if wanted <= 0:
             return []
         until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
         spans: list[Span] = []
-        for offset in self._shelf.take_between(first, last, wanted):
+        found = self._shelf.take_between(first, last, wanted)
+        if len(found) < wanted:
+            found += self._shelf.take_returned_between(first, last, wanted - len(found), self._reached())
+            found.sort()
+        for offset in found:
             attempt = self._leases.lease(offset, now_ms, until_ms, receiver).attempt
             if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
                 spans[-1] = spans[-1]._replace(last=offset)

@@ -95,13 +95,39 @@ class Stock:
         self._dead: dict[int, None] = {}
         self._moving: set[int] = set()
         """Held until they are in another queue."""
-        self._groups = Groups(self._shelf, self._is_gone, self._is_hidden) if settings.is_fifo else None
+        self._groups = (
+            Groups(
+                self._shelf,
+                is_gone=self._is_gone,
+                is_blocked=self._is_blocked,
+                make_available=self._make_available,
+            )
+            if settings.is_fifo
+            else None
+        )
 
     def _is_gone(self, offset: int) -> bool:
         return offset in self._done or offset in self._dead
 
-    def _is_hidden(self, offset: int) -> bool:
-        return offset in self._delayed or self._leases.is_hidden(offset)
+    def _is_blocked(self, offset: int) -> bool:
+        """Whether it is in flight, or hidden."""
+        held = self._leases.held.get(offset)
+        if held is None:
+            return offset in self._delayed or offset in self._moving
+        return held.is_leased or self._leases.is_hidden(offset) or offset in self._moving
+
+    def _make_available(self, offset: int) -> None:
+        """Put a message on the shelf: one that was received before behind all that wait."""
+        held = self._leases.held.get(offset)
+        if held is None:
+            self._shelf.put(offset)
+        else:
+            self._shelf.put_behind(offset, self._tail, held.until_ms)
+
+    @property
+    def _tail(self) -> int:
+        """The offset behind all messages that wait."""
+        return self.indexed_to
 
     @property
     def head(self) -> int:
@@ -194,7 +220,7 @@ class Stock:
     def _place_held(self, offset: int, held: Held, group: bytes) -> None:
         self._leases.load(offset, held)
         if self._groups is not None:
-            self._groups.add_held(offset, group, is_leased=held.is_leased)
+            self._groups.add(offset, group)
 
     def index_plain(self, first: int, last: int, sent_ms: int | None, now_ms: int) -> None:
         """Like `index` for messages first to last that say nothing but their time, at hardly more than for one."""
@@ -255,15 +281,14 @@ class Stock:
 
     # -- messages that are done
 
-    def _finish(self, offset: int, *, was_leased: bool = False) -> None:
-        """It is done. It was not. `was_leased`: its lease ended just now."""
+    def _finish(self, offset: int) -> None:
+        """It is done. It was not."""
         self._done.add(offset)
         self._live -= 1
         held = self._leases.forget(offset)
         self._shelf.forget(offset)
         if offset in self._moving:
             self._moving.remove(offset)
-            was_leased = True
         if held is None:
             self._delayed.discard(offset)
         elif self._dead:
@@ -271,7 +296,7 @@ class Stock:
         if self._expired:
             self._expired.discard(offset)
         if self._groups is not None:
-            self._groups.gone(offset, was_leased=was_leased or (held is not None and held.is_leased))
+            self._groups.gone(offset)
 
     def _finish_all(self, offsets: Collection[int]) -> None:
         """They are done. None of them was."""

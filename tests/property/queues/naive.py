@@ -1,11 +1,11 @@
 """A queue made of a dictionary: what the lease engine must do, message by message, without any cleverness.
 
 Every time that a test uses is a multiple of the engine's step, so that what is due is due in both at once. Only
-retention is allowed to be late by its grain.
+retention is allowed to be late by its grain. Which of the messages that may be received comes first is the engine's
+choice; `NaiveQueue.received` says whether it is a fair one.
 """
 
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.config.queue import QueueSettings
 from headrace.queues.ages import grain_ms
@@ -29,11 +29,16 @@ class Message:
     """Its TTL ended while it was in flight."""
     is_held: bool = False
     """In flight to another queue, and in no receiver's hands."""
+    position: int = -1
+    """The end of the queue when it came back the last time."""
+    passed_by: set[int] = field(default_factory=set)
+    """The messages that were received while this one could have been."""
 
     def let_go(self) -> None:
         """Nobody moves it."""
         if self.is_held and self.state == IN_FLIGHT:
             self.state = AVAILABLE
+            self.passed_by.clear()
         self.is_held = False
 
     @property
@@ -55,15 +60,20 @@ class NaiveQueue:
     messages: dict[int, Message] = field(default_factory=dict)
     """Those that are no duplicates, done or not."""
     firsts: dict[bytes, Arrival] = field(default_factory=dict)
+    purged: dict[bytes, Arrival] = field(default_factory=dict)
+    """Of ids that a purge forgot which may not have been committed: after a restart they are known again, or not."""
     places: dict[Place, int] = field(default_factory=dict)
 
     # -- what may happen
 
-    def send(self, arrival: Arrival) -> Arrival | None:
-        """None, or what it is a duplicate of."""
+    def send(self, arrival: Arrival, *, is_known: bool = False) -> Arrival | None:
+        """None, or what it is a duplicate of. `is_known`: as the engine says, where either is right."""
         if arrival.dedupe is not None:
             scope = arrival.group if self.settings.dedupe_scope == "messageGroup" else None
             known = repr((arrival.dedupe, scope)).encode()
+            purged = self.purged.pop(known, None)
+            if purged is not None and is_known:
+                self.firsts.setdefault(known, purged)
             first = self.firsts.get(known)
             if first is not None and arrival.sent_ms - first.sent_ms < WINDOW_MS:
                 return first
@@ -91,6 +101,7 @@ class NaiveQueue:
             message.until_ms += self.backoff_ms(message)
         if message.state == HIDDEN and message.until_ms <= now_ms:
             message.state = AVAILABLE
+            message.position = max(self.messages) + 1
         if arrival.expires_ms is not None and arrival.expires_ms <= now_ms and message.state != DONE:
             message.is_over = True
         if message.is_over and message.state != IN_FLIGHT:
@@ -117,50 +128,80 @@ class NaiveQueue:
         """Whether retention may have taken it already."""
         return self.too_old_ms(message.arrival) <= self.now_ms
 
-    def receive(self, most: int, visibility_ms: int) -> list[Message]:
+    def may_receive(self, most: int) -> int:
+        """How many messages a receive gets."""
         held = sum(message.is_held for message in self.messages.values() if message.state == IN_FLIGHT)
-        wanted = min(most, self.settings.max_in_flight - self.count(IN_FLIGHT) + held)
-        found = self.next_of_groups(wanted) if self.settings.is_fifo else self.next(wanted)
-        for message in found:
-            self.lease(message, visibility_ms)
+        room = self.settings.max_in_flight - self.count(IN_FLIGHT) + held
+        return max(0, min(most, room, len(self.receivable())))
+
+    def received(self, offsets: list[int], visibility_ms: int) -> list[Message]:
+        """A receive got these messages. It was free to, and nobody else was treated unfairly."""
+        receivable = {message.offset: message for message in self.receivable()}
+        levels: dict[bytes | int, int] = {}
+        """Of each group that something was received of: the priority of the first."""
+        for offset in offsets:
+            message = receivable[offset]
+            groups: dict[bytes | int, list[Message]] = {}
+            for other in receivable.values():
+                groups.setdefault(self.group_of(other), []).append(other)
+            own = groups.pop(self.group_of(message))
+            assert own[0] is message, "the order of the group is not kept"
+            level = levels.setdefault(self.group_of(message), message.arrival.priority)
+            for others in groups.values():
+                self.check_fair(others[0], message, level)
+            del receivable[offset]
+        for offset in offsets:
+            self.lease(self.messages[offset], visibility_ms)
+        return [self.messages[offset] for offset in offsets]
+
+    def check_fair(self, other: Message, message: Message, level: int) -> None:
+        """`message` is received, by this priority, and `other` could have been."""
+        assert other.arrival.priority <= level
+        if other.arrival.priority < level:
+            return
+        assert message.offset not in other.passed_by, f"{message.offset} came before {other.offset} for the second time"
+        other.passed_by.add(message.offset)
+        if not self.settings.is_fifo:
+            if not other.attempt and not message.attempt:
+                assert message.offset < other.offset
+            if other.attempt and not message.attempt:
+                assert message.offset < other.position, f"{message.offset} was sent after {other.offset} came back"
+
+    def group_of(self, message: Message) -> bytes | int:
+        return (message.arrival.group or b"") if self.settings.is_fifo else message.offset
+
+    def receivable(self) -> list[Message]:
+        """All that may be received now."""
+        if not self.settings.is_fifo:
+            return [message for message in self.messages.values() if message.state == AVAILABLE]
+        found = []
+        blocked: set[bytes | int] = set()
+        for message in self.messages.values():
+            if message.state in (IN_FLIGHT, HIDDEN):
+                blocked.add(self.group_of(message))
+            elif message.state == AVAILABLE and self.group_of(message) not in blocked:
+                found.append(message)
         return found
 
     def lease(self, message: Message, visibility_ms: int) -> None:
         message.state, message.until_ms = IN_FLIGHT, self.now_ms + visibility_ms
         message.attempt += 1
+        message.passed_by.clear()
         message.received_ms = self.now_ms
         if message.first_received_ms is None:
             message.first_received_ms = self.now_ms
 
+    def let_go(self, message: Message) -> None:
+        message.let_go()
+        message.position = max(self.messages) + 1
+        self.age(message)
+
     def hold(self, wanted: list[Message]) -> list[Message]:
-        free = [message for message in wanted if message.state == AVAILABLE]
-        if self.settings.is_fifo:
-            ready = {message.arrival.group or b"" for group in self.ready_groups() for message in group}
-            free = [message for message in free if (message.arrival.group or b"") in ready]
+        receivable = self.receivable()
+        free = [message for message in wanted if message in receivable]
         for message in free:
             message.state, message.is_held = IN_FLIGHT, True
         return free
-
-    def next(self, wanted: int) -> list[Message]:
-        available = [message for message in self.messages.values() if message.state == AVAILABLE]
-        return sorted(available, key=lambda message: (-message.arrival.priority, message.offset))[: max(0, wanted)]
-
-    def ready_groups(self) -> list[list[Message]]:
-        groups: dict[bytes, list[Message]] = {}
-        for message in self.messages.values():
-            if message.state not in (DONE, DEAD):
-                groups.setdefault(message.arrival.group or b"", []).append(message)
-        free = [group for group in groups.values() if all(message.state != IN_FLIGHT for message in group)]
-        return [group for group in free if group[0].state == AVAILABLE]
-
-    def next_of_groups(self, wanted: int) -> list[Message]:
-        found: list[Message] = []
-        for group in sorted(self.ready_groups(), key=lambda group: (-group[0].arrival.priority, group[0].offset)):
-            for message in group:
-                if message.state != AVAILABLE or len(found) >= wanted:
-                    break
-                found.append(message)
-        return found
 
     def acknowledge(self, offset: int, attempt: int, *, any_attempt: bool = False) -> bool:
         message = self.messages[offset]
@@ -168,8 +209,15 @@ class NaiveQueue:
             return True
         if message.is_held or (not any_attempt and (message.attempt != attempt or not attempt)):
             return False
+        if self.settings.is_fifo and not any_attempt and message.state != IN_FLIGHT:
+            return False
         message.state = DONE
         return True
+
+    def is_current(self, offset: int, attempt: int) -> bool:
+        """Whether nobody received it again since."""
+        message = self.messages[offset]
+        return message.attempt == attempt > 0 and message.state not in (DONE, DEAD) and not message.is_held
 
     def is_leased(self, offset: int, attempt: int) -> bool:
         message = self.messages[offset]
@@ -190,6 +238,7 @@ class NaiveQueue:
     def purge(self) -> None:
         for message in self.messages.values():
             message.state = DONE
+        self.firsts.clear()
 
     # -- what is there
 
@@ -200,4 +249,4 @@ class NaiveQueue:
         return [offset for offset, message in self.messages.items() if message.state != DONE]
 
     def snapshot(self) -> dict[int, Message]:
-        return {offset: copy(message) for offset, message in self.messages.items()}
+        return {offset: replace(message, passed_by=set()) for offset, message in self.messages.items()}

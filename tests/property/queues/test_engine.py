@@ -106,7 +106,8 @@ class Engines(RuleBasedStateMachine):
         self.append(count, priority, due, ttl, group, dedupe)
         new = [arrival for offset, arrival in self.log.items() if offset >= first]
         told = self.engine.index(new, self.now_ms)
-        originals = [(arrival.offset, self.naive.send(arrival)) for arrival in new]
+        known = {duplicate.offset for duplicate in told}
+        originals = [(arrival.offset, self.naive.send(arrival, is_known=arrival.offset in known)) for arrival in new]
         assert told == [(offset, one.offset, one.id) for offset, one in originals if one is not None]
 
     def append(
@@ -166,12 +167,13 @@ class Engines(RuleBasedStateMachine):
         except TooManyInFlight:
             leased = self.naive.count(IN_FLIGHT) - len(self.held())
             assert leased >= self.settings.max_in_flight
-            assert self.naive.next(1)
+            assert self.naive.receivable()
             return
-        expected = self.naive.receive(most, visibility_ms)
-        assert [(lease.offset, lease.attempt, lease.deadline_ms, lease.first_received_ms) for lease in leases] == [
-            (message.offset, message.attempt, message.until_ms, message.first_received_ms) for message in expected
-        ]
+        assert len(leases) == self.naive.may_receive(most)
+        messages = self.naive.received([lease.offset for lease in leases], visibility_ms)
+        for lease, message in zip(leases, messages, strict=True):
+            assert (lease.attempt, lease.deadline_ms) == (message.attempt, message.until_ms)
+            assert lease.first_received_ms == message.first_received_ms
         self.naive.advance(self.now_ms)
         self.engine.due(self.now_ms)
 
@@ -196,8 +198,7 @@ class Engines(RuleBasedStateMachine):
                 message.state = DONE
             else:
                 self.engine.let_go(message.offset, self.now_ms)
-                message.let_go()
-                self.naive.age(message)
+                self.naive.let_go(message)
 
     def settle_retention(self) -> None:
         """Retention may be late: what the engine has let go already is gone."""
@@ -239,21 +240,23 @@ class Engines(RuleBasedStateMachine):
             return
         attempt, visibility_ms = message.attempt - is_stale, visibility * STEP_MS
         is_leased = self.naive.is_leased(message.offset, attempt)
+        is_current = self.naive.is_current(message.offset, attempt)
         is_too_long = self.now_ms + visibility_ms - message.received_ms > MAX_VISIBILITY_MS
         try:
             self.engine.extend(message.offset, attempt, visibility_ms, self.now_ms)
         except NotInFlight:
-            assert not is_leased
+            assert not is_current
         except LeaseTooLong:
-            assert is_leased
+            assert is_current
             assert is_too_long
         else:
-            assert is_leased
+            assert is_current
             assert not is_too_long
             if visibility_ms:
-                message.until_ms = self.now_ms + visibility_ms
+                message.state, message.until_ms = IN_FLIGHT, self.now_ms + visibility_ms
+                message.passed_by.clear()
                 self.naive.age(message)
-            else:
+            elif is_leased:
                 self.naive.give_back(message.offset, 0)
 
     @rule(which=some, delay=st.none() | steps, is_stale=st.sampled_from([False, False, False, True]))
@@ -280,11 +283,18 @@ class Engines(RuleBasedStateMachine):
             self.engine.moved(dead.offset)
             message.state = DONE
 
-    @rule()
-    def purge(self) -> None:
+    @rule(written=st.none() | some)
+    def purge(self, written: int | None) -> None:
+        """It is answered when it is committed; or the engine starts again before that."""
         self.engine.skip(self.end, self.end - 1)
         self.engine.purge()
+        firsts = self.naive.firsts.copy()
         self.naive.purge()
+        if written is None:
+            self.commit()
+        else:
+            self.naive.purged |= firsts
+            self.restart(written, 0, 0, None, None)
 
     @rule(passing=steps)
     def time_passes(self, passing: int) -> None:
@@ -339,7 +349,7 @@ class Engines(RuleBasedStateMachine):
         self.store(self.pending[: written % (len(self.pending) + 1)])
         self.pending = []
         first = self.end
-        self.append(unseen, 4, None, None, group, dedupe)
+        self.append(unseen, 4, None, None, group, None if self.naive.purged else dedupe)
         for offset in range(first, self.end):
             self.naive.send(self.log[offset])
         self.naive.advance(self.now_ms + passing * STEP_MS)
@@ -358,6 +368,9 @@ class Engines(RuleBasedStateMachine):
         self.take()
         self.store(self.pending)
         self.pending = []
+        for message in self.naive.messages.values():
+            message.passed_by.clear()
+            message.position = self.end
         self.committed, self.snapshots = self.naive.snapshot(), []
 
     def adopt(self, offset: int, message: Message) -> None:
@@ -420,7 +433,7 @@ class Engines(RuleBasedStateMachine):
                 rng.randrange(1000), rng.randint(1, 6), rarely(rng), rng.random() < 0.5
             ): 2,
             lambda _: self.bury_the_dead(): 1,
-            lambda rng: self.purge() if rarely(rng) else None: 2,
+            lambda rng: self.purge(rng.choice([None, rng.randrange(1000)])) if rarely(rng) else None: 2,
             lambda rng: self.time_passes(time(rng)): 8,
             lambda _: self.take(): 2,
             lambda _: self.commit(): 2,
@@ -466,17 +479,16 @@ class Engines(RuleBasedStateMachine):
             return
         for message in self.held():
             self.engine.let_go(message.offset, self.now_ms)
-            message.let_go()
-            self.naive.age(message)
+            self.naive.let_go(message)
         for _ in range(200):
             if not self.naive.live():
                 break
             self.naive.advance(self.now_ms + 13 * 60 * MINUTE * STEP_MS)
             self.settle_retention()
             self.bury_the_dead()
-            for message in self.naive.receive(1000, STEP_MS):
-                assert message.attempt
-            for lease in self.engine.receive(1000, self.now_ms, STEP_MS):
+            leases = self.engine.receive(1000, self.now_ms, STEP_MS)
+            self.naive.received([lease.offset for lease in leases], STEP_MS)
+            for lease in leases:
                 self.engine.acknowledge([(lease.offset, lease.attempt)], self.now_ms)
                 self.naive.acknowledge(lease.offset, lease.attempt)
         assert not self.naive.live()

@@ -1,6 +1,7 @@
-"""The lease engine of a share partition against a dictionary: records in order, deliveries counted, ranges whole."""
+"""The lease engine of a share partition against a dictionary: records in order and fairly, deliveries counted, ranges
+whole."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,11 +31,19 @@ class Record:
     receiver: str | None = None
     until_ms: int = 0
     is_done: bool = False
+    position: int | None = None
+    """The end of the log when it came back; None if it stands where its offset says."""
+    turn: int = 0
+    """Which of those that came back it was."""
+    passed_by: set[int] = field(default_factory=set)
+    """The records that were acquired while this one could have been."""
     kept: tuple[int, int, bool] = (0, 0, False)
     """Deliveries, those that were excused, and whether it is done, as committed."""
 
-    def come_back(self) -> None:
+    def come_back(self, end: int, turn: int) -> None:
         self.receiver = None
+        self.position, self.turn = end, turn
+        self.passed_by.clear()
         self.is_done = self.deliveries - self.excused >= MOST_DELIVERIES
 
 
@@ -43,6 +52,7 @@ class Spans(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_700_000_000_000
         self.records: dict[int, Record] = {}
+        self.turns = 0
         self.kept: dict[bytes, bytes] = {}
         self.engine = self.new_engine()
         self.engine.start_at(START)
@@ -56,13 +66,37 @@ class Spans(RuleBasedStateMachine):
         return START + len(self.records)
 
     def age(self) -> None:
-        for record in self.records.values():
-            if record.receiver is not None and record.until_ms <= self.now_ms:
-                record.come_back()
+        ended = [(record.until_ms, offset) for offset, record in self.records.items() if record.receiver is not None]
+        for until_ms, offset in sorted(ended):
+            if until_ms <= self.now_ms:
+                self.come_back(offset)
+
+    def come_back(self, offset: int) -> None:
+        self.turns += 1
+        self.records[offset].come_back(self.end, self.turns)
 
     def range(self, place: int, length: int) -> tuple[int, int]:
         first = START + place % max(1, len(self.records))
         return first, min(first + length, self.end) - 1
+
+    def available(self, first: int, last: int) -> dict[int, Record]:
+        return {
+            offset: record
+            for offset, record in self.records.items()
+            if first <= offset <= last and record.receiver is None and not record.is_done
+        }
+
+    def new_records(self, first: int, last: int) -> list[int]:
+        return [offset for offset, record in self.available(first, last).items() if record.position is None]
+
+    def returned_records(self, first: int, last: int, reached: int) -> list[int]:
+        """Those that came back when the log was no longer than this."""
+        found = [
+            (record.turn, offset)
+            for offset, record in self.available(first, last).items()
+            if record.position is not None and record.position <= reached
+        ]
+        return [offset for _, offset in sorted(found)]
 
     # -- what may happen
 
@@ -71,23 +105,33 @@ class Spans(RuleBasedStateMachine):
         first = self.end
         for offset in range(first, first + count):
             self.records[offset] = Record()
+        self.engine.log_end = self.end
         self.engine.index_plain(first, self.end - 1, None, self.now_ms)
 
     @rule(place=places, length=lengths, most=lengths, receiver=receivers)
     def acquire(self, place: int, length: int, most: int, receiver: str) -> None:
         first, last = self.range(place, length)
         in_flight = sum(record.receiver is not None for record in self.records.values())
-        expected = [
-            offset
-            for offset, record in self.records.items()
-            if first <= offset <= last and record.receiver is None and not record.is_done
-        ][: max(0, min(most, MOST_IN_FLIGHT - in_flight))]
+        room = max(0, min(most, MOST_IN_FLIGHT - in_flight))
+        expected = self.new_records(first, last)[:room]
+        if len(expected) < room:
+            reached = min(set(self.new_records(START, self.end)) - set(expected), default=self.end)
+            expected += self.returned_records(first, last, reached)[: room - len(expected)]
+            expected.sort()
+        self.check_fair(self.available(first, last), expected)
         spans = self.engine.acquire(first, last, most, self.now_ms, receiver)
         for offset in expected:
             record = self.records[offset]
             record.receiver, record.until_ms, record.deliveries = receiver, self.now_ms + LOCK_MS, record.deliveries + 1
         told = [(offset, span.attempt) for span in spans for offset in range(span.first, span.last + 1)]
         assert told == [(offset, self.records[offset].deliveries) for offset in expected]
+
+    def check_fair(self, available: dict[int, Record], acquired: list[int]) -> None:
+        """No record is acquired twice while another one of the same range waits."""
+        for offset, record in available.items():
+            if offset not in acquired:
+                assert record.passed_by.isdisjoint(acquired)
+                record.passed_by.update(acquired)
 
     @rule(
         place=places,
@@ -110,14 +154,14 @@ class Spans(RuleBasedStateMachine):
             assert not is_theirs
             return
         assert is_theirs
-        for record in records:
+        for offset, record in enumerate(records, first):
             if act == "accept":
                 record.receiver, record.is_done = None, True
             elif act == "renew":
                 record.until_ms = self.now_ms + LOCK_MS
             else:
                 record.excused += act == "release excused"
-                record.come_back()
+                self.come_back(offset)
 
     @rule(place=places, length=lengths)
     def archive(self, place: int, length: int) -> None:
@@ -155,6 +199,7 @@ class Spans(RuleBasedStateMachine):
         self.store(changes[: written % (len(changes) + 1)])
         self.engine = self.new_engine()
         self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.log_end = self.end
         self.engine.index_plain(self.engine.indexed_to, self.end - 1, None, self.now_ms)
         self.engine.due(self.now_ms)
         for offset, record in self.records.items():
@@ -165,7 +210,8 @@ class Spans(RuleBasedStateMachine):
                 if is_done == (look is None) and (look is None or look.attempt == deliveries)
             ]
             assert versions
-            record.receiver, record.is_done = None, look is None
+            record.receiver, record.is_done, record.position = None, look is None, None
+            record.passed_by.clear()
             record.deliveries, record.excused = versions[0]
             held = self.engine._leases.held.get(offset)
             if held is not None:

@@ -47,8 +47,9 @@ def test_what_is_received_together_is_one_entry_until_something_happens_to_one()
         return sorted(key[:1] for key in queue.kept if key[:1] in b"ml")
 
     queue = Driven()
-    queue.send(1000)
+    queue.send(300)
     assert queue.receive(300) == [*range(300)]
+    queue.send(2)
     assert kinds() == [b"l", b"l"]
     queue.extend(7, 60 * SECOND)
     queue.give_back(8)
@@ -56,7 +57,7 @@ def test_what_is_received_together_is_one_entry_until_something_happens_to_one()
     assert kinds() == [b"l", b"l", b"m", b"m"]
     queue.restart()
     queue.wait(30 * SECOND)
-    assert queue.receive(300) == [*range(1, 7), *range(8, 300), 300, 301]
+    assert queue.receive(302) == [300, 301, 8, *range(1, 7), *range(9, 300)]
     assert kinds() == [b"l", *[b"m"] * 299]
     for offset in range(1, 300):
         queue.acknowledge(offset, attempt=1 if offset == 7 else 2)
@@ -79,9 +80,28 @@ def test_a_lease_is_extended_from_now_on_and_for_twelve_hours_in_all() -> None:
     with pytest.raises(LeaseTooLong):
         queue.extend(0, 12 * 3600 * SECOND)
     queue.wait(SECOND)
-    with pytest.raises(NotInFlight):
-        queue.extend(0, 60 * SECOND)
     assert queue.receive() == [0]
+
+
+@pytest.mark.parametrize("kind", ["standard", "fifo"])
+def test_a_lease_that_is_over_goes_on_unless_the_message_was_received_again(kind: str) -> None:
+    queue = Driven(QueueSettings(type=kind, retry_backoff_ms=5 * SECOND))
+    queue.send(2)
+    assert queue.receive() == [0]
+    for _ in range(2):
+        queue.wait(32 * SECOND)
+        queue.extend(0, 20 * SECOND)
+        queue.restart()
+        assert queue.counts() == (1, 1, 0)
+    queue.wait(60 * SECOND)
+    queue.extend(0, 0)
+    assert queue.counts() == (2, 0, 0)
+    queue.receive(2)
+    with pytest.raises(NotInFlight):
+        queue.extend(0, 20 * SECOND)
+    queue.acknowledge(0, attempt=2)
+    with pytest.raises(NotInFlight):
+        queue.extend(0, 20 * SECOND, attempt=2)
 
 
 def test_a_lease_of_no_time_more_is_over_at_once() -> None:
@@ -90,8 +110,66 @@ def test_a_lease_of_no_time_more_is_over_at_once() -> None:
     queue.receive()
     queue.extend(0, 0)
     assert queue.counts() == (1, 0, 0)
-    with pytest.raises(NotInFlight):
-        queue.extend(0, 10)
+
+
+def test_a_message_that_always_fails_keeps_no_other_from_being_received() -> None:
+    queue = Driven()
+    queue.send(11)
+    received = []
+    for attempt in range(1, 4):
+        (offset,) = queue.receive()
+        received.append(offset)
+        if offset == 0:
+            queue.extend(0, 0, attempt)
+        for _ in range(10 if attempt == 1 else 0):
+            (good,) = queue.receive()
+            received.append(good)
+            queue.acknowledge(good)
+    assert received == [*range(11), 0, 0]
+
+
+def test_messages_whose_leases_end_come_behind_those_that_wait_and_before_those_sent_later() -> None:
+    queue = Driven()
+    queue.send(6)
+    assert queue.receive(3, SECOND) == [0, 1, 2]
+    queue.wait(2 * SECOND)
+    queue.send(1)
+    assert queue.receive(7, SECOND) == [3, 4, 5, 0, 1, 2, 6]
+    queue.wait(2 * SECOND)
+    queue.restart()
+    queue.send(1)
+    assert queue.receive(8) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_message_that_comes_back_stays_in_its_level() -> None:
+    queue = Driven()
+    queue.send(2, priority=9)
+    queue.send(2)
+    assert queue.receive(1) == [0]
+    queue.give_back(0, delay_ms=0)
+    assert queue.receive(10) == [1, 0, 2, 3]
+
+
+def test_with_ageing_a_message_counts_from_when_it_came_back() -> None:
+    queue = Driven(QueueSettings(type="standard", priority_ageing_ms=10 * SECOND))
+    queue.send()
+    queue.wait(60 * SECOND)
+    assert queue.receive() == [0]
+    queue.send(priority=5)
+    queue.give_back(0, delay_ms=0)
+    assert queue.receive(2) == [1, 0]
+
+
+def test_a_receive_that_never_reached_its_receiver_does_not_count_towards_the_limit() -> None:
+    queue = Driven(QueueSettings(type="standard", max_receives=1, dead_letter="letters"))
+    queue.send()
+    for attempt in range(1, 4):
+        assert queue.receive() == [0]
+        queue.engine.undo_receive(0, attempt, queue.now_ms)
+        queue.restart()
+    assert queue.receive() == [0]
+    queue.wait(31 * SECOND)
+    assert queue.engine.has_dead
 
 
 def test_a_receive_may_leave_the_message_where_it_is() -> None:
@@ -182,9 +260,10 @@ def test_a_message_that_was_given_back_is_hidden_for_as_long_as_asked() -> None:
 
 def test_after_its_last_attempt_a_message_is_dead_with_the_reason_and_never_seen_again() -> None:
     queue = Driven(DEAD_AFTER_2)
-    queue.send(2)
+    queue.send(1)
     queue.receive(1)
     queue.wait(30 * SECOND)
+    queue.send(1)
     assert queue.receive(1) == [0]
     assert not queue.engine.has_dead
     queue.give_back(0, 2, reason="no such address")

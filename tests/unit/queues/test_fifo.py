@@ -2,13 +2,14 @@ import pytest
 from tests.unit.queues.engines import SECOND, Driven
 
 from headrace.config.queue import QueueSettings
+from headrace.model.errors import NotInFlight
 from headrace.queues.dedupe import WINDOW_MS
 from headrace.queues.records import CHUNK
 
 FIFO = QueueSettings(type="fifo")
 
 
-def test_a_group_gives_nothing_while_anything_of_it_is_in_flight() -> None:
+def test_a_group_gives_nothing_that_was_sent_after_a_message_in_flight() -> None:
     queue = Driven(FIFO)
     queue.send(3, group=b"a")
     queue.send(2, group=b"b")
@@ -31,6 +32,76 @@ def test_nothing_overtakes_a_message_that_was_given_back() -> None:
     assert queue.receive(10) == []
     queue.wait(5 * SECOND)
     assert queue.receive(10) == [0, 1, 2]
+
+
+def test_a_message_that_came_back_does_not_wait_for_later_ones_in_flight() -> None:
+    queue = Driven(FIFO)
+    queue.send(4, group=b"a")
+    queue.send(1, group=b"b")
+    assert queue.receive(3) == [0, 1, 2]
+    queue.extend(0, 0)
+    assert queue.receive(10) == [4, 0]
+    queue.give_back(2, delay_ms=0)
+    assert queue.receive(10) == []
+    queue.acknowledge(0, attempt=2)
+    queue.restart()
+    assert queue.receive(10) == []
+    queue.acknowledge(1)
+    assert queue.receive(10) == [2, 3]
+
+
+@pytest.mark.parametrize("extended", [0, 1, 2])
+def test_of_messages_received_together_those_before_the_one_in_flight_come_back(extended: int) -> None:
+    queue = Driven(FIFO)
+    queue.send(3, group=b"a")
+    assert queue.receive(5) == [0, 1, 2]
+    queue.extend(extended, 60 * SECOND)
+    queue.wait(31 * SECOND)
+    assert queue.receive(5) == [*range(extended)]
+
+
+def test_a_group_that_always_fails_keeps_no_other_from_being_received() -> None:
+    queue = Driven(FIFO)
+    queue.send(3, group=b"bad")
+    queue.send(2, group=b"good")
+    queue.send(1, group=b"other")
+    received = []
+    for attempt in range(1, 5):
+        (offset,) = queue.receive()
+        received.append(offset)
+        if offset == 0:
+            queue.extend(0, 0, attempt)
+        else:
+            queue.acknowledge(offset)
+        if attempt == 1:
+            assert queue.receive(2) == [3, 4]
+            queue.acknowledge(3)
+            queue.acknowledge(4)
+            assert queue.receive(1) == [5]
+    assert received == [0, 0, 0, 0]
+
+
+def test_a_group_whose_lease_ends_comes_behind_the_others() -> None:
+    queue = Driven(FIFO)
+    queue.send(4, group=b"a")
+    queue.send(1, group=b"b")
+    queue.send(1, group=b"c")
+    assert queue.receive(2, SECOND) == [0, 1]
+    assert queue.receive(1, SECOND) == [4]
+    queue.wait(2 * SECOND)
+    assert queue.receive(10) == [5, 0, 1, 2, 3, 4]
+
+
+def test_a_receipt_whose_lease_is_over_acknowledges_nothing() -> None:
+    queue = Driven(FIFO)
+    queue.send(2, group=b"a")
+    queue.receive(1)
+    queue.wait(31 * SECOND)
+    with pytest.raises(NotInFlight):
+        queue.acknowledge(0)
+    assert queue.receive(2) == [0, 1]
+    queue.acknowledge(0, attempt=2)
+    queue.acknowledge(0, attempt=2)
 
 
 def test_nothing_overtakes_a_message_that_is_delayed() -> None:
@@ -122,13 +193,21 @@ def test_ids_are_remembered_of_messages_that_were_done_when_the_head_was_kept() 
     assert queue.send(1, dedupe=b"x", id="second") == [(CHUNK + 1, CHUNK, "first")]
 
 
-def test_ids_are_remembered_after_a_purge() -> None:
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_what_is_sent_after_a_purge_is_no_duplicate_of_what_was_sent_before(is_saved: bool) -> None:
     queue = Driven(FIFO)
+    queue.engine.due(queue.now_ms)
     queue.send(1, dedupe=b"x", id="first")
+    if is_saved:
+        queue.wait(61 * SECOND)
+        queue.restart()
     queue.engine.purge()
+    assert queue.send(1, dedupe=b"x", id="second") == []
     queue.restart()
+    queue.wait(61 * SECOND)
     queue.restart()
-    assert queue.send(1, dedupe=b"x", id="second") == [(1, 0, "first")]
+    assert queue.send(1, dedupe=b"x", id="third") == [(2, 1, "second")]
+    assert queue.receive(10) == [1]
 
 
 def test_an_id_that_is_used_again_later_makes_no_duplicate_of_the_messages_before() -> None:
@@ -168,5 +247,7 @@ def test_the_order_holds_after_a_restart_with_thousands_of_messages() -> None:
     queue.restart()
     assert queue.counts() == (4997, 3, 0)
     queue.wait(31 * SECOND)
-    assert queue.receive(3) == [0, 7, 14]
-    assert queue.receive(2) == [1, 8]
+    assert queue.receive(3) == [1, 8, 15]
+    assert queue.receive(2) == [2, 9]
+    queue.engine.acknowledge([(offset, 0) for offset in range(5000) if offset % 7], queue.now_ms, any_attempt=True)
+    assert queue.receive(4) == [0, 7, 14, 21]
