@@ -9,12 +9,16 @@ plain message. Headers with other names are the message's own attributes.
     hr.expires    the same: not to be received from then on
     hr.group      the message group (UTF-8); in a fifo queue a record without it belongs to the group of its key
     hr.dedupe     the de-duplication id (UTF-8)
-    hr.attempt    of a message that was moved: how often it was received where it was before
+    hr.attempt    of a message that was moved: how often it was received where it was before; of a dead letter of a
+                  dead-letter queue, in all queues before
     hr.origin     of a message that was moved: queue, offset and reason, as JSON
     sqs.<name>    an attribute of the SQS API: its type, a line feed, its value
     sqs-<name>    a system attribute of the SQS API, such as AWSTraceHeader and SenderId
 """
 
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 ID = "hr.id"
@@ -28,11 +32,41 @@ ORIGIN = "hr.origin"
 ATTRIBUTE_PREFIX = "sqs."
 SYSTEM_ATTRIBUTE_PREFIX = "sqs-"
 
+DEAD_LETTERS = "dead"
+"""The name in `hr.origin` of the stream in which dead letters go to their queue."""
+
 LOWEST_PRIORITY = 0
 NORMAL_PRIORITY = 4
 HIGHEST_PRIORITY = 9
 
+_COUNT_DIGITS = 9
 _LOW = (1 << 48) - 1
+
+
+def read_origin(text: str | None) -> Mapping[str, Any]:
+    """What `hr.origin` says; nothing if it is not ours."""
+    try:
+        origin = json.loads(text) if text is not None else {}
+    except (ValueError, RecursionError):
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def is_dead_letter(origin: Mapping[str, Any]) -> bool:
+    """Whether a message came as a dead letter, and was not moved by somebody since."""
+    match origin.get("page"):
+        case [str(stream), *_]:
+            return stream == DEAD_LETTERS
+    return False
+
+
+def receives_before(headers: Iterable[tuple[str, bytes | None]], origin: Mapping[str, Any]) -> int:
+    """How often a dead letter was received in the queues before; 0 for any other message."""
+    if is_dead_letter(origin):
+        for name, value in headers:
+            if name == ATTEMPT and value is not None and value.isdigit() and len(value) <= _COUNT_DIGITS:
+                return int(value)
+    return 0
 
 
 class Ids:

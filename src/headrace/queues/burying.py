@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from headrace.model.errors import HeadraceError
+from headrace.model.queued import DEAD_LETTERS
 from headrace.queues.carrying import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords
 from headrace.queues.engine import Dead
 from headrace.queues.led import LedQueue
@@ -20,7 +21,7 @@ _BACKOFF_MAX_S = 10.0
 class Burial:
     def __init__(self, queue: LedQueue, send: SendRecords) -> None:
         self._queue = queue
-        self._carrier = Carrier(queue, send, "dead", keeps_time=lambda: not queue.host.settings.is_fifo)
+        self._carrier = Carrier(queue, send, DEAD_LETTERS, keeps_time=lambda: not queue.host.settings.is_fifo)
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
         queue.host.on_change.append(self._look)

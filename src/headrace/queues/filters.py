@@ -1,7 +1,8 @@
 """Which messages a filter means. Pure."""
 
 from headrace.model.queue_wire import Filter
-from headrace.queues.messages import Message, read_origin
+from headrace.model.queued import read_origin
+from headrace.queues.messages import Message
 
 
 class Matcher:
@@ -20,6 +21,6 @@ class Matcher:
         if wanted.body_contains and wanted.body_contains not in message.body:
             return False
         if wanted.reason_contains:
-            reason = read_origin(message.origin).get("reason") if message.origin is not None else None
+            reason = read_origin(message.origin).get("reason")
             return isinstance(reason, str) and wanted.reason_contains in reason
         return True

@@ -5,9 +5,8 @@ number) is as good as none: the message is there, and somebody must get it.
 """
 
 import json
-from collections.abc import Mapping
 from hashlib import blake2b, sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from headrace.config.queue import QueueSettings
@@ -58,9 +57,7 @@ class Message(NamedTuple):
 
 def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> None:
     """`InvalidMessage` says why a queue does not take it."""
-    size_bytes = len(message.body)
-    for name, value in message.headers:
-        size_bytes += len(name.encode()) + len(value or b"")
+    size_bytes = len(message.body) + sum(_counted_bytes(name, value or b"") for name, value in message.headers)
     if size_bytes > settings.max_message_bytes:
         raise InvalidMessage(
             f"a message of {size_bytes} bytes is larger than queue.max.message.bytes, {settings.max_message_bytes}"
@@ -78,6 +75,17 @@ def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> No
     for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
         if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
             raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+
+
+def _counted_bytes(name: str, value: bytes) -> int:
+    """How much a header counts of the size of a message: of an attribute of the SQS API its name, type and value, as
+    with AWS, and of a system attribute nothing."""
+    if name.startswith(queued.SYSTEM_ATTRIBUTE_PREFIX):
+        return 0
+    size_bytes = len(name.encode()) + len(value)
+    if name.startswith(queued.ATTRIBUTE_PREFIX):
+        size_bytes -= len(queued.ATTRIBUTE_PREFIX) + 1
+    return size_bytes
 
 
 def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:
@@ -184,15 +192,6 @@ def _time(value: bytes | None) -> int | None:
 # -- moving
 
 
-def read_origin(text: str) -> Mapping[str, Any]:
-    """What `hr.origin` says; nothing if it is not ours."""
-    try:
-        origin = json.loads(text)
-    except ValueError:
-        return {}
-    return origin if isinstance(origin, dict) else {}
-
-
 class Origin(NamedTuple):
     """Where a message comes from, and why."""
 
@@ -209,7 +208,7 @@ def place_of(message: Message) -> Place | None:
     """In which page a message came from another queue."""
     if message.origin is None:
         return None
-    origin = read_origin(message.origin)
+    origin = queued.read_origin(message.origin)
     match origin.get("page"):
         case [str(stream), int(page), int(at)]:
             name = f"{origin.get('topic_id')}:{stream}".encode()
@@ -222,9 +221,12 @@ def moved_record(
 ) -> Record:
     """The record of a message that goes to another queue, from the one that it lies in.
 
-    It is to be received at once there, and is counted anew; how often it was received is told. A dead letter keeps the
-    time of its sending; its retention counts from now on, since it is due now.
+    It is to be received at once there, and is counted anew; how often it was received is told, of a dead letter in all
+    queues so far. A dead letter keeps the time of its sending; its retention counts from now on, since it is due now.
     """
+    receives = attempts
+    if origin.stream == queued.DEAD_LETTERS:
+        receives += queued.receives_before(message.headers, queued.read_origin(message.origin))
     told = {
         "queue": origin.queue,
         "topic_id": origin.topic_id.hex,
@@ -237,7 +239,7 @@ def moved_record(
     headers: list[tuple[str, bytes | None]] = [
         (queued.ID, message.id.encode()),
         (queued.DUE, b"%d" % now_ms),
-        (queued.ATTEMPT, b"%d" % attempts),
+        (queued.ATTEMPT, b"%d" % receives),
         (queued.ORIGIN, json.dumps(told, separators=(",", ":")).encode()),
     ]
     if message.priority != NORMAL_PRIORITY:

@@ -15,11 +15,12 @@ import msgspec
 
 from headrace.model.errors import HeadraceError, InvalidMessage, QueueUnavailable, UnknownMove, UnknownQueue
 from headrace.model.queue_wire import Filter, Move
+from headrace.model.queued import read_origin
 from headrace.queues.carrying import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, Page, SendRecords
 from headrace.queues.filters import Matcher
 from headrace.queues.host import OWN_KEYS
 from headrace.queues.led import LedQueue
-from headrace.queues.messages import Message, read_origin
+from headrace.queues.messages import Message
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ class Moves:
 
 def _source_of(message: Message) -> str | None:
     """The queue that a message comes from."""
-    source = read_origin(message.origin).get("queue") if message.origin is not None else None
+    source = read_origin(message.origin).get("queue")
     return source if isinstance(source, str) else None
 
 

@@ -10,8 +10,8 @@ from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidReceipt
 from headrace.model.queue_wire import Outgoing
-from headrace.model.queued import Ids
-from headrace.queues.messages import Origin, dedupe_key, message_of, moved_record, place_of, read_origin, record_of
+from headrace.model.queued import Ids, read_origin
+from headrace.queues.messages import Origin, dedupe_key, message_of, moved_record, place_of, record_of
 from headrace.queues.receipts import Receipts
 from headrace.records.reader import Record
 

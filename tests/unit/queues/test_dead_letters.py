@@ -7,8 +7,8 @@ from tests.waiting import until_async
 from headrace.model import queued
 from headrace.model.errors import UnknownMove, UnknownQueue
 from headrace.model.queue_wire import Filter
+from headrace.model.queued import read_origin
 from headrace.queues.api import Edit, ReceiveOptions
-from headrace.queues.messages import read_origin
 
 
 def test_a_message_that_fails_too_often_goes_to_the_dead_letter_queue_and_back(broker: QueueBroker) -> None:
