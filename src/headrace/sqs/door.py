@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
-from headrace.sqs import actions, auth, errors, extended, wire_json, wire_query
+from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
 from headrace.sqs.bodies import Bodies, Gone, Receive
 from headrace.sqs.calls import Call, Realm
 from headrace.sqs.errors import SqsError
@@ -183,7 +183,7 @@ class _Request:
             request = wire_json.read(found, body)
         else:
             given = wire_query.fields(self._scope["query_string"], body)
-            found = wire_query.find(given)
+            found = wire_query.find(given, self._scope["path"])
             request = wire_query.read(found, given, self._scope["path"])
         self._queue = _queue_in(request)
         return found.name, found.run(call, request)
@@ -204,7 +204,7 @@ class _Request:
             return 200, extended.content_type(content_type), extended.write(content_type, result), []
         if self._target:
             return 200, wire_json.CONTENT_TYPE, wire_json.write(result), []
-        return 200, wire_query.CONTENT_TYPE, wire_query.write(wanted, result, self.id), []
+        return 200, *query_answers.write(wanted, result, self.id, self._header(b"accept")), []
 
     def _refusal(self, error: SqsError, cause: HeadraceError | None = None) -> Answer:
         if self._target.startswith(extended.TARGET_PREFIX):
@@ -213,7 +213,7 @@ class _Request:
         if self._target:
             body, headers = wire_json.write_error(error)
             return error.status, wire_json.CONTENT_TYPE, body, headers
-        return error.status, wire_query.CONTENT_TYPE, wire_query.write_error(error, self.id), []
+        return error.status, *query_answers.write_error(error, self.id, self._header(b"accept")), []
 
 
 def _queue_in(request: Any) -> str:

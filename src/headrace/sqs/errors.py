@@ -144,7 +144,7 @@ def unknown_operation(name: str) -> SqsError:
 
 def missing_action() -> SqsError:
     return SqsError(
-        f"{_CORAL}UnknownOperationException", "MissingAction", "The request must contain the parameter Action."
+        f"{_CORAL}UnknownOperationException", "MissingAction", "The request must contain the parameter Action.", 404
     )
 
 

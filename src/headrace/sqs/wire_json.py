@@ -1,5 +1,7 @@
 """The JSON protocol of SQS (`application/x-amz-json-1.0`): the action is in a header; errors are told in the body and,
 by the code of the older protocol, in a header.
+
+Numbers and truth values are taken for texts where a text is wanted, as by AWS, and texts never for numbers.
 """
 
 from typing import Any
@@ -9,6 +11,7 @@ import msgspec
 from headrace.sqs import errors
 from headrace.sqs.calls import ACTIONS, Registered
 from headrace.sqs.errors import SqsError
+from headrace.sqs.payload import fitted
 
 CONTENT_TYPE = b"application/x-amz-json-1.0"
 TARGET_PREFIX = "AmazonSQS."
@@ -27,6 +30,16 @@ def find(target: str) -> Registered:
 def read(wanted: Registered, body: bytes) -> Any:
     try:
         return wanted.decode(body or b"{}")
+    except msgspec.ValidationError:
+        return _read_otherwise(wanted, body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise errors.malformed(f"The request is not what {wanted.name} takes: {error}.") from None
+
+
+def _read_otherwise(wanted: Registered, body: bytes) -> Any:
+    """A request with members of other types than those of the API."""
+    try:
+        return msgspec.convert(fitted(msgspec.json.decode(body), wanted.request), wanted.request)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.malformed(f"The request is not what {wanted.name} takes: {error}.") from None
 

@@ -9,7 +9,14 @@ from urllib.parse import urlencode
 from xml.etree import ElementTree
 
 from headrace.config.queue import queue_settings
-from headrace.model.errors import HeadraceError, InvalidReceipt, NotInFlight, QueueExists, UnknownQueue
+from headrace.model.errors import (
+    HeadraceError,
+    InvalidReceipt,
+    LeaseTooLong,
+    NotInFlight,
+    QueueExists,
+    UnknownQueue,
+)
 from headrace.queues.api import (
     Counts,
     Edit,
@@ -166,10 +173,7 @@ class FakeQueues:
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         self._fail()
         self.asked.append(("extend", list(wanted)))
-        return [
-            InvalidReceipt("no receipt") if not r[0].isdigit() else NotInFlight("gone") if "gone" in r else None
-            for r, _ in wanted
-        ]
+        return [_refusal(receipt) for receipt, _ in wanted]
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         self.asked.append(("give_back", list(wanted)))
@@ -205,6 +209,14 @@ class FakeQueues:
 
     async def moves(self, source: str) -> list[Move]:
         return [move for move in self.tasks if move.source == source]
+
+
+def _refusal(receipt: str) -> HeadraceError | None:
+    if not receipt[0].isdigit():
+        return InvalidReceipt("no receipt")
+    if receipt.endswith("-gone"):
+        return NotInFlight("gone")
+    return LeaseTooLong("12 hours") if receipt.endswith("-long") else None
 
 
 class Answer(NamedTuple):
@@ -278,17 +290,29 @@ class Client:
         assert int(told["content-length"]) == len(content["body"])
         return Answer(start["status"], told, content["body"])
 
-    async def json(self, action: str, **parameters: Any) -> Answer:
+    async def json(self, action: str, /, *, more: Mapping[str, str] | None = None, **parameters: Any) -> Answer:
+        """`more` is what the request has of other headers."""
         headers = {
             "Host": "queues.test:9324",
             "Content-Type": "application/x-amz-json-1.0",
             "X-Amz-Target": f"AmazonSQS.{action}",
+            **(more or {}),
         }
         return await self.request("POST", "/", headers, json.dumps(parameters).encode())
 
-    async def query(self, action: str, fields: Mapping[str, object] | None = None, path: str = "/") -> Answer:
-        headers = {"Host": "queues.test:9324", "Content-Type": "application/x-www-form-urlencoded"}
-        form = urlencode({"Action": action, "Version": "2012-11-05", **(fields or {})})
+    async def query(
+        self,
+        action: str,
+        fields: Mapping[str, object] | None = None,
+        path: str = "/",
+        more: Mapping[str, str] | None = None,
+    ) -> Answer:
+        headers = {
+            "Host": "queues.test:9324",
+            "Content-Type": "application/x-www-form-urlencoded",
+            **(more or {}),
+        }
+        form = urlencode({"Action": action, "Version": "2012-11-05", **(fields or {})}, doseq=True)
         return await self.request("POST", path, headers, form.encode())
 
     async def queue(self, name: str = "work", **attributes: str) -> str:
