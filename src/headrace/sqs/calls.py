@@ -19,6 +19,8 @@ from headrace.queues.api import QueueInfo, Queues
 from headrace.sqs import errors
 from headrace.sqs.deletions import Deletions
 
+_MOST_ID_LENGTH = 128
+
 T = TypeVar("T")
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -54,6 +56,8 @@ class Call:
     """The id of the key that it is signed with, or the account."""
     unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
     """Wait for something for as long as the client does: None when it is gone, or when the broker stops."""
+    trace: str = ""
+    """The request's `X-Amzn-Trace-Id`; empty if it has none."""
 
     @property
     def queues(self) -> Queues:
@@ -130,6 +134,26 @@ def within(value: int | None, low: int, high: int, parameter: str, *, default: i
     if not low <= value <= high:
         raise errors.invalid_value(value, parameter, f"Must be between {low} and {high}, if provided.")
     return value
+
+
+def within_bounds(value: int | None, high: int, parameter: str) -> None:
+    """Like `within` from 0 on, in the words that AWS has for times."""
+    if value is not None and not 0 <= value <= high:
+        raise errors.invalid_value(value, parameter, f"Must be >= 0 and <= {high}, if provided.")
+
+
+def is_plain_id(text: str) -> bool:
+    """Whether a text can be the id of a group, of a message or of an attempt: 1 to 128 letters, digits and
+    punctuation characters of ASCII."""
+    return 0 < len(text) <= _MOST_ID_LENGTH and text.isascii() and text.isprintable() and " " not in text
+
+
+def invalid_id(text: str, parameter: str) -> errors.SqsError:
+    return errors.invalid_value(
+        text,
+        parameter,
+        f"{parameter} can only include alphanumeric and punctuation characters. 1 to {_MOST_ID_LENGTH} in length.",
+    )
 
 
 def page(names: list[str], max_results: int | None, token: str | None) -> tuple[list[str], str | None]:

@@ -19,14 +19,19 @@ MAX_BYTES = 1_048_576
 TRACE_HEADER = "AWSTraceHeader"
 SENDER_ID = "SenderId"
 _SENDER_HEADER = SYSTEM_ATTRIBUTE_PREFIX + SENDER_ID
+_TRACE_HEADER = SYSTEM_ATTRIBUTE_PREFIX + TRACE_HEADER
 _MOST_ATTRIBUTES = 10
-_MOST_NAME_LENGTH = 256
+_MOST_NAME_BYTES = 256
+_MOST_TRACE_BYTES = 16 * 1024
+"""AWS does not count system attributes in the size of a message; here they are bounded all the same."""
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
+_NAME_PUNCTUATION = frozenset("_.-")
+_EVERYTHING = frozenset({"All", ".*", "*"})
 _TYPE_PREFIXES = ("String", "Number", "Binary")
 _INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _VALID_BYTES = bytes((9, 10, 13, *range(0x20, 0x100)))
 _length = Struct(">I").pack
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class MessageAttributeValue(msgspec.Struct, omit_defaults=True):
@@ -59,11 +64,17 @@ def replace_invalid(text: str) -> str:
 def body_bytes(text: str) -> bytes:
     encoded = valid_bytes(text)
     if encoded is None:
-        raise errors.invalid_message_contents(
-            "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
-            "#xE000 to #xFFFD | #x10000 to #x10FFFF."
-        )
+        raise errors.invalid_message_contents(_invalid_character(text, "message body"))
     return encoded
+
+
+def _invalid_character(text: str, where: str) -> str:
+    found = _INVALID.search(text)
+    code = f"#x{ord(found[0]):X}" if found else ""
+    return (
+        f"Invalid binary character '{code}' was found in the {where}, the set of allowed characters is #x9 | #xA | #xD "
+        "| [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
+    )
 
 
 def md5_of(data: bytes) -> str:
@@ -95,93 +106,109 @@ def check_attributes(attributes: Attributes) -> None:
 
 def _check_name(name: str) -> None:
     if not name:
-        raise errors.invalid_parameter("The message attribute name must not be empty.")
-    if _NAME.fullmatch(name) is None:
+        raise errors.invalid_parameter("The request must contain non-empty message (user) attribute names.")
+    if not all(char.isalpha() or char.isdecimal() or char in _NAME_PUNCTUATION for char in name):
         raise errors.invalid_parameter(
-            f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, a-z, 0-9, "
-            "underscore (_), hyphen (-), and period (.) characters."
+            "Message (user) attributes name can only contain upper and lower score characters, digits, periods, "
+            "hyphens and underscores. "
         )
-    if len(name) > _MOST_NAME_LENGTH:
-        raise errors.invalid_parameter(f"The message attribute name '{name}' is longer than {_MOST_NAME_LENGTH}.")
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise errors.invalid_parameter(f"Message (user) attribute names must be shorter than {_MOST_NAME_BYTES} Bytes")
     is_reserved = name.lower().startswith(("aws.", "amazon."))
     if is_reserved or name.startswith(".") or name.endswith(".") or ".." in name:
         raise errors.invalid_parameter(
-            f"You can't use message attribute names beginning with 'AWS.' or 'Amazon.' or with periods at an end or in "
-            f"a row: '{name}' is invalid."
+            "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for "
+            "internal use. Additionally, they cannot start or end with '.'."
         )
 
 
 def _check_value(name: str, value: MessageAttributeValue) -> None:
+    if value.StringListValues or value.BinaryListValues:
+        raise errors.unsupported_operation("Message attribute list values in SendMessage operation are not supported.")
     if not value.DataType:
+        missing = "value" if value.StringValue is None and value.BinaryValue is None else "type"
         raise errors.invalid_parameter(
-            f"The message attribute '{name}' must contain a non-empty message attribute type."
+            f"The message (user) attribute '{name}' must contain a non-empty message attribute {missing}."
         )
     kind = value.DataType.partition(".")[0]
     if kind not in _TYPE_PREFIXES:
         raise errors.invalid_parameter(
-            f"The message attribute '{name}' has an invalid message attribute type, the set of supported type prefixes "
-            "is Binary, Number, and String."
+            f"The type of message (user) attribute '{name}' is invalid. You must use only the following supported type "
+            "prefixes: Binary, Number, String."
         )
-    if len(value.DataType) > _MOST_NAME_LENGTH:
-        raise errors.invalid_parameter(
-            f"The type of the message attribute '{name}' is longer than {_MOST_NAME_LENGTH}."
-        )
+    if len(value.DataType.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES:
+        raise errors.invalid_parameter(f"Message (user) attribute types must be shorter than {_MOST_NAME_BYTES} Bytes")
+    # A line feed separates the type from the value in the record's header.
     if valid_bytes(value.DataType) is None or "\n" in value.DataType:
-        raise errors.invalid_parameter(f"The type of the message attribute '{name}' has invalid characters.")
-    if value.StringListValues or value.BinaryListValues:
-        raise errors.unsupported_operation("Message attribute list values are not supported.")
+        raise errors.invalid_parameter(f"The type of message (user) attribute '{name}' has invalid characters.")
+    if value.StringValue is not None and value.BinaryValue is not None:
+        raise errors.invalid_parameter(f"Message (user) attribute '{name}' has multiple values.")
     if kind == "Binary":
         if not value.BinaryValue:
             raise _empty_value(name, kind)
-        if value.StringValue is not None:
-            raise errors.invalid_parameter(f"The message attribute '{name}' has more than one value.")
-        return
-    if value.BinaryValue is not None:
-        raise errors.invalid_parameter(
-            f"The message attribute '{name}' with type '{kind}' must use field 'String'."
-            if value.StringValue is None
-            else f"The message attribute '{name}' has more than one value."
-        )
-    if not value.StringValue:
-        raise _empty_value(name, kind)
-    if valid_bytes(value.StringValue) is None:
-        raise errors.invalid_message_contents(f"The message attribute '{name}' has invalid characters.")
-    if kind == "Number" and _NUMBER.fullmatch(value.StringValue) is None:
+    else:
+        _check_text(name, kind, value.StringValue)
+
+
+def _check_text(name: str, kind: str, text: str | None) -> None:
+    if not text:
+        raise _empty_value(name, "String")
+    if valid_bytes(text) is None:
+        raise errors.invalid_parameter(_invalid_character(text, f"message attribute '{name}' value"))
+    if kind == "Number" and _NUMBER.fullmatch(text) is None:
         raise errors.invalid_parameter(f"Can't cast the value of message (user) attribute '{name}' to a number.")
 
 
 def _empty_value(name: str, kind: str) -> errors.SqsError:
     return errors.invalid_parameter(
-        f"The message attribute '{name}' must contain a non-empty message attribute value for message attribute type "
-        f"'{kind}'."
+        f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
     )
 
 
 def check_system_attributes(attributes: Attributes) -> None:
     for name, value in attributes.items():
         if name != TRACE_HEADER:
+            raise errors.invalid_parameter(f"Message system attribute name '{name}' is invalid.")
+        if value.DataType != "String":
             raise errors.invalid_parameter(
-                f"Message system attribute name '{name}' is invalid. The only one that can be sent is {TRACE_HEADER}."
+                f"The type of message system attribute '{name}' is invalid. You must use only the following supported "
+                "type prefixes: String."
             )
-        if value.DataType != "String" or not value.StringValue:
-            raise errors.invalid_parameter(f"The message system attribute '{name}' must be a String that is not empty.")
-        if valid_bytes(value.StringValue) is None:
-            raise errors.invalid_message_contents(f"The message system attribute '{name}' has invalid characters.")
+        if not value.StringValue:
+            raise errors.invalid_parameter(
+                f"Message system attribute '{name}' must contain a non-empty value of type 'String'."
+            )
+        if not is_trace(value.StringValue):
+            raise errors.invalid_parameter(
+                f"Message system attribute '{name}' has invalid characters, or more than {_MOST_TRACE_BYTES} bytes."
+            )
+
+
+def is_trace(text: str) -> bool:
+    """Whether a text can be the trace header of a message."""
+    encoded = valid_bytes(text)
+    return encoded is not None and 0 < len(encoded) <= _MOST_TRACE_BYTES
 
 
 def size_of(attributes: Attributes) -> int:
     """What they count of the size of a message."""
     return sum(
-        len(name) + len((value.DataType or "").encode()) + len(value.BinaryValue or (value.StringValue or "").encode())
+        _utf8_length(name)
+        + _utf8_length(value.DataType or "")
+        + (len(value.BinaryValue) if value.BinaryValue else _utf8_length(value.StringValue or ""))
         for name, value in attributes.items()
     )
 
 
-def to_headers(attributes: Attributes | None, system: Attributes | None, sender: str) -> Headers:
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def to_headers(attributes: Attributes | None, trace: str, sender: str) -> Headers:
+    """`trace` is the trace header of the message, empty for none."""
     headers: list[tuple[str, bytes | None]] = [(_SENDER_HEADER, sender.encode())]
-    if system:
-        for name, value in system.items():
-            headers.append((SYSTEM_ATTRIBUTE_PREFIX + name, (value.StringValue or "").encode()))
+    if trace:
+        headers.append((_TRACE_HEADER, trace.encode()))
     if attributes:
         for name, value in attributes.items():
             data = value.BinaryValue if value.BinaryValue is not None else (value.StringValue or "").encode()
@@ -218,10 +245,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def selected(attributes: Attributes, names: Collection[str]) -> dict[str, MessageAttributeValue]:
-    """Those that a receiver asks for: `All`, `.*`, names, and prefixes as in `order.*`."""
+    """Those that a receiver asks for: `All`, `.*`, `*`, names, and prefixes as in `order.*`."""
     if not names or not attributes:
         return {}
-    if "All" in names or ".*" in names:
+    if not _EVERYTHING.isdisjoint(names):
         return dict(attributes)
     prefixes = tuple(name.removesuffix(".*") for name in names if name.endswith(".*"))
     return {name: value for name, value in attributes.items() if name in names or name.startswith(prefixes)}

@@ -175,7 +175,8 @@ class _Request:
 
     def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
         """What is wanted, by its name, and the work that does it."""
-        call = Call(self._door.realm, self._base_url(), sender, self._unless_gone)
+        trace = self._header(b"x-amzn-trace-id")
+        call = Call(self._door.realm, self._base_url(), sender, self._unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:

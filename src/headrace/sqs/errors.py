@@ -8,14 +8,11 @@ from headrace.model.errors import (
     DiskFull,
     HeadraceError,
     InvalidMessage,
-    InvalidReceipt,
     InvalidSettings,
     InvalidTopicName,
-    LeaseTooLong,
     NoBrokerReady,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
-    NotInFlight,
     NotLeader,
     PeerUnavailable,
     PolicyViolation,
@@ -77,17 +74,27 @@ def purge_in_progress(queue: str) -> SqsError:
     )
 
 
-def receipt_is_invalid(receipt: str | None = None) -> SqsError:
-    """A single one is told without the receipt, one of a batch with it."""
-    message = "The input receipt handle is invalid."
-    if receipt is not None:
-        message = f'The input receipt handle "{receipt}" is not a valid receipt handle.'
+def receipt_is_invalid(receipt: str) -> SqsError:
+    message = f'The input receipt handle "{receipt}" is not a valid receipt handle.'
     return SqsError(f"{_SQS}ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message)
 
 
-def message_not_in_flight() -> SqsError:
-    return SqsError(
-        f"{_SQS}MessageNotInflight", f"{_PREFIX}MessageNotInflight", "The specified message isn't in flight."
+def receipt_has_expired(receipt: str) -> SqsError:
+    return invalid_value(receipt, "ReceiptHandle", "The receipt handle has expired.")
+
+
+def visibility_cannot_change(receipt: str) -> SqsError:
+    """AWS documents MessageNotInflight for this, and answers otherwise."""
+    return invalid_value(
+        receipt, "ReceiptHandle", "Message does not exist or is not available for visibility timeout change."
+    )
+
+
+def visibility_too_long(visibility_s: int) -> SqsError:
+    return invalid_value(
+        visibility_s,
+        "VisibilityTimeout",
+        "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]",
     )
 
 
@@ -230,15 +237,6 @@ def told(error: HeadraceError, queue: str) -> SqsError:
             return queue_name_exists(str(error))
         case QueueDeletedRecently():
             return queue_deleted_recently(60)
-        case InvalidReceipt():
-            return receipt_is_invalid()
-        case NotInFlight():
-            return message_not_in_flight()
-        case LeaseTooLong():
-            return invalid_parameter(
-                "Value for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message is "
-                "beyond the limit [43200 seconds]"
-            )
         case TooManyInFlight():
             return over_limit("Too many messages in flight.")
         case PurgeInProgress():

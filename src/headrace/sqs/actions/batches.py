@@ -30,6 +30,8 @@ E = TypeVar("E", bound=_Entry)
 
 def checked(entries: Sequence[E] | None, kind: str) -> list[tuple[str, E]]:
     """The entries with their ids. `kind` is what a message about the batch calls an entry."""
+    if entries is None:
+        raise errors.missing_parameter("Entries")
     if not entries:
         raise errors.batch_error(
             "EmptyBatchRequest", f"There should be at least one {kind}BatchRequestEntry in the request."
@@ -41,9 +43,11 @@ def checked(entries: Sequence[E] | None, kind: str) -> list[tuple[str, E]]:
         )
     seen: set[str] = set()
     found: list[tuple[str, E]] = []
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
         entry_id = entry.Id
-        if entry_id is None or _ID.fullmatch(entry_id) is None:
+        if entry_id is None:
+            raise errors.missing_parameter(f"{kind}BatchRequestEntry.{number}.Id")
+        if _ID.fullmatch(entry_id) is None:
             raise errors.batch_error(
                 "InvalidBatchEntryId",
                 "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most "

@@ -1,10 +1,11 @@
 """ChangeMessageVisibility and ChangeMessageVisibilityBatch: how long from now on a message is hidden; 0: it is not."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from headrace.model.errors import HeadraceError, InvalidReceipt
+from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight
 from headrace.queues.api import Failures, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
@@ -12,6 +13,11 @@ from headrace.sqs.calls import Call, action, required
 from headrace.sqs.errors import SqsError
 
 _MOST_S = 43_200
+
+
+class _Wanted(NamedTuple):
+    receipt: str
+    visibility_s: int
 
 
 class ChangeMessageVisibility(msgspec.Struct):
@@ -24,9 +30,10 @@ class ChangeMessageVisibility(msgspec.Struct):
 async def change_message_visibility(call: Call, request: ChangeMessageVisibility) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
-    (failure,) = await _extend(call, info, ((receipt, _visibility_ms(request.VisibilityTimeout)),))
+    wanted = _Wanted(receipt, _visibility_s(request.VisibilityTimeout, "VisibilityTimeout"))
+    (failure,) = await _extend(call, info, (wanted,))
     if failure is not None:
-        raise failure
+        raise _told_of(failure, wanted, info.name)
 
 
 class ChangeMessageVisibilityBatchRequestEntry(msgspec.Struct):
@@ -55,39 +62,49 @@ async def change_message_visibility_batch(
 ) -> ChangeMessageVisibilityBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "ChangeMessageVisibility")
-    wanted: list[tuple[str, str, int]] = []
+    wanted: list[tuple[str, _Wanted]] = []
     refused: list[BatchResultErrorEntry] = []
-    for entry_id, entry in entries:
-        receipt = required(entry.ReceiptHandle, "ReceiptHandle")
+    for number, (entry_id, entry) in enumerate(entries, 1):
         try:
-            wanted.append((entry_id, receipt, _visibility_ms(entry.VisibilityTimeout)))
+            receipt = required(entry.ReceiptHandle, "ReceiptHandle")
+            parameter = f"ChangeMessageVisibilityBatchRequestEntry.{number}.VisibilityTimeout"
+            wanted.append((entry_id, _Wanted(receipt, _visibility_s(entry.VisibilityTimeout, parameter))))
         except SqsError as error:
             refused.append(failed(entry_id, error))
-    pairs = [(receipt, visibility_ms) for _, receipt, visibility_ms in wanted]
-    failures = await _extend(call, info, pairs) if pairs else []
+    failures = await _extend(call, info, [one for _, one in wanted]) if wanted else []
     done: list[ChangeMessageVisibilityBatchResultEntry] = []
-    for (entry_id, receipt, _), failure in zip(wanted, failures, strict=True):
+    for (entry_id, one), failure in zip(wanted, failures, strict=True):
         if failure is None:
             done.append(ChangeMessageVisibilityBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, _told_of(failure, receipt, info.name)))
+            refused.append(failed(entry_id, _told_of(failure, one, info.name)))
     return ChangeMessageVisibilityBatchResult(done or None, refused or None)
 
 
-async def _extend(call: Call, info: QueueInfo, wanted: Sequence[tuple[str, int]]) -> Failures:
+async def _extend(call: Call, info: QueueInfo, wanted: Sequence[_Wanted]) -> Failures:
     """As with AWS, an older receipt of a message that is in flight will do; not in a fifo queue."""
-    return await call.queues.extend(info.name, wanted, any_receipt=not info.settings.is_fifo)
+    pairs = [(receipt, visibility_s * 1000) for receipt, visibility_s in wanted]
+    return await call.queues.extend(info.name, pairs, any_receipt=not info.settings.is_fifo)
 
 
-def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
-    return errors.receipt_is_invalid(receipt) if isinstance(failure, InvalidReceipt) else errors.told(failure, queue)
+def _told_of(failure: HeadraceError, wanted: _Wanted, queue: str) -> SqsError:
+    match failure:
+        case InvalidReceipt():
+            return errors.receipt_is_invalid(wanted.receipt)
+        case NotInFlight():
+            return errors.visibility_cannot_change(wanted.receipt)
+        case LeaseTooLong():
+            return errors.visibility_too_long(wanted.visibility_s)
+        case _:
+            return errors.told(failure, queue)
 
 
-def _visibility_ms(visibility_s: int | None) -> int:
+def _visibility_s(visibility_s: int | None, parameter: str) -> int:
+    """`parameter` is what it is called where it is missing."""
     if visibility_s is None:
-        raise errors.missing_parameter("VisibilityTimeout")
+        raise errors.missing_parameter(parameter)
     if not 0 <= visibility_s <= _MOST_S:
         raise errors.invalid_value(
             visibility_s, "VisibilityTimeout", f"VisibilityTimeout must be an integer between 0 and {_MOST_S}."
         )
-    return visibility_s * 1000
+    return visibility_s

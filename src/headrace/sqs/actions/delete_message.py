@@ -23,7 +23,7 @@ async def delete_message(call: Call, request: DeleteMessage) -> None:
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
     (failure,) = await _acknowledge(call, info, (receipt,))
     if failure is not None:
-        raise told_of(failure, None, info.name)
+        raise _told_of(failure, receipt, info.name)
 
 
 class DeleteMessageBatchRequestEntry(msgspec.Struct):
@@ -49,15 +49,20 @@ class DeleteMessageBatchResult(msgspec.Struct, omit_defaults=True):
 async def delete_message_batch(call: Call, request: DeleteMessageBatch) -> DeleteMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "DeleteMessage")
-    receipts = [required(entry.ReceiptHandle, "ReceiptHandle") for _, entry in entries]
-    failures = await _acknowledge(call, info, receipts)
-    done: list[DeleteMessageBatchResultEntry] = []
+    wanted: list[tuple[str, str]] = []
     refused: list[BatchResultErrorEntry] = []
-    for (entry_id, _), receipt, failure in zip(entries, receipts, failures, strict=True):
+    for entry_id, entry in entries:
+        try:
+            wanted.append((entry_id, required(entry.ReceiptHandle, "ReceiptHandle")))
+        except SqsError as error:
+            refused.append(failed(entry_id, error))
+    failures = await _acknowledge(call, info, [receipt for _, receipt in wanted]) if wanted else []
+    done: list[DeleteMessageBatchResultEntry] = []
+    for (entry_id, receipt), failure in zip(wanted, failures, strict=True):
         if failure is None:
             done.append(DeleteMessageBatchResultEntry(entry_id))
         else:
-            refused.append(failed(entry_id, told_of(failure, receipt, info.name)))
+            refused.append(failed(entry_id, _told_of(failure, receipt, info.name)))
     return DeleteMessageBatchResult(done or None, refused or None)
 
 
@@ -67,10 +72,10 @@ async def _acknowledge(call: Call, info: QueueInfo, receipts: Sequence[str]) -> 
     return await call.queues.acknowledge(info.name, receipts, any_receipt=not info.settings.is_fifo)
 
 
-def told_of(failure: HeadraceError, receipt: str | None, queue: str) -> SqsError:
-    """What is told of a receipt that was refused; of one in a batch with the receipt."""
+def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
+    """What is told of a receipt that was refused."""
     if isinstance(failure, InvalidReceipt):
         return errors.receipt_is_invalid(receipt)
     if isinstance(failure, NotInFlight):
-        return errors.invalid_value(receipt or "", "ReceiptHandle", "The receipt handle has expired.")
+        return errors.receipt_has_expired(receipt)
     return errors.told(failure, queue)

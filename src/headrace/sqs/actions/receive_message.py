@@ -2,18 +2,21 @@
 
 - At most ten messages, each hidden from others for the visibility timeout. Waits up to 20 seconds for the first.
 - Attributes are there only if they are asked for, and absent, not empty, where there are none.
+- The receive count of a dead letter goes on from that in the queues before; that of a message which was moved back to
+  its queue begins anew.
 - A client that goes away while it waits gets nothing, so that no message is hidden for nobody.
 """
 
-import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
+from headrace.model.errors import TooManyInFlight
+from headrace.model.queued import is_dead_letter, read_origin, receives_before
 from headrace.queues.api import QueueInfo, Received, ReceiveOptions
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.send_message import sequence_number
-from headrace.sqs.calls import Call, action, within
+from headrace.sqs.calls import Call, action, invalid_id, is_plain_id, within, within_bounds
 from headrace.sqs.contents import MessageAttributeValue
 
 _MOST_MESSAGES = 10
@@ -31,6 +34,8 @@ _SYSTEM_ATTRIBUTES = frozenset(
         "SenderId",
         "SentTimestamp",
         "SequenceNumber",
+        # AWS documents this one for messages, too, and has nothing to show.
+        "SqsManagedSseEnabled",
     }
 )
 
@@ -68,23 +73,32 @@ async def receive_message(call: Call, request: ReceiveMessage) -> ReceiveMessage
         if name not in _SYSTEM_ATTRIBUTES:
             raise errors.invalid_attribute_name(name)
     wait_s, visibility_s = request.WaitTimeSeconds, request.VisibilityTimeout
-    if wait_s is not None:
-        within(wait_s, 0, _MOST_WAIT_S, "WaitTimeSeconds", default=0)
-    if visibility_s is not None:
-        within(visibility_s, 0, _MOST_VISIBILITY_S, "VisibilityTimeout", default=0)
+    within_bounds(wait_s, _MOST_WAIT_S, "WaitTimeSeconds")
+    within_bounds(visibility_s, _MOST_VISIBILITY_S, "VisibilityTimeout")
+    attempt_id = request.ReceiveRequestAttemptId if info.settings.is_fifo else None
+    if attempt_id is not None and not is_plain_id(attempt_id):
+        raise invalid_id(attempt_id, "ReceiveRequestAttemptId")
     options = ReceiveOptions(
         max_messages=within(request.MaxNumberOfMessages, 1, _MOST_MESSAGES, "MaxNumberOfMessages", default=1),
         wait_ms=None if wait_s is None else wait_s * 1000,
         visibility_ms=None if visibility_s is None else visibility_s * 1000,
-        attempt_id=request.ReceiveRequestAttemptId if info.settings.is_fifo else None,
+        attempt_id=attempt_id,
     )
-    receiving = call.queues.receive(info.name, options)
-    if wait_s or (wait_s is None and info.settings.receive_wait_ms):
-        received = await call.unless_gone(receiving) or []
-    else:
-        received = await receiving
+    received = await _received(call, info, options)
     asked_for = request.MessageAttributeNames or ()
     return ReceiveMessageResult([_message(call, info, one, names, asked_for) for one in received] or None)
+
+
+async def _received(call: Call, info: QueueInfo, options: ReceiveOptions) -> Sequence[Received]:
+    wait_ms = info.settings.receive_wait_ms if options.wait_ms is None else options.wait_ms
+    receiving = call.queues.receive(info.name, options)
+    try:
+        return await call.unless_gone(receiving) or () if wait_ms else await receiving
+    except TooManyInFlight:
+        if info.settings.is_fifo:
+            # AWS documents that a fifo queue with too many messages in flight answers with none, and no error.
+            return ()
+        raise
 
 
 def _message(
@@ -108,10 +122,11 @@ def _message(
 def _system_attributes(
     call: Call, info: QueueInfo, one: Received, system: dict[str, str], names: Collection[str]
 ) -> dict[str, str]:
+    origin = read_origin(one.origin)
     shown = {
         "SenderId": system.get(contents.SENDER_ID, call.realm.account),
         "SentTimestamp": str(one.sent_at_ms),
-        "ApproximateReceiveCount": str(one.attempt),
+        "ApproximateReceiveCount": str(one.attempt + receives_before(one.headers, origin)),
         "ApproximateFirstReceiveTimestamp": str(one.first_received_at_ms),
     }
     if info.settings.is_fifo:
@@ -122,16 +137,6 @@ def _system_attributes(
         shown["MessageDeduplicationId"] = one.dedupe
     if contents.TRACE_HEADER in system:
         shown[contents.TRACE_HEADER] = system[contents.TRACE_HEADER]
-    source = _source(one.origin) if one.origin is not None else ""
-    if source:
-        shown["DeadLetterQueueSourceArn"] = call.realm.arn(source)
+    if is_dead_letter(origin):
+        shown["DeadLetterQueueSourceArn"] = call.realm.arn(str(origin.get("queue", "")))
     return shown if "All" in names else {name: shown[name] for name in names if name in shown}
-
-
-def _source(origin: str) -> str:
-    """The queue that a message was moved here from."""
-    try:
-        found = json.loads(origin)
-    except ValueError:
-        return ""
-    return str(found.get("queue", "")) if isinstance(found, dict) else ""

@@ -4,7 +4,9 @@
 - A fifo queue wants a group, and an id to know duplicates by, or makes one of the body if it is told to; a duplicate is
   answered with the id and the number of the message that came first, and is not delivered.
 - A standard queue takes a group, too (fair queues): it comes back with the message.
-- Of a batch, an entry that cannot be sent fails by itself. The others are sent together: all or none.
+- Of a batch, an entry that cannot be sent fails by itself. The others are sent together: all or none. In a fifo queue
+  such an entry fails the whole batch, so that no message overtakes it.
+- The HTTP header `X-Amzn-Trace-Id` is the trace header of messages that have none of their own.
 """
 
 from hashlib import sha256
@@ -14,13 +16,12 @@ import msgspec
 from headrace.queues.api import Outgoing, QueueInfo, Sent
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import Call, action, invalid_id, is_plain_id
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
 
 _MOST_DELAY_S = 900
-_MOST_ID_LENGTH = 128
 
 
 class SendMessage(msgspec.Struct):
@@ -82,6 +83,9 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
 async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")
+    if info.settings.is_fifo:
+        for _, entry in entries:
+            _check_ids_of_entry(info, entry)
     total_bytes = sum(_size(entry) for _, entry in entries)
     if total_bytes > contents.MAX_BYTES:
         raise errors.batch_error(
@@ -90,12 +94,16 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
         )
     ready: list[tuple[str, SendMessageBatchRequestEntry, Outgoing]] = []
     refused: list[BatchResultErrorEntry] = []
-    for entry_id, entry in entries:
-        if info.settings.is_fifo:
-            _check_ids(info, entry)
+    for number, (entry_id, entry) in enumerate(entries, 1):
         try:
+            if not entry.MessageBody:
+                raise errors.missing_parameter(f"SendMessageBatchRequestEntry.{number}.MessageBody")
+            if not info.settings.is_fifo and _size(entry) > info.settings.max_message_bytes:
+                raise _too_long("One or more parameters cannot be validated.", info)
             ready.append((entry_id, entry, _outgoing(call, info, entry)))
         except SqsError as error:
+            if info.settings.is_fifo:
+                raise
             refused.append(failed(entry_id, error))
     sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
     done = [
@@ -112,19 +120,14 @@ def _outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
     """The message that a request wants to send; `SqsError` if the queue does not take it."""
     if not request.MessageBody:
         raise errors.missing_parameter("MessageBody")
+    if _size(request) > info.settings.max_message_bytes:
+        raise _too_long("One or more parameters are invalid.", info)
     body = contents.body_bytes(request.MessageBody)
     attributes, system = request.MessageAttributes, request.MessageSystemAttributes
-    size_bytes = len(body)
     if attributes:
         contents.check_attributes(attributes)
-        size_bytes += contents.size_of(attributes)
     if system:
         contents.check_system_attributes(system)
-    if size_bytes > info.settings.max_message_bytes:
-        raise errors.invalid_parameter(
-            "One or more parameters are invalid. Reason: Message must be shorter than "
-            f"{info.settings.max_message_bytes} bytes."
-        )
     group, dedupe = request.MessageGroupId, request.MessageDeduplicationId
     if info.settings.is_fifo:
         _check_ids(info, request)
@@ -138,12 +141,25 @@ def _outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
         delay_ms=None if request.DelaySeconds is None else _delay_ms(info, request.DelaySeconds),
         group=group,
         dedupe=dedupe,
-        headers=contents.to_headers(attributes, system, call.sender),
+        headers=contents.to_headers(attributes, _trace(call, system), call.sender),
     )
 
 
+def _too_long(what: str, info: QueueInfo) -> SqsError:
+    return errors.invalid_parameter(
+        f"{what} Reason: Message must be shorter than {info.settings.max_message_bytes} bytes."
+    )
+
+
+def _trace(call: Call, system: contents.Attributes | None) -> str:
+    """The trace header of a message: its own, or else that of the request."""
+    if system and contents.TRACE_HEADER in system:
+        return system[contents.TRACE_HEADER].StringValue or ""
+    return call.trace if contents.is_trace(call.trace) else ""
+
+
 def _check_ids(info: QueueInfo, request: Request) -> None:
-    """That what a fifo queue needs is there. A batch in which it is missing fails as a whole."""
+    """That what a fifo queue needs is there."""
     if request.MessageGroupId is None:
         raise errors.missing_parameter("MessageGroupId")
     if request.MessageDeduplicationId is None and not info.settings.dedupe_by_content:
@@ -153,22 +169,22 @@ def _check_ids(info: QueueInfo, request: Request) -> None:
         )
 
 
+def _check_ids_of_entry(info: QueueInfo, entry: SendMessageBatchRequestEntry) -> None:
+    """Of an entry in a batch AWS says the same sentence by another code."""
+    try:
+        _check_ids(info, entry)
+    except SqsError as error:
+        raise errors.invalid_parameter(str(error)) from None
+
+
 def _check_values(info: QueueInfo, group: str | None, dedupe: str | None) -> None:
     if dedupe is not None and not info.settings.is_fifo:
         raise errors.invalid_value(
             dedupe, "MessageDeduplicationId", "The request include parameter that is not valid for this queue type."
         )
     for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedupe)):
-        if value is not None and not (0 < len(value) <= _MOST_ID_LENGTH and value.isascii() and _is_plain(value)):
-            raise errors.invalid_value(
-                value,
-                name,
-                f"{name} can only include alphanumeric and punctuation characters. 1 to {_MOST_ID_LENGTH} in length.",
-            )
-
-
-def _is_plain(text: str) -> bool:
-    return text.isprintable() and " " not in text
+        if value is not None and not is_plain_id(value):
+            raise invalid_id(value, name)
 
 
 def _delay_ms(info: QueueInfo, delay_s: int) -> int | None:
