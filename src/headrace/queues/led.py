@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
-from headrace.model.errors import HeadraceError, InvalidReceipt, PurgeInProgress
+from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight, PurgeInProgress
 from headrace.model.queue_wire import Counts, Filter, Outgoing, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.bodies import Bodies
@@ -69,7 +69,7 @@ class LedQueue:
         if visibility_ms is None:
             visibility_ms = settings.visibility_timeout_ms
         count = max(1, min(options.max_messages, MOST_MESSAGES))
-        leases = self._same_attempt(options.attempt_id)
+        leases = self._same_attempt(options.attempt_id, visibility_ms)
         if not leases:
             if not self.host.engine.has_available:
                 await self.host.log.caught_up()
@@ -115,8 +115,8 @@ class LedQueue:
             if offset in found
         ]
 
-    def _same_attempt(self, attempt_id: str | None) -> Sequence[Lease]:
-        """What this attempt of a receive got before, if nothing of it has changed."""
+    def _same_attempt(self, attempt_id: str | None, visibility_ms: int) -> Sequence[Lease]:
+        """What this attempt of a receive got before, leased anew, if nothing of it has changed."""
         known = None if attempt_id is None or not self.host.settings.is_fifo else self._attempts.get(attempt_id)
         if known is None:
             return ()
@@ -128,8 +128,19 @@ class LedQueue:
                 if look is None or look.state != "in flight" or look.attempt != lease.attempt:
                     break
             else:
-                return leases
+                return [self._leased_anew(lease, visibility_ms) for lease in leases]
         return ()
+
+    def _leased_anew(self, lease: Lease, visibility_ms: int) -> Lease:
+        if visibility_ms <= 0:
+            return lease
+        try:
+            deadline_ms = self.host.decide_now(
+                lambda engine, now_ms: engine.extend(lease.offset, lease.attempt, visibility_ms, now_ms)
+            )
+        except (LeaseTooLong, NotInFlight):
+            return lease
+        return lease._replace(deadline_ms=deadline_ms)
 
     def _remember_attempt(self, attempt_id: str | None, leases: Sequence[Lease]) -> None:
         if attempt_id is not None and self.host.settings.is_fifo:

@@ -254,6 +254,12 @@ def test_the_same_attempt_at_receiving_gets_the_same_messages(broker: QueueBroke
     (first,) = broker.run(broker.queues.receive(name, wanted))
     (same,) = broker.run(broker.queues.receive(name, wanted))
     assert (same.receipt, same.attempt) == (first.receipt, 1)
+    # They are hidden for as long as this receive says.
+    longer = ReceiveOptions(1, visibility_ms=600_000, attempt_id="attempt")
+    (same,) = broker.run(broker.queues.receive(name, longer))
+    assert same.receipt == first.receipt
+    (seen, _) = broker.run(broker.queues.peek(name, Filter()))
+    assert seen.until_at_ms == same.deadline_at_ms >= first.deadline_at_ms + 500_000
     broker.acknowledge(name, first)
     (other,) = broker.run(broker.queues.receive(name, wanted))
     assert other.body == b"2"

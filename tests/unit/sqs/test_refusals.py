@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from headrace.model.errors import TooManyInFlight
-
 from .fake import Client, run
 
 MIB = 1_048_576
@@ -319,19 +317,6 @@ def test_a_standard_queue_passes_over_the_id_of_an_attempt() -> None:
             answer = await client.json("ReceiveMessage", QueueUrl=url, ReceiveRequestAttemptId=attempt_id)
             assert answer.status == 200
             assert client.queues.asked[-1][1].attempt_id is None
-
-    run(test)
-
-
-def test_too_many_in_flight_is_no_error_of_a_fifo_queue() -> None:
-    async def test(client: Client) -> None:
-        line, url = await client.queue("line.fifo"), await client.queue()
-        for wait_s in (0, 1):
-            client.queues.failure = TooManyInFlight("too many")
-            assert (await client.json("ReceiveMessage", QueueUrl=line, WaitTimeSeconds=wait_s)).json == {}
-            client.queues.failure = TooManyInFlight("too many")
-            answer = await client.json("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=wait_s)
-            assert answer.error[:2] == (403, "OverLimit")
 
     run(test)
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from headrace.model.errors import TooManyInFlight
 from headrace.model.queued import is_dead_letter, read_origin, receives_before
 from headrace.queues.api import QueueInfo, Received, ReceiveOptions
 from headrace.sqs import contents, errors
@@ -92,13 +91,7 @@ async def receive_message(call: Call, request: ReceiveMessage) -> ReceiveMessage
 async def _received(call: Call, info: QueueInfo, options: ReceiveOptions) -> Sequence[Received]:
     wait_ms = info.settings.receive_wait_ms if options.wait_ms is None else options.wait_ms
     receiving = call.queues.receive(info.name, options)
-    try:
-        return await call.unless_gone(receiving) or () if wait_ms else await receiving
-    except TooManyInFlight:
-        if info.settings.is_fifo:
-            # AWS documents that a fifo queue with too many messages in flight answers with none, and no error.
-            return ()
-        raise
+    return await call.unless_gone(receiving) or () if wait_ms else await receiving
 
 
 def _message(
