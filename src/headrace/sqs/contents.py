@@ -113,13 +113,18 @@ def _check_name(name: str) -> None:
             "hyphens and underscores. "
         )
     if len(name.encode()) > _MOST_NAME_BYTES:
-        raise errors.invalid_parameter(f"Message (user) attribute names must be shorter than {_MOST_NAME_BYTES} Bytes")
-    is_reserved = name.lower().startswith(("aws.", "amazon."))
-    if is_reserved or name.startswith(".") or name.endswith(".") or ".." in name:
+        raise errors.invalid_parameter(f"Message (user) attribute name must be shorter than {_MOST_NAME_BYTES} bytes.")
+    if name.lower().startswith(("aws.", "amazon.")):
         raise errors.invalid_parameter(
             "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for "
-            "internal use. Additionally, they cannot start or end with '.'."
+            "internal use."
         )
+    if name.startswith("."):
+        raise errors.invalid_parameter("Message (user) attribute name must not begin with character '.'.")
+    if name.endswith("."):
+        raise errors.invalid_parameter("Message (user) attribute name must not end with character '.'.")
+    if ".." in name:
+        raise errors.invalid_parameter("Message (user) attribute name must not have successive '.' characters.")
 
 
 def _check_value(name: str, value: MessageAttributeValue) -> None:
@@ -137,32 +142,30 @@ def _check_value(name: str, value: MessageAttributeValue) -> None:
             "prefixes: Binary, Number, String."
         )
     if len(value.DataType.encode("utf-8", "surrogatepass")) > _MOST_NAME_BYTES:
-        raise errors.invalid_parameter(f"Message (user) attribute types must be shorter than {_MOST_NAME_BYTES} Bytes")
+        raise errors.invalid_parameter(f"Message (user) attribute type must be shorter than {_MOST_NAME_BYTES} bytes.")
     # A line feed separates the type from the value in the record's header.
     if valid_bytes(value.DataType) is None or "\n" in value.DataType:
         raise errors.invalid_parameter(f"The type of message (user) attribute '{name}' has invalid characters.")
     if value.StringValue is not None and value.BinaryValue is not None:
-        raise errors.invalid_parameter(f"Message (user) attribute '{name}' has multiple values.")
-    if kind == "Binary":
-        if not value.BinaryValue:
-            raise _empty_value(name, kind)
-    else:
+        raise errors.invalid_parameter(f"Message (user) attribute '{name}' must have a single value.")
+    if not value.StringValue and not value.BinaryValue:
+        raise errors.invalid_parameter(
+            f"Message (user) attribute '{name}' must contain a non-empty value of type '{value.DataType}'."
+        )
+    field = "Binary" if kind == "Binary" else "String"
+    if (value.BinaryValue is None) == (field == "Binary"):
+        raise errors.invalid_parameter(
+            f"Message (user) attribute '{name}' with type '{value.DataType}' must use field '{field}'."
+        )
+    if value.StringValue:
         _check_text(name, kind, value.StringValue)
 
 
-def _check_text(name: str, kind: str, text: str | None) -> None:
-    if not text:
-        raise _empty_value(name, "String")
+def _check_text(name: str, kind: str, text: str) -> None:
     if valid_bytes(text) is None:
         raise errors.invalid_parameter(_invalid_character(text, f"message attribute '{name}' value"))
     if kind == "Number" and _NUMBER.fullmatch(text) is None:
         raise errors.invalid_parameter(f"Can't cast the value of message (user) attribute '{name}' to a number.")
-
-
-def _empty_value(name: str, kind: str) -> errors.SqsError:
-    return errors.invalid_parameter(
-        f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
-    )
 
 
 def check_system_attributes(attributes: Attributes) -> None:

@@ -33,6 +33,7 @@ from headrace.model.errors import (
 _SQS = "com.amazonaws.sqs#"
 _CORAL = "com.amazon.coral.service#"
 _PREFIX = "AWS.SimpleQueueService."
+MISSING_PARAMETER = "MissingParameter"
 
 
 class SqsError(Exception):
@@ -133,7 +134,7 @@ def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
 def missing_parameter(name: str) -> SqsError:
     return SqsError(
         f"{_CORAL}MissingRequiredParameterException",
-        "MissingParameter",
+        MISSING_PARAMETER,
         f"The request must contain the parameter {name}.",
     )
 

@@ -9,7 +9,7 @@ from .fake import Client, run
 TEXT = {"DataType": "String", "StringValue": "v"}
 RESERVED = (
     "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are reserved for internal "
-    "use. Additionally, they cannot start or end with '.'."
+    "use."
 )
 CHARACTERS = (
     "Message (user) attributes name can only contain upper and lower score characters, digits, periods, hyphens and "
@@ -59,11 +59,11 @@ def test_names_that_are_taken(name: str) -> None:
         ({"²": TEXT}, CHARACTERS),
         ({"aWs.x": TEXT}, RESERVED),
         ({"AMAZON.x": TEXT}, RESERVED),
-        ({".x": TEXT}, RESERVED),
-        ({"x.": TEXT}, RESERVED),
-        ({"a..b": TEXT}, RESERVED),
-        ({"x" * 257: TEXT}, "Message (user) attribute names must be shorter than 256 Bytes"),
-        ({"ü" * 129: TEXT}, "Message (user) attribute names must be shorter than 256 Bytes"),
+        ({".x": TEXT}, "Message (user) attribute name must not begin with character '.'."),
+        ({"x.": TEXT}, "Message (user) attribute name must not end with character '.'."),
+        ({"a..b": TEXT}, "Message (user) attribute name must not have successive '.' characters."),
+        ({"x" * 257: TEXT}, "Message (user) attribute name must be shorter than 256 bytes."),
+        ({"ü" * 129: TEXT}, "Message (user) attribute name must be shorter than 256 bytes."),
         ({f"x{n}": TEXT for n in range(11)}, "Number of message attributes [11] exceeds the allowed maximum [10]."),
         ({"x": {}}, "The message (user) attribute 'x' must contain a non-empty message attribute value."),
         (
@@ -80,7 +80,7 @@ def test_names_that_are_taken(name: str) -> None:
         ),
         (
             {"x": {"DataType": "Number." + "L" * 250, "StringValue": "1"}},
-            "Message (user) attribute types must be shorter than 256 Bytes",
+            "Message (user) attribute type must be shorter than 256 bytes.",
         ),
         (
             {"x": {"DataType": "String", "StringValue": ""}},
@@ -88,11 +88,15 @@ def test_names_that_are_taken(name: str) -> None:
         ),
         (
             {"x": {"DataType": "String.custom"}},
-            "Message (user) attribute 'x' must contain a non-empty value of type 'String'.",
+            "Message (user) attribute 'x' must contain a non-empty value of type 'String.custom'.",
         ),
         (
-            {"x": {"DataType": "String", "BinaryValue": "AA=="}},
-            "Message (user) attribute 'x' must contain a non-empty value of type 'String'.",
+            {"x": {"DataType": "Number", "BinaryValue": "AA=="}},
+            "Message (user) attribute 'x' with type 'Number' must use field 'String'.",
+        ),
+        (
+            {"x": {"DataType": "Binary", "StringValue": "a"}},
+            "Message (user) attribute 'x' with type 'Binary' must use field 'Binary'.",
         ),
         (
             {"x": {"DataType": "Binary"}},
@@ -104,7 +108,7 @@ def test_names_that_are_taken(name: str) -> None:
         ),
         (
             {"x": {"DataType": "String", "StringValue": "v", "BinaryValue": "AA=="}},
-            "Message (user) attribute 'x' has multiple values.",
+            "Message (user) attribute 'x' must have a single value.",
         ),
         (
             {"x": {"DataType": "String", "StringValue": "a\x08"}},

@@ -196,7 +196,7 @@ def test_delays() -> None:
         ),
         (
             {"MessageGroupId": "g", "MessageDeduplicationId": "d", "MessageBody": ""},
-            missing("SendMessageBatchRequestEntry.2.MessageBody"),
+            (400, "InvalidParameterValue", missing("SendMessageBatchRequestEntry.2.MessageBody")[2]),
         ),
         (
             {"MessageGroupId": "g", "MessageDeduplicationId": "d", "MessageBody": "a" * 1025},

@@ -83,9 +83,6 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
 async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")
-    if info.settings.is_fifo:
-        for _, entry in entries:
-            _check_ids_of_entry(info, entry)
     total_bytes = sum(_size(entry) for _, entry in entries)
     if total_bytes > contents.MAX_BYTES:
         raise errors.batch_error(
@@ -103,7 +100,7 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
             ready.append((entry_id, entry, _outgoing(call, info, entry)))
         except SqsError as error:
             if info.settings.is_fifo:
-                raise
+                raise _of_all(error) from None
             refused.append(failed(entry_id, error))
     sent = await call.queues.send(info.name, [message for _, _, message in ready]) if ready else []
     done = [
@@ -169,12 +166,9 @@ def _check_ids(info: QueueInfo, request: Request) -> None:
         )
 
 
-def _check_ids_of_entry(info: QueueInfo, entry: SendMessageBatchRequestEntry) -> None:
-    """Of an entry in a batch AWS says the same sentence by another code."""
-    try:
-        _check_ids(info, entry)
-    except SqsError as error:
-        raise errors.invalid_parameter(str(error)) from None
+def _of_all(error: SqsError) -> SqsError:
+    """Of a whole batch AWS says that a parameter is missing by another code."""
+    return errors.invalid_parameter(str(error)) if error.code == errors.MISSING_PARAMETER else error
 
 
 def _check_values(info: QueueInfo, group: str | None, dedupe: str | None) -> None:
