@@ -53,7 +53,7 @@ def read_origin(text: str | None) -> Mapping[str, Any]:
 
 
 def is_dead_letter(origin: Mapping[str, Any]) -> bool:
-    """Whether a message came as a dead letter, and was not moved by somebody since."""
+    """Whether the last move of a message was to a dead-letter queue."""
     match origin.get("page"):
         case [str(stream), *_]:
             return stream == DEAD_LETTERS

@@ -221,8 +221,9 @@ def moved_record(
 ) -> Record:
     """The record of a message that goes to another queue, from the one that it lies in.
 
-    It is to be received at once there, and is counted anew; how often it was received is told, of a dead letter in all
-    queues so far. A dead letter keeps the time of its sending; its retention counts from now on, since it is due now.
+    It is available at once there, and its receives count from 0; `hr.attempt` has how often it was received here, and
+    of a dead letter in all queues so far. A dead letter keeps the time of its sending; its retention counts from now
+    on, since it is due now.
     """
     receives = attempts
     if origin.stream == queued.DEAD_LETTERS:

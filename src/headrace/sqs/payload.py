@@ -1,7 +1,7 @@
-"""Fits a request that is not quite of the types that an action takes, as AWS does.
+"""Converts requests whose members are not of the types that an action has, as AWS does.
 
-A number or a truth value is taken for the text that it would be; anything else of the wrong type is refused in AWS's
-words. Only requests that a strict decoder has refused come here.
+A number or a boolean is accepted as a string; any other value of the wrong type is an error in AWS's words. Only
+requests that the strict decoder refused are converted.
 """
 
 from types import NoneType, UnionType
@@ -16,7 +16,7 @@ _MAP = "Start of structure or map found where not expected."
 
 
 def fitted(value: Any, kind: Any) -> Any:
-    """The value as JSON of this type; `SqsError` if there is none. What a structure does not know is left out."""
+    """The value as JSON of this type; `SqsError` if it cannot be converted. Unknown members are left out."""
     if get_origin(kind) in (Union, UnionType):
         if value is None:
             return None

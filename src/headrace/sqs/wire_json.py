@@ -1,7 +1,7 @@
 """The JSON protocol of SQS (`application/x-amz-json-1.0`): the action is in a header; errors are told in the body and,
 by the code of the older protocol, in a header.
 
-Numbers and truth values are taken for texts where a text is wanted, as by AWS, and texts never for numbers.
+As with AWS, numbers and booleans are accepted as strings, and no strings as numbers (`payload.py`).
 """
 
 from typing import Any

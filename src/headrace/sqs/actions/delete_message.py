@@ -73,7 +73,7 @@ async def _acknowledge(call: Call, info: QueueInfo, receipts: Sequence[str]) -> 
 
 
 def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
-    """What is told of a receipt that was refused."""
+    """The error for a receipt that the queue refused."""
     if isinstance(failure, InvalidReceipt):
         return errors.receipt_is_invalid(receipt)
     if isinstance(failure, NotInFlight):
