@@ -1,25 +1,23 @@
-"""The attributes of a queue in the SQS API, and what they are here: settings of the queue (`queue.*`), or kept as they
-came in `queue.attributes`.
+"""The attributes of a queue in the SQS API: settings of the queue (`queue.*`), or stored in `queue.attributes`.
 
-Kept and shown without effect: `Policy` (who may is decided by `sqs.access.keys`), `FifoThroughputLimit` (nothing is
-limited), and `Kms*` and `SqsManagedSseEnabled` (nothing is encrypted by the broker: encrypt the disk).
+Stored and shown without effect: `Policy` (`sqs.access.keys` decides who may do what), `FifoThroughputLimit` (nothing is
+limited), and `Kms*` and `SqsManagedSseEnabled` (the broker encrypts nothing: encrypt the disk).
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headrace.model.errors import UnknownQueue
 from headrace.queues.api import Counts, QueueInfo
-from headrace.sqs import errors
+from headrace.sqs import access_policy, errors, redrive
 from headrace.sqs.calls import Realm
 
 ALL = "All"
 CREATED = "CreatedTimestamp"
 MODIFIED = "LastModifiedTimestamp"
-POLICY = "Policy"
-REDRIVE_POLICY = "RedrivePolicy"
-REDRIVE_ALLOW_POLICY = "RedriveAllowPolicy"
+POLICY = access_policy.NAME
+REDRIVE_POLICY = redrive.POLICY
+REDRIVE_ALLOW_POLICY = redrive.ALLOW_POLICY
+FIFO = "FifoQueue"
 FIFO_SUFFIX = ".fifo"
 TAG_PREFIX = "tag:"
 COUNTS = {
@@ -27,11 +25,19 @@ COUNTS = {
     "ApproximateNumberOfMessagesNotVisible": "in_flight",
     "ApproximateNumberOfMessagesDelayed": "delayed",
 }
-_MOST_SOURCES = 10
+_BY_CONTENT = "ContentBasedDeduplication"
+_SCOPE = "DeduplicationScope"
+_LIMIT = "FifoThroughputLimit"
+_KMS_KEY = "KmsMasterKeyId"
+_KMS_REUSE = "KmsDataKeyReusePeriodSeconds"
+_SSE = "SqsManagedSseEnabled"
+_DEFAULT_REUSE_S = "300"
+_MOST_KEY_LENGTH = 2_048
 
 
 class _Number(NamedTuple):
     setting: str
+    """Empty for one that is stored only."""
     low: int
     high: int
     factor: int
@@ -43,19 +49,15 @@ _NUMBERS = {
     "MessageRetentionPeriod": _Number("retention.ms", 60, 1_209_600, 1000),
     "DelaySeconds": _Number("delay.ms", 0, 900, 1000),
     "ReceiveMessageWaitTimeSeconds": _Number("receive.wait.ms", 0, 20, 1000),
+    _KMS_REUSE: _Number("", 60, 86_400, 1),
 }
-_FIFO_ONLY = frozenset({"ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"})
-_CHOICES = {
-    "FifoQueue": ("true", "false"),
-    "ContentBasedDeduplication": ("true", "false"),
-    "SqsManagedSseEnabled": ("true", "false"),
-    "DeduplicationScope": ("queue", "messageGroup"),
-    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
-}
-_SETTINGS = {"ContentBasedDeduplication": "dedupe.by.content", "DeduplicationScope": "dedupe.scope"}
-_KEPT = ("FifoThroughputLimit", "KmsDataKeyReusePeriodSeconds", "KmsMasterKeyId", POLICY, "SqsManagedSseEnabled")
+_BOOLEANS = (FIFO, _BY_CONTENT, _SSE)
+_CHOICES = {_SCOPE: ("queue", "messageGroup"), _LIMIT: ("perQueue", "perMessageGroupId")}
+_FIFO_ONLY = (_BY_CONTENT, _SCOPE, _LIMIT)
 _READ_ONLY = frozenset({*COUNTS, CREATED, MODIFIED, "QueueArn"})
-KNOWN = frozenset({*_NUMBERS, *_CHOICES, *_KEPT, *_READ_ONLY, REDRIVE_POLICY, REDRIVE_ALLOW_POLICY})
+KNOWN = frozenset(
+    {*_NUMBERS, *_BOOLEANS, *_CHOICES, *_READ_ONLY, POLICY, REDRIVE_POLICY, REDRIVE_ALLOW_POLICY, _KMS_KEY}
+)
 
 
 class Change(NamedTuple):
@@ -63,119 +65,96 @@ class Change(NamedTuple):
     kept: dict[str, str | None]
 
 
-def parse(realm: Realm, queue: str, given: Mapping[str, str]) -> Change:
-    """What attributes that somebody sets change of a queue, which need not exist yet. `FifoQueue` is left to others."""
-    settings: dict[str, str | None] = {}
-    kept: dict[str, str | None] = {}
-    is_fifo = queue.endswith(FIFO_SUFFIX)
-    for name, value in given.items():
-        if name not in KNOWN or name in _READ_ONLY:
-            raise errors.invalid_attribute_name(name)
-        if name in _FIFO_ONLY and not is_fifo:
-            raise errors.invalid_attribute_name(name)
-        if name in _CHOICES and value not in _CHOICES[name]:
+# -- values as clients send them
+
+
+def _normalized(name: str, value: str) -> str:
+    """The value as it is shown; `SqsError` if the attribute cannot have it. Policies are checked elsewhere."""
+    if name in _NUMBERS:
+        row = _NUMBERS[name]
+        if not value.isascii() or not value.isdigit() or len(value) > 20 or not row.low <= int(value) <= row.high:
             raise errors.invalid_attribute_value(name)
-        if name in _NUMBERS:
-            row = _NUMBERS[name]
-            settings[row.setting] = str(_number(name, value, row.low, row.high) * row.factor)
-        elif name == REDRIVE_POLICY:
-            settings["dead.letter"], settings["max.receives"] = _redrive_policy(realm, queue, value)
-        elif name == REDRIVE_ALLOW_POLICY:
-            kept[name] = _redrive_allow_policy(value)
-        elif name in _SETTINGS:
-            settings[_SETTINGS[name]] = value
-        elif name in _KEPT:
-            kept[name] = _checked(name, value)
-    return Change(settings, kept)
-
-
-def _number(name: str, value: str, low: int, high: int) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 10 or not low <= int(value) <= high:
+        return str(int(value))
+    if name in _BOOLEANS:
+        # Python's str(True) is `True`.
+        lowered = value.lower()
+        if lowered not in ("true", "false"):
+            raise errors.invalid_attribute_value(name)
+        return lowered
+    if name in _CHOICES and value not in _CHOICES[name]:
         raise errors.invalid_attribute_value(name)
-    return int(value)
-
-
-def _checked(name: str, value: str) -> str | None:
-    if value and name == "KmsDataKeyReusePeriodSeconds":
-        _number(name, value, 60, 86_400)
-    if value and name == POLICY and not isinstance(_json(value), dict):
+    if name == _KMS_KEY and len(value) > _MOST_KEY_LENGTH:
         raise errors.invalid_attribute_value(name)
-    return value or None
-
-
-def _json(text: str) -> Any:
-    """None for what is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _redrive_policy(realm: Realm, queue: str, value: str) -> tuple[str | None, str | None]:
-    """The dead-letter queue, and after how many receives a message goes there; nothing for an empty policy."""
-    if not value:
-        return None, None
-
-    def wrong(reason: str) -> errors.SqsError:
-        return errors.invalid_value(value, REDRIVE_POLICY, reason)
-
-    policy = _json(value)
-    if not isinstance(policy, dict):
-        raise wrong("Redrive policy is not a valid JSON map.")
-    for name in ("deadLetterTargetArn", "maxReceiveCount"):
-        if name not in policy:
-            raise wrong(f"Redrive policy does not contain mandatory attribute: {name}.")
-    most = policy["maxReceiveCount"]
-    most = int(most) if isinstance(most, str) and most.isascii() and most.isdigit() and len(most) < 10 else most
-    if type(most) is not int or not 1 <= most <= 1000:
-        raise wrong(
-            f"Invalid value for maxReceiveCount: {policy['maxReceiveCount']}, valid values are from 1 to 1000 both "
-            "inclusive."
-        )
-    target = realm.queue_of_arn(str(policy["deadLetterTargetArn"]))
-    try:
-        letters = realm.queues.find(target)
-    except UnknownQueue:
-        raise wrong("Dead letter target does not exist.") from None
-    if letters.settings.is_fifo != queue.endswith(FIFO_SUFFIX):
-        raise wrong("Dead-letter queue must be same type of queue as the source.")
-    if not _allows(letters, realm.arn(queue)):
-        raise wrong(f"Queue {realm.arn(target)} does not allow this queue to use it as a dead-letter queue.")
-    return target, str(most)
-
-
-def _redrive_allow_policy(value: str) -> str | None:
-    if not value:
-        return None
-
-    def wrong(reason: str) -> errors.SqsError:
-        return errors.invalid_value(value, REDRIVE_ALLOW_POLICY, reason)
-
-    policy = _json(value)
-    if not isinstance(policy, dict):
-        raise wrong("Amazon SQS can't create the redrive allow policy, as it is not a valid JSON map.")
-    permission, sources = policy.get("redrivePermission"), policy.get("sourceQueueArns")
-    if permission not in ("allowAll", "denyAll", "byQueue"):
-        raise wrong("Amazon SQS can't create the redrive allow policy, as it's in an unsupported format.")
-    if permission != "byQueue":
-        if sources is not None:
-            raise wrong("sourceQueueArns can be given with byQueue only.")
-    elif not isinstance(sources, list) or not 1 <= len(sources) <= _MOST_SOURCES:
-        raise wrong(f"byQueue needs sourceQueueArns, 1 to {_MOST_SOURCES} of them.")
     return value
 
 
-def _allows(letters: QueueInfo, source_arn: str) -> bool:
-    policy = _json(letters.attributes.get(REDRIVE_ALLOW_POLICY, ""))
-    if not isinstance(policy, dict) or policy.get("redrivePermission") == "allowAll":
-        return True
-    if policy.get("redrivePermission") == "denyAll":
-        return False
-    sources = policy.get("sourceQueueArns")
-    return isinstance(sources, list) and source_arn in sources
+def is_true(name: str, given: Mapping[str, str]) -> bool | None:
+    """The value of a boolean attribute; None if it is not given."""
+    return _normalized(name, given[name]) == "true" if name in given else None
+
+
+def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInfo | None) -> Change:
+    """The change that attributes make to a queue, which need not exist yet. The caller checks `FifoQueue`."""
+    values = {name: _checked(queue, name, value) for name, value in given.items()}
+    _check_combinations(values, existing)
+    settings: dict[str, str | None] = {}
+    kept: dict[str, str | None] = {}
+    for name, value in values.items():
+        if name == REDRIVE_POLICY:
+            changed, stored = redrive.changes(queue, redrive.parse_policy(realm, queue, value))
+            settings |= changed
+            kept |= stored
+        elif name in _NUMBERS and _NUMBERS[name].setting:
+            row = _NUMBERS[name]
+            settings[row.setting] = str(int(value) * row.factor)
+        elif name == _BY_CONTENT:
+            settings["dedupe.by.content"] = value
+        elif name == _SCOPE:
+            settings["dedupe.scope"] = value
+        elif name != FIFO:
+            kept[name] = value or None
+    if values.get(_KMS_KEY):
+        kept[_SSE] = "false"
+    elif values.get(_SSE) == "true":
+        kept[_KMS_KEY] = None
+    return Change(settings, kept)
+
+
+def _checked(queue: str, name: str, value: str) -> str:
+    if name not in KNOWN or name in _READ_ONLY:
+        raise errors.invalid_attribute_name(name)
+    if name in _FIFO_ONLY and not queue.endswith(FIFO_SUFFIX):
+        raise errors.invalid_attribute_name(name) if name == _BY_CONTENT else errors.attribute_of_fifo_queues(name)
+    if name == POLICY and value:
+        access_policy.check(value)
+    if name == REDRIVE_ALLOW_POLICY and value:
+        redrive.check_allow_policy(value)
+    return _normalized(name, value)
+
+
+def _check_combinations(values: Mapping[str, str], existing: QueueInfo | None) -> None:
+    if values.get(_KMS_KEY) and values.get(_SSE) == "true":
+        raise errors.encryption_twice()
+    scope, limit = "queue", "perQueue"
+    if existing is not None:
+        scope, limit = existing.settings.dedupe_scope, existing.attributes.get(_LIMIT, limit)
+    is_changed = _SCOPE in values or _LIMIT in values
+    scope, limit = values.get(_SCOPE, scope), values.get(_LIMIT, limit)
+    if is_changed and limit == "perMessageGroupId" and scope != "messageGroup":
+        raise errors.invalid_attribute_value(
+            _LIMIT, "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
+        )
 
 
 # -- showing
+
+
+def check_names(names: Iterable[str], info: QueueInfo) -> None:
+    """`SqsError` for an attribute that this queue cannot be asked for."""
+    for name in names:
+        is_foreign = name in (FIFO, _BY_CONTENT) and not info.settings.is_fifo
+        if is_foreign or (name != ALL and name not in KNOWN):
+            raise errors.invalid_attribute_name(name)
 
 
 def wants_counts(names: Iterable[str]) -> bool:
@@ -189,39 +168,43 @@ def show(realm: Realm, info: QueueInfo, counts: Counts | None) -> dict[str, str]
         "QueueArn": realm.arn(info.name),
         CREATED: kept.get(CREATED, "0"),
         MODIFIED: kept.get(MODIFIED, kept.get(CREATED, "0")),
-        "SqsManagedSseEnabled": kept.get("SqsManagedSseEnabled", "false"),
+        _SSE: kept.get(_SSE, "false"),
     }
     for name, row in _NUMBERS.items():
-        shown[name] = str(getattr(settings, row.setting.replace(".", "_")) // row.factor)
+        if row.setting:
+            shown[name] = str(getattr(settings, row.setting.replace(".", "_")) // row.factor)
     if counts is not None:
         shown |= {name: str(getattr(counts, field)) for name, field in COUNTS.items()}
     if settings.is_fifo:
-        shown["FifoQueue"] = "true"
-        shown["ContentBasedDeduplication"] = "true" if settings.dedupe_by_content else "false"
-        shown["DeduplicationScope"] = settings.dedupe_scope
-        shown["FifoThroughputLimit"] = kept.get("FifoThroughputLimit", "perQueue")
-    if settings.dead_letter and settings.max_receives:
-        policy = {"deadLetterTargetArn": realm.arn(settings.dead_letter), "maxReceiveCount": settings.max_receives}
-        shown[REDRIVE_POLICY] = json.dumps(policy, separators=(",", ":"))
-    for name in (POLICY, REDRIVE_ALLOW_POLICY, "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"):
+        shown[FIFO] = "true"
+        shown[_BY_CONTENT] = "true" if settings.dedupe_by_content else "false"
+        shown[_SCOPE] = settings.dedupe_scope
+        shown[_LIMIT] = kept.get(_LIMIT, "perQueue")
+    policy = redrive.policy_of(info)
+    if policy is not None:
+        shown[REDRIVE_POLICY] = redrive.show(realm, policy)
+    for name in (POLICY, REDRIVE_ALLOW_POLICY):
         if name in kept:
             shown[name] = kept[name]
+    if _KMS_KEY in kept:
+        shown |= {_KMS_KEY: kept[_KMS_KEY], _KMS_REUSE: kept.get(_KMS_REUSE, _DEFAULT_REUSE_S), _SSE: "false"}
     return shown
 
 
 def first_difference(realm: Realm, info: QueueInfo, given: Mapping[str, str]) -> str | None:
     """The name of an attribute that a queue has another value of than the one given."""
     shown = show(realm, info, None)
+    shown.setdefault(_KMS_REUSE, info.attributes.get(_KMS_REUSE, _DEFAULT_REUSE_S))
     for name, value in given.items():
         same: Callable[[str], Any] = _comparable if name.endswith("Policy") else str
-        if same(shown.get(name, "")) != same(value):
+        if same(shown.get(name, "")) != same(_normalized(name, value)):
             return name
     return None
 
 
 def _comparable(text: str) -> Any:
-    found = _json(text)
-    if isinstance(found, dict) and "maxReceiveCount" in found:
+    found = access_policy.load(text)
+    if "maxReceiveCount" in found:
         found["maxReceiveCount"] = str(found["maxReceiveCount"])
     return found
 

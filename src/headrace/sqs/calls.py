@@ -4,8 +4,6 @@ An action gets its request as a class of its own, whichever protocol it came by,
 there is nothing to say.
 """
 
-from base64 import b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,12 +35,6 @@ class Realm:
 
     def arn(self, queue: str) -> str:
         return f"arn:aws:sqs:{self.region}:{self.account}:{queue}"
-
-    def queue_of_arn(self, arn: str) -> str:
-        """The name of a queue of ours; empty if it is none."""
-        parts = arn.split(":")
-        is_ours = len(parts) == 6 and parts[:3] == ["arn", "aws", "sqs"] and parts[4] == self.account
-        return parts[5] if is_ours else ""
 
 
 @dataclass(slots=True)
@@ -154,19 +146,3 @@ def invalid_id(text: str, parameter: str) -> errors.SqsError:
         parameter,
         f"{parameter} can only include alphanumeric and punctuation characters. 1 to {_MOST_ID_LENGTH} in length.",
     )
-
-
-def page(names: list[str], max_results: int | None, token: str | None) -> tuple[list[str], str | None]:
-    """At most so many of `names`, which are in order, after those that a token says were told; and the next token."""
-    limit = within(max_results, 1, 1000, "MaxResults", default=1000)
-    if token:
-        if max_results is None:
-            raise errors.missing_parameter("MaxResults")
-        try:
-            last = b64decode(token, altchars="-_", validate=True).decode()
-        except (UnicodeError, Base64Error, ValueError):
-            raise errors.invalid_parameter("Invalid or expired next token.") from None
-        names = [name for name in names if name > last]
-    shown = names[:limit]
-    is_more = max_results is not None and len(names) > limit
-    return shown, urlsafe_b64encode(shown[-1].encode()).decode("ascii") if is_more else None

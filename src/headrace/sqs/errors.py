@@ -115,8 +115,27 @@ def invalid_attribute_name(name: str) -> SqsError:
     return SqsError(f"{_SQS}InvalidAttributeName", "InvalidAttributeName", f"Unknown Attribute {name}.")
 
 
-def invalid_attribute_value(name: str) -> SqsError:
-    return SqsError(f"{_SQS}InvalidAttributeValue", "InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+def encryption_twice() -> SqsError:
+    return SqsError(
+        f"{_SQS}InvalidAttributeName",
+        "InvalidAttributeName",
+        "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.",
+    )
+
+
+def attribute_of_fifo_queues(name: str) -> SqsError:
+    return SqsError(
+        f"{_SQS}InvalidAttributeName",
+        "InvalidAttributeName",
+        f"You can specify the {name} only when FifoQueue is set to true.",
+    )
+
+
+def invalid_attribute_value(name: str, reason: str = "") -> SqsError:
+    message = f"Invalid value for the parameter {name}."
+    if reason:
+        message += f" Reason: {reason}"
+    return SqsError(f"{_SQS}InvalidAttributeValue", "InvalidAttributeValue", message)
 
 
 def invalid_message_contents(message: str) -> SqsError:
@@ -129,6 +148,24 @@ def invalid_parameter(message: str) -> SqsError:
 
 def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
     return invalid_parameter(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
+
+
+def missing_queue_name() -> SqsError:
+    return invalid_parameter("Value for parameter QueueName is invalid. Reason: Must specify a queue name.")
+
+
+def malformed_arn(parameter: str) -> SqsError:
+    return invalid_parameter(
+        f"You must use this format to specify the {parameter}: "
+        "arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+    )
+
+
+def not_between(parameter: str, low: int, high: int) -> SqsError:
+    """As the actions on message move tasks word it."""
+    return invalid_parameter(
+        f"Value for parameter {parameter} is invalid. Reason: You must enter a number that's between {low} and {high}."
+    )
 
 
 def missing_parameter(name: str) -> SqsError:

@@ -1,6 +1,5 @@
-"""Queues and what belongs to them, by the JSON protocol."""
+"""CreateQueue, GetQueueUrl and DeleteQueue."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,23 +7,15 @@ import pytest
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 
+from .asking import BASE, attributes, name_error, parameter_error, redrive, value_error
 from .fake import ACCOUNT, NOW_MS, Client, run
 
-BASE = f"http://queues.test:9324/{ACCOUNT}"
-
-
-def arn(queue: str) -> str:
-    return f"arn:aws:sqs:us-east-1:{ACCOUNT}:{queue}"
-
-
-def redrive(queue: str, most: object = 3) -> str:
-    return json.dumps({"deadLetterTargetArn": arn(queue), "maxReceiveCount": most})
-
-
-async def attributes(client: Client, url: str, *names: str) -> dict[str, str]:
-    answer = await client.json("GetQueueAttributes", QueueUrl=url, AttributeNames=list(names))
-    assert answer.status == 200, answer
-    return dict(answer.json.get("Attributes", {}))
+UNKNOWN = (400, "AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+STANDARD_NAME = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+FIFO_NAME = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo "
+    "suffix and be 1 to 80 in length."
+)
 
 
 def test_a_queue_has_the_url_that_the_client_came_by() -> None:
@@ -35,37 +26,77 @@ def test_a_queue_has_the_url_that_the_client_came_by() -> None:
         for url in ("work", f"https://elsewhere/{ACCOUNT}/work", f"/{ACCOUNT}/work"):
             assert (await client.json("PurgeQueue", QueueUrl=url)).status == 200
         for url in ("none", f"{BASE}/none", "http://nowhere", "http://x/1/2/work", "http://x/123456789012/work", "//["):
-            assert (await client.json("PurgeQueue", QueueUrl=url)).error == (
+            assert (await client.json("PurgeQueue", QueueUrl=url)).error == UNKNOWN
+
+    run(test)
+
+
+def test_the_url_of_a_queue_by_its_name_and_owner() -> None:
+    async def test(client: Client) -> None:
+        url = await client.queue()
+        for owner in (ACCOUNT, ""):
+            found = await client.json("GetQueueUrl", QueueName="work", QueueOwnerAWSAccountId=owner)
+            assert found.json == {"QueueUrl": url}
+        other = await client.json("GetQueueUrl", QueueName="work", QueueOwnerAWSAccountId="111122223333")
+        assert other.error == UNKNOWN
+        assert (await client.json("GetQueueUrl", QueueName="Work")).error == UNKNOWN
+        for without in (await client.json("GetQueueUrl"), await client.json("GetQueueUrl", QueueName="")):
+            assert without.error == parameter_error(
+                "Value for parameter QueueName is invalid. Reason: Must specify a queue name."
+            )
+
+    run(test)
+
+
+def test_a_queue_that_does_not_exist_in_both_protocols() -> None:
+    async def test(client: Client) -> None:
+        answer = await client.json("GetQueueAttributes", QueueUrl="none")
+        assert answer.json == {"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": UNKNOWN[2]}
+        assert answer.headers["x-amzn-query-error"] == "AWS.SimpleQueueService.NonExistentQueue;Sender"
+        for action in ("GetQueueAttributes", "DeleteQueue", "ListQueueTags", "ListDeadLetterSourceQueues"):
+            assert (await client.query(action, {"QueueUrl": f"{BASE}/none"})).error == (
                 400,
                 "AWS.SimpleQueueService.NonExistentQueue",
-                "The specified queue does not exist.",
+                "The specified queue does not exist for this wsdl version.",
             )
-        assert (await client.json("DeleteQueue", QueueUrl=f"{BASE}/work")).status == 200
+
+    run(test)
+
+
+def test_a_deleted_queue_is_gone() -> None:
+    async def test(client: Client) -> None:
+        url = await client.queue()
+        assert (await client.json("DeleteQueue", QueueUrl=url)).json == {}
         assert (await client.json("ListQueues")).json == {}
-        assert (await client.json("GetQueueUrl", QueueName="work")).error[0] == 400
-        assert (await client.json("GetQueueUrl")).error[1] == "MissingParameter"
+        assert (await client.json("GetQueueUrl", QueueName="work")).error == UNKNOWN
+        assert (await client.json("DeleteQueue", QueueUrl=url)).error == UNKNOWN
+        assert (await client.json("DeleteQueue")).error[1] == "MissingParameter"
 
     run(test)
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "given", "message"),
     [
-        ("", {}),
-        ("x" * 81, {}),
-        ("a/b", {}),
-        ("a.b", {}),
-        ("ü", {}),
-        ("x.fifo", {}),
-        ("x", {"FifoQueue": "true"}),
-        (".fifo", {"FifoQueue": "true"}),
-        ("x" * 76 + ".fifo", {"FifoQueue": "true"}),
+        (None, {}, "Value for parameter QueueName is invalid. Reason: Must specify a queue name."),
+        ("", {}, STANDARD_NAME),
+        ("x" * 81, {}, STANDARD_NAME),
+        ("a/b", {}, STANDARD_NAME),
+        ("a.b", {}, STANDARD_NAME),
+        ("ü", {}, STANDARD_NAME),
+        ("x.fifo", {}, STANDARD_NAME),
+        ("x.fifo", {"FifoQueue": "false"}, STANDARD_NAME),
+        ("x", {"FifoQueue": "true"}, FIFO_NAME),
+        ("x.FIFO", {"FifoQueue": "true"}, FIFO_NAME),
+        (".fifo", {"FifoQueue": "true"}, FIFO_NAME),
+        ("a b.fifo", {"FifoQueue": "True"}, FIFO_NAME),
+        ("x" * 76 + ".fifo", {"FifoQueue": "true"}, FIFO_NAME),
     ],
 )
-def test_names_that_are_refused(name: str, given: dict[str, str]) -> None:
+def test_names_that_are_refused(name: str | None, given: dict[str, str], message: str) -> None:
     async def test(client: Client) -> None:
-        answer = await client.json("CreateQueue", QueueName=name, Attributes=given)
-        assert answer.error[:2] == (400, "InvalidParameterValue")
+        named = {} if name is None else {"QueueName": name}
+        assert (await client.json("CreateQueue", Attributes=given, **named)).error == parameter_error(message)
         assert not client.queues.by_name
 
     run(test)
@@ -80,156 +111,106 @@ def test_the_longest_names() -> None:
     run(test)
 
 
-def test_attributes_are_settings() -> None:
+def test_the_type_of_a_queue() -> None:
+    async def test(client: Client) -> None:
+        for number, text in enumerate(("true", "True", "TRUE")):
+            made = await client.json("CreateQueue", QueueName=f"l{number}.fifo", Attributes={"FifoQueue": text})
+            assert made.status == 200
+            assert client.queues.by_name[f"l{number}.fifo"].info.settings.is_fifo
+        for text in ("false", "False"):
+            refused = await client.json("CreateQueue", QueueName="work", Attributes={"FifoQueue": text})
+            assert refused.error == name_error("Unknown Attribute FifoQueue.")
+        for name in ("work", "line.fifo"):
+            for text in ("tru", "", "1", " true", "yes"):
+                refused = await client.json("CreateQueue", QueueName=name, Attributes={"FifoQueue": text})
+                assert refused.error == value_error("FifoQueue")
+
+    run(test)
+
+
+def test_the_type_of_a_queue_stays() -> None:
+    async def test(client: Client) -> None:
+        standard, line = await client.queue(), await client.queue("line.fifo")
+
+        async def error(url: str, value: str) -> tuple[int, str, str]:
+            changed = await client.json("SetQueueAttributes", QueueUrl=url, Attributes={"FifoQueue": value})
+            return changed.error
+
+        for text in ("true", "False"):
+            assert await error(standard, text) == name_error("Unknown Attribute FifoQueue.")
+        assert await error(standard, "maybe") == value_error("FifoQueue")
+        assert await error(line, "maybe") == value_error("FifoQueue")
+        assert await error(line, "false") == value_error("FifoQueue", "Modifying queue type is not supported.")
+        same = await client.json("SetQueueAttributes", QueueUrl=line, Attributes={"FifoQueue": "True"})
+        assert same.status == 200
+
+    run(test)
+
+
+def test_creating_an_existing_queue() -> None:
     async def test(client: Client) -> None:
         await client.queue("dead")
         given = {
-            "VisibilityTimeout": "43200",
-            "DelaySeconds": "900",
-            "ReceiveMessageWaitTimeSeconds": "20",
-            "MaximumMessageSize": "2048",
-            "MessageRetentionPeriod": "1209600",
-            "RedrivePolicy": redrive("dead", "5"),
-        }
-        url = await client.queue("work", **given)
-        settings = client.queues.by_name["work"].info.settings
-        assert (settings.type, settings.visibility_timeout_ms, settings.delay_ms) == ("standard", 43_200_000, 900_000)
-        assert (settings.receive_wait_ms, settings.max_message_bytes) == (20_000, 2048)
-        assert (settings.retention_ms, settings.dead_letter, settings.max_receives) == (1_209_600_000, "dead", 5)
-        shown = await attributes(client, url, "All")
-        assert {name: shown[name] for name in given if name != "RedrivePolicy"} == {
-            name: value for name, value in given.items() if name != "RedrivePolicy"
-        }
-        assert shown["RedrivePolicy"] == f'{{"deadLetterTargetArn":"{arn("dead")}","maxReceiveCount":5}}'
-        assert shown["QueueArn"] == arn("work")
-        assert shown["CreatedTimestamp"] == shown["LastModifiedTimestamp"] == str(NOW_MS // 1000)
-        assert shown["ApproximateNumberOfMessages"] == "0"
-        assert shown["ApproximateNumberOfMessagesNotVisible"] == "2"
-        assert shown["ApproximateNumberOfMessagesDelayed"] == "3"
-        assert not {"FifoQueue", "Policy", "KmsMasterKeyId", "RedriveAllowPolicy"} & shown.keys()
-        sources = (await client.json("ListDeadLetterSourceQueues", QueueUrl="dead")).json
-        assert sources == {"queueUrls": [url]}
-        client.now_ms += 5000
-        changed = await client.json(
-            "SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": "", "DelaySeconds": "1"}
-        )
-        assert changed.status == 200
-        shown = await attributes(client, url, "All")
-        assert shown["DelaySeconds"] == "1"
-        assert "RedrivePolicy" not in shown
-        assert shown["LastModifiedTimestamp"] == str(NOW_MS // 1000 + 5)
-        assert (await client.json("ListDeadLetterSourceQueues", QueueUrl="dead")).json == {"queueUrls": []}
-
-    run(test)
-
-
-def test_only_what_was_asked_for() -> None:
-    async def test(client: Client) -> None:
-        url = await client.queue("line.fifo")
-        assert await attributes(client, url) == {}
-        assert await attributes(client, url, "KmsMasterKeyId") == {}
-        assert await attributes(client, url, "FifoQueue", "DeduplicationScope", "FifoThroughputLimit") == {
-            "FifoQueue": "true",
-            "DeduplicationScope": "queue",
-            "FifoThroughputLimit": "perQueue",
-        }
-        answer = await client.json("GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn", "Nonsense"])
-        assert answer.error == (400, "InvalidAttributeName", "Unknown Attribute Nonsense.")
-
-    run(test)
-
-
-def test_what_is_kept_without_effect() -> None:
-    async def test(client: Client) -> None:
-        kept = {
-            "Policy": '{"Version":"2012-10-17","Statement":[]}',
-            "KmsMasterKeyId": "alias/aws/sqs",
+            "DelaySeconds": "5",
+            "RedrivePolicy": redrive("dead", "3"),
+            "Policy": '{"Version": "2012-10-17", "Statement": {"Effect": "Deny"}}',
             "KmsDataKeyReusePeriodSeconds": "300",
-            "SqsManagedSseEnabled": "true",
-            "RedriveAllowPolicy": '{"redrivePermission":"denyAll"}',
         }
-        url = await client.queue(**kept)
-        assert await attributes(client, url, *kept) == kept
-        await client.json("SetQueueAttributes", QueueUrl=url, Attributes={"Policy": "", "KmsMasterKeyId": ""})
-        assert not {"Policy", "KmsMasterKeyId"} & (await attributes(client, url, "All")).keys()
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "code"),
-    [
-        ("Nonsense", "1", "InvalidAttributeName"),
-        ("QueueArn", "arn", "InvalidAttributeName"),
-        ("ContentBasedDeduplication", "true", "InvalidAttributeName"),
-        ("VisibilityTimeout", "43201", "InvalidAttributeValue"),
-        ("VisibilityTimeout", "-1", "InvalidAttributeValue"),
-        ("VisibilityTimeout", "", "InvalidAttributeValue"),
-        ("DelaySeconds", "901", "InvalidAttributeValue"),
-        ("DelaySeconds", "1.5", "InvalidAttributeValue"),
-        ("ReceiveMessageWaitTimeSeconds", "21", "InvalidAttributeValue"),
-        ("MaximumMessageSize", "1023", "InvalidAttributeValue"),
-        ("MaximumMessageSize", "1048577", "InvalidAttributeValue"),
-        ("MessageRetentionPeriod", "59", "InvalidAttributeValue"),
-        ("MessageRetentionPeriod", "1209601", "InvalidAttributeValue"),
-        ("FifoQueue", "maybe", "InvalidAttributeValue"),
-        ("SqsManagedSseEnabled", "yes", "InvalidAttributeValue"),
-        ("KmsDataKeyReusePeriodSeconds", "59", "InvalidAttributeValue"),
-        ("Policy", "no json", "InvalidAttributeValue"),
-        ("RedrivePolicy", "no json", "InvalidParameterValue"),
-        ("RedrivePolicy", "{}", "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("none"), "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("line.fifo"), "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("dead", 0), "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("dead", 1001), "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("dead", "many"), "InvalidParameterValue"),
-        ("RedrivePolicy", redrive("closed"), "InvalidParameterValue"),
-        ("RedriveAllowPolicy", "{}", "InvalidParameterValue"),
-        ("RedriveAllowPolicy", '{"redrivePermission":"byQueue"}', "InvalidParameterValue"),
-        ("RedriveAllowPolicy", '{"redrivePermission":"allowAll","sourceQueueArns":["a"]}', "InvalidParameterValue"),
-    ],
-)
-def test_attributes_that_are_refused(name: str, value: str, code: str) -> None:
-    async def test(client: Client) -> None:
-        await client.queue("dead")
-        await client.queue("closed", RedriveAllowPolicy='{"redrivePermission":"denyAll"}')
-        await client.queue("line.fifo")
-        url = await client.queue("here")
-        for answer in (
-            await client.json("CreateQueue", QueueName="new", Attributes={name: value}),
-            await client.json("SetQueueAttributes", QueueUrl=url, Attributes={name: value}),
-        ):
-            assert answer.error[:2] == (400, code)
-        assert "new" not in client.queues.by_name
-
-    run(test)
-
-
-def test_whom_a_dead_letter_queue_allows() -> None:
-    async def test(client: Client) -> None:
-        allow = json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [arn("friend")]})
-        await client.queue("dead", RedriveAllowPolicy=allow)
-        await client.queue("friend", RedrivePolicy=redrive("dead"))
-        answer = await client.json("CreateQueue", QueueName="other", Attributes={"RedrivePolicy": redrive("dead")})
-        assert "does not allow" in answer.error[2]
-
-    run(test)
-
-
-def test_creating_what_is_there() -> None:
-    async def test(client: Client) -> None:
-        await client.queue("dead")
-        given = {"DelaySeconds": "5", "RedrivePolicy": redrive("dead", "3")}
         url = await client.queue("work", **given)
         assert await client.queue("work", **given) == url
         assert await client.queue("work") == url
-        answer = await client.json("CreateQueue", QueueName="work", Attributes={"DelaySeconds": "6"})
-        assert answer.error == (
-            400,
+        spelled = {"DelaySeconds": "005", "RedrivePolicy": redrive("dead", 3), "SqsManagedSseEnabled": "False"}
+        assert await client.queue("work", **spelled) == url
+        for different in (
+            {"DelaySeconds": "6"},
+            {"RedrivePolicy": redrive("dead", 4)},
+            {"RedrivePolicy": ""},
+            {"Policy": '{"Statement": {"Effect": "Allow"}}'},
+            {"KmsMasterKeyId": "alias/aws/sqs"},
+            {"KmsDataKeyReusePeriodSeconds": "600"},
+            {"SqsManagedSseEnabled": "true"},
+        ):
+            (name,) = different
+            answer = await client.json("CreateQueue", QueueName="work", Attributes=different)
+            assert answer.error == (
+                400,
+                "QueueAlreadyExists",
+                f"A queue already exists with the same name and a different value for attribute {name}",
+            )
+            assert answer.json["__type"] == "com.amazonaws.sqs#QueueNameExists"
+        assert (await attributes(client, url, "DelaySeconds")) == {"DelaySeconds": "5"}
+
+    run(test)
+
+
+def test_creating_an_existing_fifo_queue() -> None:
+    async def test(client: Client) -> None:
+        url = await client.queue("line.fifo", ContentBasedDeduplication="True")
+        assert await client.queue("line.fifo", ContentBasedDeduplication="true") == url
+        given = {"FifoQueue": "true", "ContentBasedDeduplication": "false"}
+        answer = await client.json("CreateQueue", QueueName="line.fifo", Attributes=given)
+        assert answer.error[1:] == (
             "QueueAlreadyExists",
-            "A queue already exists with the same name and a different value for attribute DelaySeconds",
+            "A queue already exists with the same name and a different value for attribute ContentBasedDeduplication",
         )
-        assert answer.json["__type"] == "com.amazonaws.sqs#QueueNameExists"
+
+    run(test)
+
+
+def test_creating_an_existing_queue_with_tags() -> None:
+    async def test(client: Client) -> None:
+        await client.json("CreateQueue", QueueName="work", tags={"team": "blue"})
+        for same in ({"team": "blue"}, {}, None):
+            again = await client.json("CreateQueue", QueueName="work", tags=same)
+            assert again.status == 200
+        for different in ({"team": "red"}, {"team": "blue", "cost": "1"}):
+            answer = await client.json("CreateQueue", QueueName="work", tags=different)
+            assert answer.error == (
+                400,
+                "QueueAlreadyExists",
+                "A queue already exists with the same name and a different value for tags",
+            )
+        assert (await client.json("ListQueueTags", QueueUrl="work")).json == {"Tags": {"team": "blue"}}
 
     run(test)
 
@@ -257,113 +238,14 @@ def test_a_name_is_not_free_at_once() -> None:
     run(test)
 
 
-def test_lists_in_pages() -> None:
-    async def test(client: Client) -> None:
-        names = [f"q{number}" for number in range(7)]
-        for name in names:
-            await client.queue(name)
-        await client.queue("other")
-        found: list[str] = []
-        token = None
-        for expected in (3, 3, 1):
-            more = {"NextToken": token} if token else {}
-            page = (await client.json("ListQueues", QueueNamePrefix="q", MaxResults=3, **more)).json
-            assert len(page["QueueUrls"]) == expected
-            found += page["QueueUrls"]
-            token = page.get("NextToken")
-        assert token is None
-        assert found == [f"{BASE}/{name}" for name in names]
-        for parameters in ({"MaxResults": 0}, {"MaxResults": 1001}, {"MaxResults": 1, "NextToken": "%%"}):
-            assert (await client.json("ListQueues", **parameters)).error[:2] == (400, "InvalidParameterValue")
-
-    run(test)
-
-
-def test_tags() -> None:
-    async def test(client: Client) -> None:
-        answer = await client.json("CreateQueue", QueueName="work", tags={"team": "blue"})
-        url = answer.json["QueueUrl"]
-        await client.json("TagQueue", QueueUrl=url, Tags={"team": "red", "cost": ""})
-        assert (await client.json("ListQueueTags", QueueUrl=url)).json == {"Tags": {"team": "red", "cost": ""}}
-        await client.json("UntagQueue", QueueUrl=url, TagKeys=["team", "none"])
-        assert (await client.json("ListQueueTags", QueueUrl=url)).json == {"Tags": {"cost": ""}}
-        many = {f"t{number}": "v" for number in range(50)}
-        assert "Too many tags" in (await client.json("TagQueue", QueueUrl=url, Tags=many)).error[2]
-        assert (await client.json("TagQueue", QueueUrl=url, Tags={})).error[1] == "MissingParameter"
-        assert "between 1 and 128" in (await client.json("TagQueue", QueueUrl=url, Tags={"x" * 129: ""})).error[2]
-        assert "between 1 and 128" in (await client.json("UntagQueue", QueueUrl=url, TagKeys=[])).error[2]
-        await client.json("UntagQueue", QueueUrl=url, TagKeys=["cost"])
-        assert (await client.json("ListQueueTags", QueueUrl=url)).json == {}
-
-    run(test)
-
-
-def test_permissions() -> None:
+def test_times_of_a_queue() -> None:
     async def test(client: Client) -> None:
         url = await client.queue()
-        added = await client.json(
-            "AddPermission", QueueUrl=url, Label="a", AWSAccountIds=["111122223333"], Actions=["SendMessage"]
-        )
-        assert added.status == 200
-        await client.json("AddPermission", QueueUrl=url, Label="b", AWSAccountIds=["1", "2"], Actions=["*"])
-        policy = json.loads((await attributes(client, url, "Policy"))["Policy"])
-        assert policy["Statement"][0] == {
-            "Sid": "a",
-            "Effect": "Allow",
-            "Principal": {"AWS": "arn:aws:iam::111122223333:root"},
-            "Action": "SQS:SendMessage",
-            "Resource": arn("work"),
-        }
-        again = await client.json("AddPermission", QueueUrl=url, Label="a", AWSAccountIds=["1"], Actions=["*"])
-        assert again.error[2] == "Value a for parameter Label is invalid. Reason: Already exists."
-        many = await client.json("AddPermission", QueueUrl=url, Label="c", AWSAccountIds=["1"], Actions=["*"] * 8)
-        assert many.error == (403, "OverLimit", "8 Actions were found, maximum allowed is 7.")
-        for label in ("a", "b"):
-            assert (await client.json("RemovePermission", QueueUrl=url, Label=label)).status == 200
-        assert "Policy" not in await attributes(client, url, "All")
-        assert "can't find label" in (await client.json("RemovePermission", QueueUrl=url, Label="a")).error[2]
-
-    run(test)
-
-
-def test_moves() -> None:
-    async def test(client: Client) -> None:
-        await client.queue("dead")
-        await client.queue("work", RedrivePolicy=redrive("dead"))
-        assert (await client.json("StartMessageMoveTask", SourceArn=arn("none"))).error[:2] == (
-            404,
-            "ResourceNotFoundException",
-        )
-        answer = await client.json("StartMessageMoveTask", SourceArn=arn("work"))
-        assert "must be configured as a Dead Letter Queue" in answer.error[2]
-        answer = await client.json("StartMessageMoveTask", SourceArn=arn("dead"), MaxNumberOfMessagesPerSecond=501)
-        assert answer.error[1] == "InvalidParameterValue"
-        started = await client.json(
-            "StartMessageMoveTask", SourceArn=arn("dead"), DestinationArn=arn("work"), MaxNumberOfMessagesPerSecond=50
-        )
-        handle = started.json["TaskHandle"]
-        again = await client.json("StartMessageMoveTask", SourceArn=arn("dead"))
-        assert again.error[1] == "AWS.SimpleQueueService.UnsupportedOperation"
-        assert (await client.json("ListMessageMoveTasks", SourceArn=arn("dead"))).json == {
-            "Results": [
-                {
-                    "TaskHandle": handle,
-                    "Status": "RUNNING",
-                    "SourceArn": arn("dead"),
-                    "DestinationArn": arn("work"),
-                    "MaxNumberOfMessagesPerSecond": 50,
-                    "ApproximateNumberOfMessagesMoved": 1,
-                    "ApproximateNumberOfMessagesToMove": 7,
-                    "StartedTimestamp": NOW_MS,
-                }
-            ]
-        }
-        cancelled = await client.json("CancelMessageMoveTask", TaskHandle=handle)
-        assert cancelled.json == {"ApproximateNumberOfMessagesMoved": 5}
-        (shown,) = (await client.json("ListMessageMoveTasks", SourceArn=arn("dead"))).json["Results"]
-        assert shown["Status"] == "CANCELLED"
-        assert "TaskHandle" not in shown
-        assert (await client.json("CancelMessageMoveTask", TaskHandle=handle)).error[0] == 404
-        assert (await client.json("CancelMessageMoveTask", TaskHandle="?")).error[0] in (400, 404)
+        names = ("CreatedTimestamp", "LastModifiedTimestamp")
+        now = str(NOW_MS // 1000)
+        assert await attributes(client, url, *names) == dict.fromkeys(names, now)
+        client.now_ms += 5000
+        await client.json("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "1"})
+        assert await attributes(client, url, *names) == dict(zip(names, (now, str(NOW_MS // 1000 + 5)), strict=True))
 
     run(test)

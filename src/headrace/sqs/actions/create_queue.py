@@ -1,11 +1,12 @@
 """CreateQueue.
 
-- One that is there is fine if every attribute given has the value that the queue has; others are not compared.
+- An existing queue is fine if every attribute given, and the tags if any are given, have the values that it has.
 - The name ends in `.fifo` if and only if it is a fifo queue.
 - A name is free again `sqs.recreate.wait.ms` after its queue was deleted.
 """
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -16,6 +17,7 @@ from headrace.sqs.actions.tags import check_tags
 from headrace.sqs.calls import Call, action
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|(?=.{6,80}$)[A-Za-z0-9_-]+\.fifo")
+_EXISTS = "A queue already exists with the same name and a different value for"
 
 
 class CreateQueue(msgspec.Struct):
@@ -32,34 +34,44 @@ class CreateQueueResult(msgspec.Struct):
 async def create_queue(call: Call, request: CreateQueue) -> CreateQueueResult:
     name = request.QueueName
     if name is None:
-        raise errors.missing_parameter("QueueName")
+        raise errors.missing_queue_name()
     given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
-    _check_name(name, given)
-    change = attributes.parse(call.realm, name, given)
+    _check_name(name, attributes.is_true(attributes.FIFO, given))
+    existing = _find(call, name)
+    change = attributes.parse(call.realm, name, given, existing)
     tags = request.tags or {}
     check_tags(tags, name)
-    existing = _find(call, name)
     if existing is None:
         wait_s = call.realm.deletions.wait_s(name)
         if wait_s:
             raise errors.queue_deleted_recently(wait_s)
-        now = str(call.realm.wall_ms() // 1000)
-        kept = {attributes.CREATED: now, attributes.MODIFIED: now, **change.kept}
-        kept |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
-        settings = {"type": "fifo" if name.endswith(attributes.FIFO_SUFFIX) else "standard", **change.settings}
-        try:
-            existing = await call.queues.create(name, Edit(settings, kept))
-        except QueueExists:
-            existing = _find(call, name)
-            if existing is None:
-                raise
-    given.pop("FifoQueue", None)
-    different = attributes.first_difference(call.realm, existing, given)
-    if different is not None:
-        raise errors.queue_name_exists(
-            f"A queue already exists with the same name and a different value for attribute {different}"
-        )
+        existing = await _create(call, name, change, tags)
+    _check_same(call, existing, given, tags)
     return CreateQueueResult(call.url(name))
+
+
+async def _create(call: Call, name: str, change: attributes.Change, tags: Mapping[str, str]) -> QueueInfo:
+    """The new queue, or the one that another client created at the same time."""
+    now = str(call.realm.wall_ms() // 1000)
+    kept = {attributes.CREATED: now, attributes.MODIFIED: now, **change.kept}
+    kept |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
+    settings = {"type": "fifo" if name.endswith(attributes.FIFO_SUFFIX) else "standard", **change.settings}
+    try:
+        return await call.queues.create(name, Edit(settings, kept))
+    except QueueExists:
+        existing = _find(call, name)
+        if existing is None:
+            raise
+        return existing
+
+
+def _check_same(call: Call, existing: QueueInfo, given: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    compared = {name: value for name, value in given.items() if name != attributes.FIFO}
+    different = attributes.first_difference(call.realm, existing, compared)
+    if different is not None:
+        raise errors.queue_name_exists(f"{_EXISTS} attribute {different}")
+    if tags and tags != attributes.tags_of(existing):
+        raise errors.queue_name_exists(f"{_EXISTS} tags")
 
 
 def _find(call: Call, name: str) -> QueueInfo | None:
@@ -69,18 +81,17 @@ def _find(call: Call, name: str) -> QueueInfo | None:
         return None
 
 
-def _check_name(name: str, given: dict[str, str]) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise errors.invalid_parameter(
-            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
-        )
-    is_fifo = given.get("FifoQueue") == "true"
-    if is_fifo and not name.endswith(attributes.FIFO_SUFFIX):
+def _check_name(name: str, is_fifo: bool | None) -> None:
+    """`is_fifo` is None where the attribute is not given."""
+    has_suffix = name.endswith(attributes.FIFO_SUFFIX)
+    if is_fifo and not (has_suffix and _NAME.fullmatch(name)):
         raise errors.invalid_parameter(
             "The name of a FIFO queue can only include alphanumeric characters, hyphens, or "
             "underscores, must end with .fifo suffix and be 1 to 80 in length."
         )
-    if not is_fifo and name.endswith(attributes.FIFO_SUFFIX):
+    if not is_fifo and (has_suffix or _NAME.fullmatch(name) is None):
         raise errors.invalid_parameter(
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
         )
+    if is_fifo is False:
+        raise errors.invalid_attribute_name(attributes.FIFO)

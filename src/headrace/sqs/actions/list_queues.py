@@ -1,13 +1,27 @@
-"""ListQueues, GetQueueUrl and ListDeadLetterSourceQueues: which queues there are, by their URLs.
+"""ListQueues, GetQueueUrl and ListDeadLetterSourceQueues: the URLs of queues.
 
-Without MaxResults at most 1,000 are told, and no token for more, as with AWS.
+Without MaxResults at most 1,000 are listed, and no token for more, as with AWS. A token holds for a list of the same
+queues only.
 """
+
+from base64 import b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
 
 import msgspec
 
 from headrace.model.errors import UnknownQueue
-from headrace.sqs import errors
-from headrace.sqs.calls import Call, action, page, required
+from headrace.sqs import errors, redrive
+from headrace.sqs.calls import Call, action
+
+_MOST_RESULTS = 1000
+
+
+class _Token(msgspec.Struct, array_like=True):
+    about: str
+    """The prefix, or the dead-letter queue."""
+    last: str
+    """The last name listed."""
 
 
 class ListQueues(msgspec.Struct):
@@ -23,8 +37,9 @@ class ListQueuesResult(msgspec.Struct, omit_defaults=True):
 
 @action(ListQueues)
 async def list_queues(call: Call, request: ListQueues) -> ListQueuesResult:
-    names = [info.name for info in call.queues.queues(request.QueueNamePrefix or "")]
-    shown, token = page(names, request.MaxResults, request.NextToken)
+    prefix = request.QueueNamePrefix or ""
+    names = [info.name for info in call.queues.queues(prefix)]
+    shown, token = _page(names, prefix, request.MaxResults, request.NextToken)
     return ListQueuesResult([call.url(name) for name in shown] or None, token)
 
 
@@ -39,7 +54,9 @@ class GetQueueUrlResult(msgspec.Struct):
 
 @action(GetQueueUrl)
 async def get_queue_url(call: Call, request: GetQueueUrl) -> GetQueueUrlResult:
-    name = required(request.QueueName, "QueueName")
+    name = request.QueueName
+    if not name:
+        raise errors.missing_queue_name()
     if request.QueueOwnerAWSAccountId not in (None, "", call.realm.account):
         raise errors.queue_does_not_exist()
     try:
@@ -65,6 +82,42 @@ async def list_dead_letter_source_queues(
     call: Call, request: ListDeadLetterSourceQueues
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.find(request.QueueUrl).name
-    sources = [info.name for info in call.queues.queues() if info.settings.dead_letter == target]
-    shown, token = page(sources, request.MaxResults, request.NextToken)
+    policies = [(info.name, redrive.policy_of(info)) for info in call.queues.queues()]
+    sources = [name for name, policy in policies if policy is not None and policy.target == target]
+    shown, token = _page(sources, target, request.MaxResults, request.NextToken)
     return ListDeadLetterSourceQueuesResult([call.url(name) for name in shown], token)
+
+
+def _page(
+    names: Sequence[str], about: str, max_results: int | None, token: str | None
+) -> tuple[Sequence[str], str | None]:
+    """At most so many of `names`, which are in order, after those that a token says were listed; and the next token."""
+    if max_results is not None and not 1 <= max_results <= _MOST_RESULTS:
+        raise errors.invalid_parameter(
+            f"Value for parameter MaxResults is invalid. Reason: MaxResults must be an integer between 1 and "
+            f"{_MOST_RESULTS}."
+        )
+    if token:
+        if max_results is None:
+            raise errors.invalid_parameter(
+                "MaxResults is a mandatory parameter when you provide a value for NextToken."
+            )
+        last = _last_listed(token, about)
+        names = [name for name in names if name > last]
+    shown = names[: max_results or _MOST_RESULTS]
+    if max_results is None or len(names) == len(shown):
+        return shown, None
+    return shown, urlsafe_b64encode(msgspec.json.encode(_Token(about, shown[-1]))).decode("ascii")
+
+
+def _last_listed(token: str, about: str) -> str:
+    try:
+        found = msgspec.json.decode(b64decode(token, altchars="-_", validate=True), type=_Token)
+    except (msgspec.MsgspecError, UnicodeError, Base64Error, ValueError):
+        raise errors.invalid_parameter("Invalid NextToken value.") from None
+    if found.about != about:
+        raise errors.invalid_parameter(
+            "Invalid NextToken value. If you are passing in NextToken, you must not change the other request "
+            "parameters."
+        )
+    return found.last

@@ -1,21 +1,25 @@
 """StartMessageMoveTask, CancelMessageMoveTask and ListMessageMoveTasks: messages out of a dead-letter queue.
 
-The source is the dead-letter queue of some queue. Without a destination each message goes to where it came from. The
-handle of a task is told while it runs.
+The source is the dead-letter queue of another queue. Without a destination each message goes back to the queue that it
+came from. A task has a handle only while it runs.
 """
 
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
+from contextlib import suppress
 
 import msgspec
 
 from headrace.model.errors import UnknownQueue
 from headrace.queues.api import Filter, Move, QueueInfo
 from headrace.sqs import errors
-from headrace.sqs.calls import Call, action, required, within
+from headrace.sqs.arns import parse_arn
+from headrace.sqs.calls import Call, action, required
 
 _MOST_PER_SECOND = 500
+_MOST_RESULTS = 10
 _RUNNING = "RUNNING"
+_CANCELLING = "CANCELLING"
 
 
 class StartMessageMoveTask(msgspec.Struct):
@@ -31,22 +35,29 @@ class StartMessageMoveTaskResult(msgspec.Struct):
 @action(StartMessageMoveTask)
 async def start_message_move_task(call: Call, request: StartMessageMoveTask) -> StartMessageMoveTaskResult:
     source = _queue(call, request.SourceArn, "SourceArn")
-    destination = None
-    if request.DestinationArn:
-        destination = _queue(call, request.DestinationArn, "DestinationArn")
-        if destination.settings.is_fifo != source.settings.is_fifo:
-            raise errors.unsupported_operation("The destination must be a queue of the same type as the source.")
-    per_second = request.MaxNumberOfMessagesPerSecond
-    if per_second is not None:
-        within(per_second, 1, _MOST_PER_SECOND, "MaxNumberOfMessagesPerSecond", default=1)
     if not any(info.settings.dead_letter == source.name for info in call.queues.queues()):
         raise errors.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
-    if any(move.status == _RUNNING for move in await call.queues.moves(source.name)):
-        raise errors.unsupported_operation(
+    destination = _destination(call, request.DestinationArn, source)
+    per_second = request.MaxNumberOfMessagesPerSecond
+    if per_second is not None and not 1 <= per_second <= _MOST_PER_SECOND:
+        raise errors.not_between("MaxNumberOfMessagesPerSecond", 1, _MOST_PER_SECOND)
+    if any(move.status in (_RUNNING, _CANCELLING) for move in await call.queues.moves(source.name)):
+        raise errors.invalid_parameter(
             "There is already a task running. Only one active task is allowed for a source queue arn at a given time."
         )
     move = await call.queues.start_move(source.name, destination.name if destination else None, Filter(), per_second)
     return StartMessageMoveTaskResult(_handle(call, move))
+
+
+def _destination(call: Call, arn: str | None, source: QueueInfo) -> QueueInfo | None:
+    if not arn:
+        return None
+    destination = _queue(call, arn, "DestinationArn")
+    if destination.name == source.name:
+        raise errors.invalid_parameter("Source queue arn and destination queue arn cannot be the same.")
+    if destination.settings.is_fifo != source.settings.is_fifo:
+        raise errors.invalid_parameter("The source queue and destination queue must be of the same queue type.")
+    return destination
 
 
 class CancelMessageMoveTask(msgspec.Struct):
@@ -60,13 +71,13 @@ class CancelMessageMoveTaskResult(msgspec.Struct):
 @action(CancelMessageMoveTask)
 async def cancel_message_move_task(call: Call, request: CancelMessageMoveTask) -> CancelMessageMoveTaskResult:
     handle = required(request.TaskHandle, "TaskHandle")
-    try:
-        move_id, _, arn = b64decode(handle, altchars="-_", validate=True).decode().partition("|")
-    except (UnicodeError, Base64Error, ValueError):
-        raise errors.invalid_value(handle, "TaskHandle", "It is not a valid task handle.") from None
+    move_id, arn = _handle_parts(handle)
     source = _queue(call, arn, "SourceArn")
-    if not any(move.id == move_id and move.status == _RUNNING for move in await call.queues.moves(source.name)):
-        raise errors.resource_not_found("Task does not exist, or is not active.")
+    found = [move for move in await call.queues.moves(source.name) if move.id == move_id]
+    if not found:
+        raise errors.resource_not_found("Task does not exist.")
+    if found[0].status != _RUNNING:
+        raise errors.invalid_parameter("Only active tasks can be cancelled.")
     move = await call.queues.cancel_move(move_id)
     return CancelMessageMoveTaskResult(move.moved)
 
@@ -95,7 +106,9 @@ class ListMessageMoveTasksResult(msgspec.Struct, omit_defaults=True):
 @action(ListMessageMoveTasks)
 async def list_message_move_tasks(call: Call, request: ListMessageMoveTasks) -> ListMessageMoveTasksResult:
     source = _queue(call, request.SourceArn, "SourceArn")
-    limit = within(request.MaxResults, 1, 10, "MaxResults", default=1)
+    limit = 1 if request.MaxResults is None else request.MaxResults
+    if not 1 <= limit <= _MOST_RESULTS:
+        raise errors.not_between("MaxResults", 1, _MOST_RESULTS)
     moves = await call.queues.moves(source.name)
     return ListMessageMoveTasksResult([_entry(call, move) for move in moves[:limit]])
 
@@ -110,18 +123,39 @@ def _entry(call: Call, move: Move) -> ListMessageMoveTasksResultEntry:
         TaskHandle=_handle(call, move) if move.status == _RUNNING else None,
         DestinationArn=call.realm.arn(move.destination) if move.destination is not None else None,
         MaxNumberOfMessagesPerSecond=move.per_second,
-        FailureReason=move.failure,
+        FailureReason=_failure(call, move),
     )
 
 
+def _failure(call: Call, move: Move) -> str | None:
+    """AWS answers with a code. For a reason that AWS does not have, the sentence has to do."""
+    if move.failure is not None and move.destination is not None:
+        try:
+            call.queues.find(move.destination)
+        except UnknownQueue:
+            return errors.queue_does_not_exist().code
+    return move.failure
+
+
 def _queue(call: Call, arn: str | None, parameter: str) -> QueueInfo:
-    text = required(arn, parameter)
+    parsed = parse_arn(required(arn, parameter))
+    if parsed is None:
+        raise errors.malformed_arn(parameter)
+    if parsed[1:4] == ("sqs", call.realm.region, call.realm.account):
+        with suppress(UnknownQueue):
+            return call.queues.find(parsed.resource)
+    raise errors.resource_not_found(f"The resource that you specified for the {parameter} parameter doesn't exist.")
+
+
+def _handle_parts(handle: str) -> tuple[str, str]:
+    """The id of the task and the ARN of its source."""
     try:
-        return call.queues.find(call.realm.queue_of_arn(text))
-    except UnknownQueue:
-        raise errors.resource_not_found(
-            f"The resource that you specified for the {parameter} parameter doesn't exist."
-        ) from None
+        move_id, separator, arn = b64decode(handle, altchars="-_", validate=True).decode().partition("|")
+    except (UnicodeError, Base64Error, ValueError):
+        separator = move_id = arn = ""
+    if not separator or parse_arn(arn) is None:
+        raise errors.invalid_parameter("Value for parameter TaskHandle is invalid.")
+    return move_id, arn
 
 
 def _handle(call: Call, move: Move) -> str:

@@ -1,11 +1,13 @@
 """GetQueueAttributes and SetQueueAttributes.
 
-Only what was asked for is told, and nothing at all where nothing was. The type of a queue cannot be changed.
+Only the attributes asked for are answered, and none where none were asked for. The type of a queue cannot be changed.
 """
+
+from collections.abc import Mapping
 
 import msgspec
 
-from headrace.queues.api import Edit
+from headrace.queues.api import Edit, QueueInfo
 from headrace.sqs import attributes, errors
 from headrace.sqs.calls import Call, action
 
@@ -23,9 +25,7 @@ class GetQueueAttributesResult(msgspec.Struct, omit_defaults=True):
 async def get_queue_attributes(call: Call, request: GetQueueAttributes) -> GetQueueAttributesResult:
     info = call.find(request.QueueUrl)
     wanted = request.AttributeNames or []
-    for name in wanted:
-        if name != attributes.ALL and name not in attributes.KNOWN:
-            raise errors.invalid_attribute_name(name)
+    attributes.check_names(wanted, info)
     counts = await call.queues.counts(info.name) if attributes.wants_counts(wanted) else None
     shown = attributes.show(call.realm, info, counts)
     if attributes.ALL not in wanted:
@@ -43,9 +43,18 @@ async def set_queue_attributes(call: Call, request: SetQueueAttributes) -> None:
     info = call.find(request.QueueUrl)
     given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
     if not given:
-        raise errors.missing_parameter("Attributes")
-    if "FifoQueue" in given and (given["FifoQueue"] == "true") != info.settings.is_fifo:
-        raise errors.invalid_attribute_name("FifoQueue")
-    change = attributes.parse(call.realm, info.name, given)
+        raise errors.missing_parameter("Attribute.Name")
+    _check_type(info, given)
+    change = attributes.parse(call.realm, info.name, given, info)
     kept = {**change.kept, attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
     await call.queues.alter(info.name, Edit(change.settings, kept))
+
+
+def _check_type(info: QueueInfo, given: Mapping[str, str]) -> None:
+    is_fifo = attributes.is_true(attributes.FIFO, given)
+    if is_fifo is None:
+        return
+    if not info.settings.is_fifo:
+        raise errors.invalid_attribute_name(attributes.FIFO)
+    if not is_fifo:
+        raise errors.invalid_attribute_value(attributes.FIFO, "Modifying queue type is not supported.")
