@@ -1,4 +1,7 @@
-"""TagQueue, UntagQueue and ListQueueTags: words of the owner's own about a queue, at most 50."""
+"""TagQueue, UntagQueue and ListQueueTags: key-value pairs of the owner's own about a queue, at most 50."""
+
+from collections.abc import Mapping
+from unicodedata import category
 
 import msgspec
 
@@ -10,6 +13,9 @@ from headrace.sqs.calls import Call, action
 _MOST = 50
 _MOST_KEY_LENGTH = 128
 _MOST_VALUE_LENGTH = 256
+_RESERVED = "aws:"
+_SYMBOLS = frozenset("_.:/=+-@\t\n\r")
+_ALLOWED = "may only contain unicode letters, digits, whitespace, or one of these symbols: _ . : / = + - @"
 
 
 class TagQueue(msgspec.Struct):
@@ -34,8 +40,12 @@ class UntagQueue(msgspec.Struct):
 @action(UntagQueue)
 async def untag_queue(call: Call, request: UntagQueue) -> None:
     info = call.find(request.QueueUrl)
+    if request.TagKeys is None:
+        raise errors.missing_parameter("TagKeys")
     if not request.TagKeys:
-        raise errors.invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
+        raise _wrong_key_length()
+    for key in request.TagKeys:
+        _check_key(key)
     await call.queues.alter(info.name, Edit({}, {TAG_PREFIX + key: None for key in request.TagKeys}))
 
 
@@ -52,11 +62,30 @@ async def list_queue_tags(call: Call, request: ListQueueTags) -> ListQueueTagsRe
     return ListQueueTagsResult(tags_of(call.find(request.QueueUrl)) or None)
 
 
-def check_tags(tags: dict[str, str], queue: str, has: dict[str, str] | None = None) -> None:
+def check_tags(tags: Mapping[str, str], queue: str, has: Mapping[str, str] | None = None) -> None:
     if len({*tags, *(has or {})}) > _MOST:
         raise errors.invalid_parameter(f"Too many tags added for queue {queue}.")
     for key, value in tags.items():
-        if not 1 <= len(key) <= _MOST_KEY_LENGTH:
-            raise errors.invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
+        _check_key(key)
+        if key.lower().startswith(_RESERVED):
+            raise errors.invalid_parameter(f'Tag keys cannot begin with "{_RESERVED}", which is reserved.')
         if len(value) > _MOST_VALUE_LENGTH:
             raise errors.invalid_parameter("Tag values must be between 0 and 256 characters in length.")
+        if not _has_only_allowed(value):
+            raise errors.invalid_parameter(f"Tag values {_ALLOWED}")
+
+
+def _check_key(key: str) -> None:
+    if not 1 <= len(key) <= _MOST_KEY_LENGTH:
+        raise _wrong_key_length()
+    if not _has_only_allowed(key):
+        raise errors.invalid_parameter(f"Tag keys {_ALLOWED}")
+
+
+def _wrong_key_length() -> errors.SqsError:
+    return errors.invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
+
+
+def _has_only_allowed(text: str) -> bool:
+    """Letters, digits and separators, by their categories in Unicode, and some symbols."""
+    return all(each in _SYMBOLS or category(each)[0] in "LNZ" for each in text)
