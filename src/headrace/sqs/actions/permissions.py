@@ -1,20 +1,20 @@
 """AddPermission and RemovePermission: statements in the policy of a queue, each with a label of its own.
 
-The policy is kept and shown. It decides nothing here: who has one of `sqs.access.keys` may do everything.
+The policy is stored and shown. It decides nothing here: who has one of `sqs.access.keys` may do everything.
 """
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from headrace.queues.api import Edit, QueueInfo
-from headrace.sqs import errors
+from headrace.sqs import access_policy, errors
 from headrace.sqs.attributes import MODIFIED, POLICY
 from headrace.sqs.calls import Call, action, required
 
-_MOST_ACTIONS = 7
 _ALLOWED = frozenset(
     {
         "*",
@@ -28,7 +28,26 @@ _ALLOWED = frozenset(
         "SendMessage",
     }
 )
+_OWNER_ONLY = frozenset(
+    {
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueueTags",
+        "ListQueues",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    }
+)
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_SHOWN_LENGTH = 100
+"""How much of a wrong value is sent back."""
 
 
 class AddPermission(msgspec.Struct):
@@ -43,34 +62,57 @@ async def add_permission(call: Call, request: AddPermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")
     if _LABEL.fullmatch(label) is None:
-        raise errors.invalid_value(label, "Label", "Can only include alphanumeric characters, hyphens, or underscores.")
+        raise errors.invalid_value(
+            label[:_SHOWN_LENGTH],
+            "Label",
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+        )
     actions, accounts = request.Actions or [], request.AWSAccountIds or []
-    if not actions:
-        raise errors.missing_parameter("Actions")
-    if not accounts:
-        raise errors.invalid_value("[]", "PrincipalId", "Unable to verify.")
-    if len(actions) > _MOST_ACTIONS:
-        raise errors.over_limit(f"{len(actions)} Actions were found, maximum allowed is {_MOST_ACTIONS}.")
-    for name in actions:
-        if name not in _ALLOWED:
-            raise errors.invalid_value(
-                f"SQS:{name}", "ActionName", "Only the queue owner is allowed to invoke this action."
-            )
+    _check_actions(actions)
+    _check_accounts(accounts)
     arn = call.realm.arn(info.name)
-    policy = _policy(info) or {"Version": "2012-10-17", "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
-    statements = _statements(policy)
-    if any(each.get("Sid") == label for each in statements):
-        raise errors.invalid_value(label, "Label", "Already exists.")
-    principals = [f"arn:aws:iam::{account}:root" for account in accounts]
-    names = [f"SQS:{name}" for name in actions]
+    policy = _policy(info) or {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
+    statements = access_policy.statements_of(policy)
     statement = {
         "Sid": label,
         "Effect": "Allow",
-        "Principal": {"AWS": principals if len(principals) > 1 else principals[0]},
-        "Action": names if len(names) > 1 else names[0],
+        "Principal": {"AWS": _one_or_all([f"arn:aws:iam::{account}:root" for account in accounts])},
+        "Action": _one_or_all([f"SQS:{name}" for name in actions]),
         "Resource": arn,
     }
+    if statement in statements:
+        return
+    if any(each.get("Sid") == label for each in statements):
+        raise errors.invalid_value(label, "Label", "Already exists.")
+    if len(statements) >= access_policy.MOST_STATEMENTS:
+        raise errors.over_limit(
+            f"{len(statements) + 1} Statements were found, maximum allowed is {access_policy.MOST_STATEMENTS}."
+        )
     await _keep(call, info, {**policy, "Statement": [*statements, statement]})
+
+
+def _check_actions(actions: Sequence[str]) -> None:
+    if not actions:
+        raise errors.missing_parameter("Actions")
+    if len(actions) > access_policy.MOST_ACTIONS:
+        raise errors.over_limit(f"{len(actions)} Actions were found, maximum allowed is {access_policy.MOST_ACTIONS}.")
+    for name in actions:
+        if name not in _ALLOWED:
+            reason = "Please refer to the appropriate WSDL for a list of valid actions."
+            if name in _OWNER_ONLY:
+                reason = "Only the queue owner is allowed to invoke this action."
+            raise errors.invalid_value(f"SQS:{name[:_SHOWN_LENGTH]}", "ActionName", reason)
+
+
+def _check_accounts(accounts: Sequence[str]) -> None:
+    wrong = [account for account in accounts if _ACCOUNT.fullmatch(account) is None]
+    if wrong or not accounts:
+        shown = ", ".join(wrong)[:_SHOWN_LENGTH]
+        raise errors.invalid_value(f"[{shown}]", "PrincipalId", "Unable to verify.")
+
+
+def _one_or_all(texts: list[str]) -> str | list[str]:
+    return texts if len(texts) > 1 else texts[0]
 
 
 class RemovePermission(msgspec.Struct):
@@ -83,23 +125,20 @@ async def remove_permission(call: Call, request: RemovePermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")
     policy = _policy(info)
-    statements = _statements(policy)
+    statements = access_policy.statements_of(policy)
     left = [each for each in statements if each.get("Sid") != label]
     if len(left) == len(statements):
-        raise errors.invalid_value(label, "Label", "can't find label on existing policy.")
+        reason = "can't find label on existing policy." if policy else "can't find label."
+        raise errors.invalid_value(label[:_SHOWN_LENGTH], "Label", reason)
     await _keep(call, info, {**policy, "Statement": left})
 
 
 def _policy(info: QueueInfo) -> dict[str, Any]:
-    found = json.loads(info.attributes.get(POLICY, "{}"))
-    return found if isinstance(found, dict) else {}
-
-
-def _statements(policy: dict[str, Any]) -> list[dict[str, Any]]:
-    found = policy.get("Statement", [])
-    return [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    return access_policy.load(info.attributes.get(POLICY, "{}"))
 
 
 async def _keep(call: Call, info: QueueInfo, policy: dict[str, Any]) -> None:
-    text = json.dumps(policy) if policy["Statement"] else None
+    text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else None
+    if text is not None:
+        access_policy.check_size(text)
     await call.queues.alter(info.name, Edit({}, {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}))
