@@ -59,6 +59,8 @@ class Edit:
 
     settings: Mapping[str, str | None] = field(default_factory=dict)
     attributes: Mapping[str, str | None] = field(default_factory=dict)
+    expected: Mapping[str, str | None] = field(default_factory=dict)
+    """Attributes as the change assumes them, None for absent ones: `QueueUnavailable` if another change came first."""
 
 
 class Queues(Protocol):

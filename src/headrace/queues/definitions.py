@@ -9,7 +9,15 @@ from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
 from headrace.config.queue import PREFIX, QueueSettings, queue_settings
-from headrace.model.errors import InvalidSettings, QueueExists, SettingsError, TopicExists, UnknownQueue, UnknownTopic
+from headrace.model.errors import (
+    InvalidSettings,
+    QueueExists,
+    QueueUnavailable,
+    SettingsError,
+    TopicExists,
+    UnknownQueue,
+    UnknownTopic,
+)
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
 from headrace.queues.api import Edit, QueueInfo
@@ -98,6 +106,7 @@ class Definitions:
         self.topic(name)
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            _check_expected(name, before, edit)
             after = _edited(before, edit)
             if after.get(_TYPE) != before.get(_TYPE):
                 raise InvalidSettings("the type of a queue cannot be changed: create another queue")
@@ -117,6 +126,12 @@ def is_queue(topic: TopicImage) -> bool:
 def _check_dead_letter(name: str, settings: Mapping[str, str]) -> None:
     if settings.get(_DEAD_LETTER) == name:
         raise InvalidSettings(f"{name} cannot be its own dead-letter queue: its messages would go round for ever")
+
+
+def _check_expected(name: str, before: Mapping[str, str], edit: Edit) -> None:
+    attributes = _decoded(before.get(_ATTRIBUTES, "")) if edit.expected else {}
+    if any(attributes.get(key) != value for key, value in edit.expected.items()):
+        raise QueueUnavailable(f"the attributes of {name} were changed at the same time: try again")
 
 
 def _edited(before: Mapping[str, str], edit: Edit) -> dict[str, str]:

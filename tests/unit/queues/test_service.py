@@ -15,6 +15,7 @@ from headrace.model.errors import (
     NotInFlight,
     PurgeInProgress,
     QueueExists,
+    QueueUnavailable,
     UnknownQueue,
 )
 from headrace.model.queue_wire import Filter, Outgoing
@@ -47,6 +48,16 @@ def test_a_queue_is_altered(broker: QueueBroker) -> None:
         broker.run(broker.queues.alter(name, Edit({"dead.letter": name})))
     with pytest.raises(InvalidSettings, match="max"):
         broker.run(broker.queues.alter(name, Edit({"max.receives": "5000"})))
+
+
+def test_a_change_that_assumes_what_is_not_so_any_more(broker: QueueBroker) -> None:
+    name = broker.create()
+    first = Edit({}, {"Policy": "1"}, expected={"Policy": None})
+    broker.run(broker.queues.alter(name, first))
+    with pytest.raises(QueueUnavailable, match="changed at the same time"):
+        broker.run(broker.queues.alter(name, first))
+    broker.run(broker.queues.alter(name, Edit({}, {"Policy": "2"}, expected={"Policy": "1"})))
+    assert broker.queues.find(name).attributes == {"Policy": "2"}
 
 
 def test_a_topic_is_no_queue_and_a_queue_has_one_partition(broker: QueueBroker) -> None:

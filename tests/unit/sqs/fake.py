@@ -15,6 +15,7 @@ from headrace.model.errors import (
     LeaseTooLong,
     NotInFlight,
     QueueExists,
+    QueueUnavailable,
     UnknownQueue,
 )
 from headrace.queues.api import (
@@ -101,6 +102,8 @@ class FakeQueues:
 
     async def alter(self, name: str, edit: Edit) -> None:
         known = self.by_name[name]
+        if any(known.info.attributes.get(key) != value for key, value in edit.expected.items()):
+            raise QueueUnavailable("changed at the same time")
         self._set(name, known.texts, known.info.attributes, edit)
 
     def _fail(self) -> None:

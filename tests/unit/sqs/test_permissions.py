@@ -159,6 +159,24 @@ def test_accounts_that_cannot_be(accounts: list[str] | None, shown: str) -> None
     run(test)
 
 
+def test_permissions_that_are_added_at_the_same_time() -> None:
+    async def test(client: Client) -> None:
+        await client.queue()
+        before = client.queues.by_name["work"].info
+        await add(client)
+        find = client.queues.find
+        # This broker has not heard of the change of another one yet.
+        client.queues.find = lambda name: before  # type: ignore[method-assign]
+        late = await add(client, Label="b")
+        assert late.status == 503  # which clients try again
+        client.queues.find = find  # type: ignore[method-assign]
+        assert [each["Sid"] for each in (await policy_of(client))["Statement"]] == ["a"]
+        assert (await add(client, Label="b")).status == 200
+        assert [each["Sid"] for each in (await policy_of(client))["Statement"]] == ["a", "b"]
+
+    run(test)
+
+
 def test_twenty_permissions() -> None:
     async def test(client: Client) -> None:
         await client.queue()

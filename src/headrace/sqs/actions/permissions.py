@@ -141,4 +141,6 @@ async def _keep(call: Call, info: QueueInfo, policy: dict[str, Any]) -> None:
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else None
     if text is not None:
         access_policy.check_size(text)
-    await call.queues.alter(info.name, Edit({}, {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}))
+    kept = {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}
+    # Not the policy that another client has changed since: its permission would be lost.
+    await call.queues.alter(info.name, Edit({}, kept, expected={POLICY: info.attributes.get(POLICY)}))
