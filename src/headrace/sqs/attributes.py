@@ -95,13 +95,14 @@ def is_true(name: str, given: Mapping[str, str]) -> bool | None:
 
 def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInfo | None) -> Change:
     """The change that attributes make to a queue, which need not exist yet. The caller checks `FifoQueue`."""
-    values = {name: _checked(queue, name, value) for name, value in given.items()}
+    is_fifo = queue.endswith(FIFO_SUFFIX) if existing is None else existing.settings.is_fifo
+    values = {name: _checked(name, value, is_fifo) for name, value in given.items()}
     _check_combinations(values, existing)
     settings: dict[str, str | None] = {}
     kept: dict[str, str | None] = {}
     for name, value in values.items():
         if name == REDRIVE_POLICY:
-            changed, stored = redrive.changes(queue, redrive.parse_policy(realm, queue, value))
+            changed, stored = redrive.changes(queue, redrive.parse_policy(realm, queue, value, is_fifo))
             settings |= changed
             kept |= stored
         elif name in _NUMBERS and _NUMBERS[name].setting:
@@ -120,10 +121,10 @@ def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInf
     return Change(settings, kept)
 
 
-def _checked(queue: str, name: str, value: str) -> str:
+def _checked(name: str, value: str, is_fifo: bool) -> str:
     if name not in KNOWN or name in _READ_ONLY:
         raise errors.invalid_attribute_name(name)
-    if name in _FIFO_ONLY and not queue.endswith(FIFO_SUFFIX):
+    if name in _FIFO_ONLY and not is_fifo:
         raise errors.invalid_attribute_name(name) if name == _BY_CONTENT else errors.attribute_of_fifo_queues(name)
     if name == POLICY and value:
         access_policy.check(value)
@@ -196,17 +197,12 @@ def first_difference(realm: Realm, info: QueueInfo, given: Mapping[str, str]) ->
     shown = show(realm, info, None)
     shown.setdefault(_KMS_REUSE, info.attributes.get(_KMS_REUSE, _DEFAULT_REUSE_S))
     for name, value in given.items():
-        same: Callable[[str], Any] = _comparable if name.endswith("Policy") else str
+        same: Callable[[str], Any] = str
+        if name.endswith("Policy"):
+            same = redrive.comparable if name == REDRIVE_POLICY else access_policy.load
         if same(shown.get(name, "")) != same(_normalized(name, value)):
             return name
     return None
-
-
-def _comparable(text: str) -> Any:
-    found = access_policy.load(text)
-    if "maxReceiveCount" in found:
-        found["maxReceiveCount"] = str(found["maxReceiveCount"])
-    return found
 
 
 def tags_of(info: QueueInfo) -> dict[str, str]:

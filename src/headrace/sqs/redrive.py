@@ -33,7 +33,7 @@ class Redrive(NamedTuple):
     max_receives: int
 
 
-def parse_policy(realm: Realm, queue: str, value: str) -> Redrive | None:
+def parse_policy(realm: Realm, queue: str, value: str, is_fifo: bool) -> Redrive | None:
     """None for an empty policy, which removes the one that a queue has."""
     if not value:
         return None
@@ -52,7 +52,14 @@ def parse_policy(realm: Realm, queue: str, value: str) -> Redrive | None:
             f"Invalid value for {_COUNT}: {_readable(policy[_COUNT])}, valid values are from 1 to {_MOST_RECEIVES} "
             "both inclusive.",
         )
-    return Redrive(_target(realm, queue, policy[_TARGET], value), count)
+    target = _target(realm, policy[_TARGET], value)
+    if target.settings.is_fifo != is_fifo:
+        # AWS ends this sentence with two full stops.
+        raise _refused(value, "Dead-letter queue must be same type of queue as the source..")
+    if not _allows(target, realm.arn(queue)):
+        arn = realm.arn(target.name)
+        raise _refused(value, f"Queue {arn} does not allow this queue to use it as a dead-letter queue.")
+    return Redrive(target.name, count)
 
 
 def _count(value: object) -> int | None:
@@ -62,8 +69,8 @@ def _count(value: object) -> int | None:
     return value if type(value) is int and 1 <= value <= _MOST_RECEIVES else None
 
 
-def _target(realm: Realm, queue: str, arn: object, value: str) -> str:
-    """The name of the dead-letter queue."""
+def _target(realm: Realm, arn: object, value: str) -> QueueInfo:
+    """The dead-letter queue."""
     if not isinstance(arn, str):
         raise _refused(value, f"Invalid value for {_TARGET}.")
     parsed = parse_arn(arn)
@@ -76,15 +83,9 @@ def _target(realm: Realm, queue: str, arn: object, value: str) -> str:
     if parsed.account != realm.account:
         raise _refused(value, "Dead-letter target owner should be same as the source.")
     try:
-        target = realm.queues.find(parsed.resource)
+        return realm.queues.find(parsed.resource)
     except UnknownQueue:
         raise _refused(value, "Dead letter target does not exist.") from None
-    if target.settings.is_fifo != queue.endswith(".fifo"):
-        # AWS ends this sentence with two full stops.
-        raise _refused(value, "Dead-letter queue must be same type of queue as the source..")
-    if not _allows(target, realm.arn(queue)):
-        raise _refused(value, f"Queue {arn} does not allow this queue to use it as a dead-letter queue.")
-    return target.name
 
 
 def _refused(value: str, reason: str, attribute: str = POLICY) -> errors.SqsError:
@@ -170,6 +171,12 @@ def changes(queue: str, redrive: Redrive | None) -> tuple[dict[str, str | None],
     if redrive.target == queue:
         return {"dead.letter": None, "max.receives": None}, {POLICY: count}
     return {"dead.letter": redrive.target, "max.receives": count}, {POLICY: None}
+
+
+def comparable(text: str) -> tuple[object, int | None]:
+    """A policy in a form in which equal ones are equal, however they are written."""
+    policy = _json_map(text) or {}
+    return policy.get(_TARGET), _count(policy.get(_COUNT))
 
 
 def show(realm: Realm, redrive: Redrive) -> str:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from headrace.queues.api import Edit
+
 from .asking import Error, arn, attributes, change, name_error, redrive, refusals, value_error
 from .fake import NOW_MS, Client, run
 
@@ -263,5 +265,19 @@ def test_a_key_has_a_length() -> None:
     async def test(client: Client) -> None:
         url = await client.queue("here", KmsMasterKeyId="k" * 2048)
         assert await refusals(client, url, "new", {"KmsMasterKeyId": "k" * 2049}) == [value_error("KmsMasterKeyId")] * 2
+
+    run(test)
+
+
+def test_a_fifo_queue_of_the_sdk_may_have_any_name() -> None:
+    async def test(client: Client) -> None:
+        await client.queues.create("line", Edit({"type": "fifo"}))
+        await change(client, "line", ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
+        assert await attributes(client, "line", "FifoQueue", "ContentBasedDeduplication") == {
+            "FifoQueue": "true",
+            "ContentBasedDeduplication": "true",
+        }
+        await client.queue("dead.fifo")
+        await change(client, "line", RedrivePolicy=redrive("dead.fifo"))
 
     run(test)

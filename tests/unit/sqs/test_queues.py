@@ -159,7 +159,7 @@ def test_creating_an_existing_queue() -> None:
         url = await client.queue("work", **given)
         assert await client.queue("work", **given) == url
         assert await client.queue("work") == url
-        spelled = {"DelaySeconds": "005", "RedrivePolicy": redrive("dead", 3), "SqsManagedSseEnabled": "False"}
+        spelled = {"DelaySeconds": "005", "RedrivePolicy": redrive("dead", "003"), "SqsManagedSseEnabled": "False"}
         assert await client.queue("work", **spelled) == url
         for different in (
             {"DelaySeconds": "6"},
