@@ -123,7 +123,7 @@ def test_queues(aws: Callable[..., Any], served: BrokerProcess, folder: Path) ->
     assert aws(f"sqs list-queue-tags --queue-url {url}")["Tags"] == {"Team": "Blue", "Priority": "Highest"}
     label = "SendMessagesFromMyQueue"
     aws(
-        f"sqs add-permission --queue-url {url} --label {label} --aws-account-ids 12345EXAMPLE "
+        f"sqs add-permission --queue-url {url} --label {label} --aws-account-ids 111122223333 "
         "--actions SendMessage DeleteMessage"
     )
     aws(f"sqs remove-permission --queue-url {url} --label {label}")

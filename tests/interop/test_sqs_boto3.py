@@ -194,9 +194,7 @@ def test_every_action_on_queues(sqs: Any, new_queue: Callable[..., str]) -> None
     dead, url = new_queue(), new_queue()
     dead_arn = arn_of(sqs, dead)
     policy = {"deadLetterTargetArn": dead_arn, "maxReceiveCount": 5}
-    sqs.set_queue_attributes(
-        QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "77", "Policy": "{}"}
-    )
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "77"})
     shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert json.loads(shown["RedrivePolicy"]) == policy
     assert shown["VisibilityTimeout"] == "77"
@@ -225,6 +223,83 @@ def test_every_action_on_queues(sqs: Any, new_queue: Callable[..., str]) -> None
     sqs.delete_queue(QueueUrl=url)
     with pytest.raises(sqs.exceptions.QueueDoesNotExist):
         sqs.send_message(QueueUrl=url, MessageBody="too late")
+
+
+def test_booleans_as_python_writes_them(sqs: Any, new_queue: Callable[..., str]) -> None:
+    name = f"q-{uuid.uuid4().hex[:12]}.fifo"
+    given = {"FifoQueue": str(True), "ContentBasedDeduplication": str(True), "SqsManagedSseEnabled": str(False)}
+    url = sqs.create_queue(QueueName=name, Attributes=given)["QueueUrl"]
+    assert sqs.create_queue(QueueName=name, Attributes=given)["QueueUrl"] == url
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(given))["Attributes"]
+    assert shown == {name: value.lower() for name, value in given.items()}
+    for _ in range(2):
+        sqs.send_message(QueueUrl=url, MessageBody="once", MessageGroupId="g")
+    until(lambda: count(sqs, url), 1)
+    standard = new_queue()
+    with pytest.raises(sqs.exceptions.InvalidAttributeName, match=r"Unknown Attribute FifoQueue\."):
+        sqs.set_queue_attributes(QueueUrl=standard, Attributes={"FifoQueue": str(False)})
+    with pytest.raises(sqs.exceptions.InvalidAttributeValue, match="for the parameter SqsManagedSseEnabled"):
+        sqs.set_queue_attributes(QueueUrl=standard, Attributes={"SqsManagedSseEnabled": "perhaps"})
+
+
+def test_a_queue_that_is_its_own_dead_letter_queue(sqs: Any, new_queue: Callable[..., str]) -> None:
+    url = new_queue(VisibilityTimeout="0")
+    own = arn_of(sqs, url)
+    policy = json.dumps({"deadLetterTargetArn": own, "maxReceiveCount": "2"})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])["Attributes"]["RedrivePolicy"]
+    assert json.loads(shown) == {"deadLetterTargetArn": own, "maxReceiveCount": 2}
+    assert sqs.list_dead_letter_source_queues(QueueUrl=url)["queueUrls"] == [url]
+    sent = sqs.send_message(QueueUrl=url, MessageBody="stubborn")
+    for _ in range(5):
+        (message,) = receive(sqs, url, 1)
+        assert message["MessageId"] == sent["MessageId"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
+    assert "Attributes" not in sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
+
+
+def test_errors_about_queues_are_those_that_boto3_knows(sqs: Any, new_queue: Callable[..., str]) -> None:
+    url = new_queue()
+    arn, name = arn_of(sqs, url), url.rpartition("/")[2]
+    known = sqs.exceptions
+    for kind, code, ask in (
+        (
+            known.QueueDoesNotExist,
+            "AWS.SimpleQueueService.NonExistentQueue",
+            lambda: sqs.get_queue_url(QueueName="none"),
+        ),
+        (known.QueueNameExists, "QueueAlreadyExists", lambda: sqs.create_queue(QueueName=name, tags={"a": "b"})),
+        (
+            known.InvalidAttributeName,
+            "InvalidAttributeName",
+            lambda: sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["Nonsense"]),
+        ),
+        (
+            known.InvalidAttributeValue,
+            "InvalidAttributeValue",
+            lambda: sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": "no json"}),
+        ),
+        (
+            known.OverLimit,
+            "OverLimit",
+            lambda: sqs.add_permission(
+                QueueUrl=url, Label="a", AWSAccountIds=[ACCOUNT], Actions=["SendMessage", "ReceiveMessage"] * 4
+            ),
+        ),
+        (
+            known.ResourceNotFoundException,
+            "ResourceNotFoundException",
+            lambda: sqs.list_message_move_tasks(SourceArn=f"{arn}x"),
+        ),
+        (ClientError, "InvalidParameterValue", lambda: sqs.list_message_move_tasks(SourceArn=name)),
+        (ClientError, "InvalidParameterValue", lambda: sqs.start_message_move_task(SourceArn=arn)),
+        (ClientError, "InvalidParameterValue", lambda: sqs.cancel_message_move_task(TaskHandle="foobared")),
+        (ClientError, "InvalidParameterValue", lambda: sqs.tag_queue(QueueUrl=url, Tags={"aws:a": "b"})),
+        (ClientError, "InvalidParameterValue", lambda: sqs.list_queues(MaxResults=1001)),
+    ):
+        with pytest.raises(kind) as refused:
+            ask()
+        assert refused.value.response["Error"]["Code"] == code
 
 
 def test_every_action_on_messages(sqs: Any, new_queue: Callable[..., str]) -> None:
@@ -363,7 +438,7 @@ def test_dead_letters_and_back(sqs: Any, new_queue: Callable[..., str]) -> None:
         return task["Status"], task["ApproximateNumberOfMessagesMoved"]
 
     until(latest, ("COMPLETED", 1))
-    with pytest.raises(sqs.exceptions.ResourceNotFoundException):
+    with pytest.raises(ClientError, match=r"Only active tasks can be cancelled\."):
         sqs.cancel_message_move_task(TaskHandle=started["TaskHandle"])
 
 
@@ -377,7 +452,7 @@ def test_a_move_is_cancelled(sqs: Any, new_queue: Callable[..., str]) -> None:
     handle = sqs.start_message_move_task(
         SourceArn=arn, DestinationArn=arn_of(sqs, target), MaxNumberOfMessagesPerSecond=1
     )["TaskHandle"]
-    with pytest.raises(sqs.exceptions.UnsupportedOperation):
+    with pytest.raises(ClientError, match="There is already a task running"):
         sqs.start_message_move_task(SourceArn=arn)
     assert sqs.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"] < 50
     until(lambda: sqs.list_message_move_tasks(SourceArn=arn)["Results"][0]["Status"], "CANCELLED")
