@@ -281,3 +281,17 @@ def test_a_fifo_queue_of_the_sdk_may_have_any_name() -> None:
         await change(client, "line", RedrivePolicy=redrive("dead.fifo"))
 
     run(test)
+
+
+def test_numbers_and_booleans_of_json() -> None:
+    async def test(client: Client) -> None:
+        given = {"FifoQueue": True, "ContentBasedDeduplication": False, "DelaySeconds": 7}
+        made = await client.json("CreateQueue", QueueName="line.fifo", Attributes=given)
+        assert made.status == 200
+        assert await attributes(client, "line.fifo", *given) == {
+            "FifoQueue": "true",
+            "ContentBasedDeduplication": "false",
+            "DelaySeconds": "7",
+        }
+
+    run(test)
