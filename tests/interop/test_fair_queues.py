@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from headrace import Client, QueueMessage, Retry
 from headrace.testing.process import BrokerProcess
@@ -113,6 +114,29 @@ def test_a_group_gives_what_is_before_its_first_message_in_flight(sqs: Any) -> N
     assert "Messages" not in sqs.receive_message(QueueUrl=url)
     delete(sqs, url, second)
     assert receive_one(sqs, url)["Body"] == "a3"
+
+
+def test_visibility_changes_after_its_timeout_until_somebody_else_has_the_message(sqs: Any) -> None:
+    url = new_queue(sqs, VisibilityTimeout="0")
+    send(sqs, url, "one")
+    change = {"QueueUrl": url, "ReceiptHandle": receive_one(sqs, url)["ReceiptHandle"], "VisibilityTimeout": 20}
+    assert _visible(sqs, url) == 1
+    sqs.change_message_visibility(**change)
+    assert _visible(sqs, url) == 0
+    sqs.change_message_visibility(**change | {"VisibilityTimeout": 0})
+    message = receive_one(sqs, url)
+    delete(sqs, url, message)
+    with pytest.raises(ClientError, match="not available for visibility timeout change") as refused:
+        sqs.change_message_visibility(**change)
+    assert refused.value.response["Error"]["Code"] == "InvalidParameterValue"
+
+
+def test_a_purge_forgets_what_would_be_a_duplicate(sqs: Any) -> None:
+    url = new_queue(sqs, is_fifo=True)
+    send(sqs, url, "again")
+    sqs.purge_queue(QueueUrl=url)
+    send(sqs, url, "again")
+    assert receive_one(sqs, url)["Body"] == "again"
 
 
 def test_a_worker_that_asks_for_retries_at_once(broker: BrokerProcess) -> None:
