@@ -25,6 +25,7 @@ from headrace.model.image import Endpoint
 from headrace.replication.transport import TcpTransport
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
+from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
 from headrace.sqs.bodies import Bodies
 from headrace.sqs.calls import Realm
@@ -147,15 +148,17 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
     app = BrokerApp(settings)
     if not await _started(app, stopping):
         return
-    preload = Preload()
+    preload, trimmer = Preload(), HeapTrimmer()
     try:
         ready(app)
         if settings.preload_enable:
             preload.start()
+        trimmer.start()
         await stopping.wait()
         preload.stop()
         log.info("stopping")
     finally:
+        trimmer.stop()
         await app.stop()
 
 

@@ -1,0 +1,111 @@
+"""What a broker's memory is after a burst of large messages: near what it was before."""
+
+import asyncio
+import json
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.testing.process import BrokerProcess
+from tests.faults.watch import MIB, memory_bytes
+from tests.interop import batches, wire
+from tests.waiting import until
+
+CLIENTS = 200
+LARGE_BYTES = 1_000_000
+SPARE_BYTES = 40 * MIB
+"""Growth that a broker does not bother about (`GROWTH_BYTES`), and pages here and there that are in use."""
+CACHED_BYTES = 64 * MIB
+"""Messages of queues that are kept in memory."""
+POOLED_BYTES = 32 * MIB
+"""Buffers of Kafka requests that are used again."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as one:
+        yield one
+
+
+async def ask(port: int, action: str, **fields: Any) -> Any:
+    """One request to the SQS API on a connection of its own."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2 * LARGE_BYTES)
+    body = json.dumps(fields).encode()
+    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nX-Amz-Target: AmazonSQS.{action}\r\nContent-Length: {len(body)}\r\n"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    head_bytes, _, content = answer.partition(b"\r\n\r\n")
+    assert head_bytes.startswith(b"HTTP/1.1 200 "), answer[:500]
+    return json.loads(content or b"{}")
+
+
+async def send_and_receive(port: int, queue: str, clients: int, body: str) -> list[str]:
+    """All clients send a message at the same time, then all receive one; the receipt handles."""
+    await asyncio.gather(*[ask(port, "SendMessage", QueueUrl=queue, MessageBody=body) for _ in range(clients)])
+    answers = await asyncio.gather(*[ask(port, "ReceiveMessage", QueueUrl=queue) for _ in range(clients)])
+    messages = [answer["Messages"][0] for answer in answers]
+    assert {message["Body"] for message in messages} == {body}
+    return [message["ReceiptHandle"] for message in messages]
+
+
+async def delete(port: int, queue: str, handles: list[str]) -> None:
+    for handle in handles:
+        await ask(port, "DeleteMessage", QueueUrl=queue, ReceiptHandle=handle)
+
+
+@pytest.mark.parametrize("large_bytes", [LARGE_BYTES, LARGE_BYTES // 10])
+def test_memory_falls_after_a_burst_of_large_messages_of_a_queue(broker: BrokerProcess, large_bytes: int) -> None:
+    port = int(broker.http_url.rsplit(":", 1)[1])
+    queue = asyncio.run(ask(port, "CreateQueue", QueueName="burst"))["QueueUrl"]
+    asyncio.run(delete(port, queue, asyncio.run(send_and_receive(port, queue, 2, "small"))))
+    before = memory_bytes(broker.pid)
+    clients = CLIENTS * min(4, LARGE_BYTES // large_bytes)
+    handles = asyncio.run(send_and_receive(port, queue, clients, "x" * large_bytes))
+    until_fallen(broker, before + CACHED_BYTES)
+    asyncio.run(delete(port, queue, handles))
+    until_fallen(broker, before)
+
+
+def test_memory_falls_after_a_burst_of_large_batches_that_are_compressed_anew(broker: BrokerProcess) -> None:
+    wire.create_topic(broker.bootstrap, "burst", 1, {"compression.type": "lz4"})
+    connections = [wire.Connection(broker.bootstrap) for _ in range(CLIENTS)]
+    try:
+        assert wire.produce(connections[0], "burst", batches.batch([b"small"])).error_code == wire.Error.none
+        before = memory_bytes(broker.pid)
+        # Only after the first does the allocator take such buffers from the heap.
+        for _ in range(2):
+            produce_at_once(connections, batches.batch([os.urandom(LARGE_BYTES)]))
+        until_fallen(broker, before + POOLED_BYTES)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def produce_at_once(connections: list[wire.Connection], batch: bytes) -> None:
+    """Every request is there but for its last bytes before any is whole."""
+    ends: list[tuple[wire.Connection, wire.Pending, bytes]] = []
+    for number, connection in enumerate(connections):
+        pending = wire.Pending(wire.PRODUCE, 9, number)
+        frame = wire.encode(wire.PRODUCE, 9, wire.produce_body("burst", batch), correlation_id=number)
+        connection.send_bytes(struct.pack(">i", len(frame)) + frame[:-10])
+        ends.append((connection, pending, frame[-10:]))
+    for connection, _, end in ends:
+        connection.send_bytes(end)
+    for connection, pending, _ in ends:
+        answer = connection.receive(pending)
+        assert answer.responses[0].partition_responses[0].error_code == wire.Error.none
+
+
+def until_fallen(broker: BrokerProcess, to_bytes: int) -> None:
+    most_bytes = to_bytes + SPARE_BYTES
+    until(
+        lambda: memory_bytes(broker.pid) < most_bytes,
+        lambda: f"{memory_bytes(broker.pid) / MIB:.0f} MiB are resident, and not {most_bytes / MIB:.0f} MiB",
+        timeout_s=60,
+    )
