@@ -60,6 +60,10 @@ interop: install packages ## Run every client library against a real broker proc
 	$(BIN)/python -m pytest tests/interop $(ARGS)
 	$(BIN)/python interop/kafka_python_suite.py
 	$(BIN)/python interop/moto_suite.py
+	$(BIN)/python interop/celery/run.py
+	$(BIN)/python interop/dramatiq/run.py
+	$(BIN)/python interop/taskiq/run.py
+	$(BIN)/python interop/sqs_consumer/run.py
 	$(BIN)/python interop/kafkajs/run.py
 	$(BIN)/python interop/java/run.py
 	$(BIN)/python interop/java/matrix.py
