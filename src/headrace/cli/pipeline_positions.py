@@ -71,7 +71,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
         known = {(each.topic, each.partition): each for each in positions(spec)}
         wanted = targets(spec, target)
         if execute:
-            clean_up_all(topic_sinks(spec).values())
+            clean_up_all({**folder.read_sinks(), **topic_sinks(spec)}.values())
             start = {name: _nested(offsets) for name, offsets in wanted.items()}
             backup = folder.begin_anew(start)
             mirror_to(spec, wanted)

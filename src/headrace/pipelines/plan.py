@@ -5,7 +5,7 @@ Nothing runs here. Where records come from is given (`Reader`), so `validate` pl
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -56,6 +56,15 @@ def plan(spark: SparkSession, file: SpecFile, read: Reader) -> list[Query]:
     return _Planner(spark, file, read).queries()
 
 
+def steps_over(spark: SparkSession, file: SpecFile, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
+    """What the sink `query` is given if these are the rows of the sources: for looking at rows as a table."""
+    return _Planner(spark, file, _read_nothing).over(query, sources)
+
+
+def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
+    raise NotImplementedError("the rows of the sources are given")
+
+
 class _Planner:
     def __init__(self, spark: SparkSession, file: SpecFile, read: Reader) -> None:
         self._spark = spark
@@ -74,6 +83,17 @@ class _Planner:
         last = [*self._views][-1]
         found = [self._sink(name, sink, sink.from_ or last) for name, sink in self._spec.sinks.items()]
         return [*found, *self._dead_letters()]
+
+    def over(self, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
+        for name, rows in sources.items():
+            source = self._spec.sources[name]
+            time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
+            timed = self._timed(rows, ("sources", name), source.watermark, source.deduplicate, time)
+            self._add(name, timed if source.is_stream else rows)
+        for at in range(len(self._spec.steps)):
+            self._step(at)
+        sink = self._spec.sinks[query]
+        return sink_rows(self._views[sink.from_ or [*self._views][-1]], sink)
 
     def _source(self, name: str, source: Source) -> DataFrame:
         path: KeyPath = ("sources", name)

@@ -28,13 +28,15 @@ class Batch:
     rows_in: int
     rows_out: int
     bad: int
-    """Records that did not fit. In the query of the dead letters: those that were written."""
+    """Records that did not fit or failed in a step. In the query of the dead letters: those that were written."""
     in_per_s: float
     state_rows: int
     state_bytes: int
     late_rows: int
     watermark: str | None
     lag: int
+    letters: int = 0
+    """Dead letters of records that failed in the steps of the query."""
     did_work: bool = True
     """False for the report of a query that waits for data."""
     offsets: Offsets = field(default_factory=dict)
@@ -123,6 +125,7 @@ class QueryTotals:
     rows_in: int = 0
     rows_out: int = 0
     bad: int = 0
+    letters: int = 0
     late_rows: int = 0
     busy_ms: int = 0
 
@@ -146,6 +149,7 @@ class Book:
         totals.rows_in += batch.rows_in
         totals.rows_out += batch.rows_out
         totals.bad += batch.bad
+        totals.letters += batch.letters
         totals.late_rows += batch.late_rows
         totals.busy_ms += batch.duration_ms
 
@@ -156,7 +160,8 @@ class Book:
 
     @property
     def dead_letters(self) -> int:
-        return sum(self.queries[name].rows_out for name in self._dead_letter_queries if name in self.queries)
+        written = sum(self.queries[name].rows_out for name in self._dead_letter_queries if name in self.queries)
+        return written + sum(each.letters for each in self.queries.values())
 
     @property
     def lag(self) -> int:

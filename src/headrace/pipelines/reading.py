@@ -2,15 +2,18 @@
 are."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.pipelines.offsets import Range
 from headrace.pipelines.spec import Source, Spec
 
 FORMAT = "headrace"
+_WHERE = ("subscribe", "assign", "starting", "ending")
+"""What options that say what is read begin with, in small letters."""
 
 Start = Mapping[str, Mapping[str, int]]
 """By topic and partition (as text, as in JSON): the offset to begin with."""
@@ -37,6 +40,22 @@ def read_topics(spark: SparkSession, spec: Spec, source: Source, *, headers: boo
     for name, value in source_options(spec, source, headers=headers, start=start).items():
         reader = reader.option(name, value)
     return reader.load()
+
+
+def read_range(spark: SparkSession, spec: Spec, source: Source, ranges: Sequence[Range], *, headers: bool) -> DataFrame:
+    """These records of the source's topics, as a table."""
+    places: dict[str, dict[str, tuple[int, int]]] = {}
+    for each in ranges:
+        start, end = places.setdefault(each.topic, {}).get(str(each.partition), (each.start, each.end))
+        places[each.topic][str(each.partition)] = (min(start, each.start), max(end, each.end))
+    given = source_options(spec, source, headers=headers, start=None)
+    options = {name: value for name, value in given.items() if not name.lower().startswith(_WHERE)}
+    options |= {
+        "assign": json.dumps({topic: [int(each) for each in parts] for topic, parts in places.items()}),
+        "startingOffsets": json.dumps({t: {p: at[0] for p, at in parts.items()} for t, parts in places.items()}),
+        "endingOffsets": json.dumps({t: {p: at[1] for p, at in parts.items()} for t, parts in places.items()}),
+    }
+    return spark.read.format(FORMAT).options(**options).load()
 
 
 def source_options(spec: Spec, source: Source, *, headers: bool, start: Start | None) -> dict[str, str]:

@@ -8,12 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.errors import PipelineFailed
+from headrace.pipelines.mending import Mender
 from headrace.pipelines.mirror import Mirror
 from headrace.pipelines.modes import uses_transform_with_state
 from headrace.pipelines.plan import Query, plan
@@ -23,7 +25,7 @@ from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.spec import Source
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import StateFolder
-from headrace.pipelines.topic_sinks import topic_sinks
+from headrace.pipelines.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.topics import prepare_topics
 from headrace.pipelines.writing import start_query
 
@@ -57,6 +59,8 @@ class Runner:
         self._on_progress = on_progress
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}
+        self._planned: dict[str, Query] = {}
+        self._mender = Mender(spark, file, folder)
         self._seen: dict[str, str] = {}
         self.book = Book([], [])
 
@@ -69,8 +73,10 @@ class Runner:
         spec = self._file.spec
         self._folder.make()
         prepare_topics(spec)
-        self._folder.write_sinks(topic_sinks(spec))
+        kept = {name: each for name, each in self._folder.read_sinks().items() if name.startswith(REJECTED)}
+        self._folder.write_sinks({**kept, **topic_sinks(spec)})
         queries = plan(self._spark, self._file, self._read)
+        self._planned = {each.name: each for each in queries}
         self.book = Book(
             [each.name for each in queries if each.sink is not None],
             [each.name for each in queries if each.sink is None],
@@ -79,10 +85,12 @@ class Runner:
         mirror = Mirror(spec)
         try:
             for query in queries:
-                self._start(query)
-            while not self._stopping.is_set() and any(each.isActive for each in self._queries.values()):
+                self._start(self._without_rejected(query))
+            is_running = True
+            while is_running and not self._stopping.is_set():
                 self._heed(files, mirror)
-                self._check()
+                self._mend()
+                is_running = any(each.isActive for each in self._queries.values())
                 self._stopping.wait(_POLL_S)
             self._stop_after_batch()
             self._heed(files, mirror)
@@ -140,10 +148,36 @@ class Runner:
             timestamp = reports[at].timestamp()
             if timestamp <= self._seen.get(name, ""):
                 break
-            fresh.append(read_report(name, reports[at].json()))
+            fresh.append(self._with_rejected(read_report(name, reports[at].json())))
         if fresh:
             self._seen[name] = fresh[0].at
         return fresh[::-1]
+
+    def _without_rejected(self, query: Query) -> Query:
+        """The query as it goes on past records that have failed in its steps."""
+        if query.sink is None or not self._mender.rejected(query.name).records:
+            return query
+        self._mender.finish(query.name)
+        again = plan(self._spark, self._file, self._mender.reading(query.name, self._read))
+        return next(each for each in again if each.name == query.name)
+
+    def _with_rejected(self, batch: Batch) -> Batch:
+        """What was set aside of a batch is bad, too; Spark has not seen it."""
+        rejects = self._mender.rejected(batch.query)
+        if not batch.did_work or rejects.batch != batch.batch_id:
+            return batch
+        count = len(rejects.records)
+        letters = count if self._file.spec.errors.on_error == "dead-letter" else 0
+        return replace(batch, bad=batch.bad + count, letters=letters)
+
+    def _mend(self) -> None:
+        """Start queries again that failed by single records, without these; any other failure is raised."""
+        for name, query in [*self._queries.items()]:
+            error = query.exception()
+            if error is not None:
+                _log.error("the query %s failed", name, exc_info=error)
+                self._mender.mend(self._planned[name], query, error)
+                self._start(self._without_rejected(self._planned[name]))
 
     def _check(self) -> None:
         for name, query in self._queries.items():

@@ -13,6 +13,8 @@ _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|\w+))(?::
 _FRAME = re.compile(r"\n\s*(?:at [\w.$/]+\(|\.\.\. \d+ more)")
 _OURS_ALONE = re.compile(r"\bheadrace(?:\.\w+)+: (.+)")
 """An error of ours that came without a traceback, as those of the data source do."""
+_QUERY = "\n=== Streaming Query ==="
+"""What follows is the state and the plan of a query."""
 _MAX_CHARS = 600
 
 _WORDS = {
@@ -45,6 +47,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _from_text(text: str) -> str:
+    text = text.split(_QUERY, 1)[0]
     if (raised := _RAISED.search(text)) is not None:
         return _one_line(raised[1])
     if "Traceback (most recent call last)" in text:
@@ -62,11 +65,11 @@ def _last_of_traceback(text: str) -> str:
     for line in text[text.index("Traceback (most recent call last)") :].split("\n"):
         match = _PYTHON.match(line.strip())
         if match is not None and not line.startswith(" "):
-            is_ours = line.startswith("headrace.")
-            found = (match[2] or match[1]) if is_ours else line.strip()
+            is_known = line.startswith(("headrace.", "pyspark.errors."))
+            found = (match[2] or match[1]) if is_known else line.strip()
         elif _FRAME.match("\n" + line):
             break
-    return _one_line(_STATE.sub("", found or text))
+    return _one_line(_STATE.sub("", _CONDITION.sub("", found or text, count=1)))
 
 
 def _one_line(text: str) -> str:

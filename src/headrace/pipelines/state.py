@@ -2,6 +2,7 @@
 
     version                of this layout, a number; a folder without it was made by 0.1 and is of version 1
     checkpoint/<query>/    Spark's own: offsets, commits and state of each query
+    checkpoint/<query>/rejected.json    records that failed in the steps of the query; see `rejects.py`
     sinks.json             the topics that the last run wrote to, with the options of their sinks
     start.json             where the queries begin when they have no checkpoint (written by `reset`)
     progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus

@@ -10,6 +10,7 @@ from headrace.wire import Cluster, Timeouts
 
 DEAD_LETTERS = "dead-letters-"
 """How the query for the dead letters of a source is called, before the source's name."""
+REJECTED = "rejected-"
 
 _CLEANING = Timeouts(connect_s=5, request_s=30, patience_s=15)
 
@@ -27,6 +28,12 @@ def topic_sinks(spec: Spec) -> dict[str, dict[str, str]]:
                 query = DEAD_LETTERS + name
                 found[query] = _options(spec, query, spec.bootstrap_of(source), EXACTLY_ONCE)
     return found
+
+
+def rejected_sink(spec: Spec, query: str, source: str) -> dict[str, str]:
+    """The sink for dead letters of records that failed in the steps of a query."""
+    name = f"{REJECTED}{query}-{source}"
+    return _options(spec, name, spec.bootstrap_of(spec.sources[source]), EXACTLY_ONCE)
 
 
 def _options(spec: Spec, query: str, bootstrap: str, delivery: str) -> dict[str, str]:

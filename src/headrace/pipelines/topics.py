@@ -51,6 +51,11 @@ def _prepare_source(cluster: Cluster, spec: Spec, name: str, source: Source) -> 
     if spec.errors.on_error != "dead-letter" or not source.can_be_bad:
         return
     for topic in matching(source, [*known]):
-        letters = spec.errors.dead_letter_topic(topic)
-        if letters not in cluster.metadata([letters]):
-            cluster.create_topic(letters, partitions=len(known[topic].partitions))
+        make_topic(cluster, spec.errors.dead_letter_topic(topic), like=topic)
+
+
+def make_topic(cluster: Cluster, name: str, *, like: str) -> None:
+    """Make a topic with as many partitions as another has, unless it is there."""
+    found = cluster.metadata([name, like])
+    if name not in found:
+        cluster.create_topic(name, partitions=len(found[like].partitions))
