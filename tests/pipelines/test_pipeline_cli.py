@@ -172,5 +172,7 @@ def test_the_same_file_on_a_standalone_cluster(cli: Cli, new_topic, write: Write
         told = cli("run", "p.toml", "--once", "--plain", "--master", url)
     assert f"Starting Spark on {url}" in told
     assert "clustered: 200 records in, 5 rows out, 0 bad" in told
+    (status,) = json.loads(cli("status", "--json"))
+    assert (status["name"], status["state"], status["last_error"]) == ("clustered", "ended", "")
     totals = {each.key: each.json()["total"] for each in read_letters(cluster, f"{topic}-out")}
     assert totals == {str(n).encode(): 2 * sum(range(n, 100, 5)) for n in range(5)}

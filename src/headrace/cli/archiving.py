@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, human_bytes, print_json, say
+from headrace.cli.pipelining import failing
 from headrace.cli.progress import Progress as Bar
 from headrace.wire import Cluster, WireError
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:
     from headrace.pipelines.archiver import Archiver, Progress
+    from headrace.pipelines.reaching import check_reached
 
+    with failing():
+        check_reached([bootstrap])
     started = time.monotonic()
     with (
         _stopping() as stop,
@@ -54,9 +58,12 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
 
 def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *, as_json: bool) -> None:
     from headrace.pipelines.archive import read_archive
+    from headrace.pipelines.reaching import check_reached
     from headrace.pipelines.replaying import replay
 
     view = read_archive(source)
+    with failing():
+        check_reached([bootstrap])
     with Cluster(bootstrap, client_id="headrace-replay") as cluster, Bar("replayed", shown=not as_json) as bar:
         try:
             done = replay(

@@ -32,8 +32,7 @@ PipelineBootstrap = Annotated[
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        envvar="HEADRACE_BOOTSTRAP",
-        help="The broker, instead of the one that the file names.",
+        help="The broker, instead of the one that the file names; else HEADRACE_BOOTSTRAP, or localhost:9092.",
         show_default=False,
     ),
 ]

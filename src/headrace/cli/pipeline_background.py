@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.output import print_json, table
+from headrace.cli.output import print_json, say, table
 from headrace.cli.pipelining import failing, load
 from headrace.model.errors import HeadraceError
+from headrace.pipelines.errors import NotReady
+from headrace.pipelines.reaching import brokers_of, check_reached
 from headrace.pipelines.session import check_ready
+from headrace.pipelines.sink_options import sink_options
 from headrace.pipelines.state import AlreadyRunning, StateFolder, read_json
 from headrace.pipelines.supervisor import STOP_GRACE_S, start_in_background
 from headrace.pipelines.topic_sinks import clean_up_all
@@ -31,6 +34,10 @@ def start_file(file: Path, bootstrap: str | None, master: str | None, state_dir:
     for lock in (folder.supervisor_lock, folder.run_lock):
         if (pid := lock.holder()) is not None:
             raise CommandFailed(f"{read.spec.name} is already running (process {pid})")
+    try:
+        check_reached(brokers_of(read.spec))
+    except NotReady as error:
+        say(f"{error}; {read.spec.name} is started all the same, and tries again until there is one")
     command = [sys.executable, "-m", "headrace", "pipeline", "run", str(file.absolute()), "--supervised"]
     command += ["--state-dir", str(state_dir.absolute())]
     command += [] if bootstrap is None else ["--bootstrap", bootstrap]
@@ -85,7 +92,9 @@ def _end_what_is_open(folder: StateFolder) -> None:
         folder.check_version()
     try:
         with folder.run_lock.take(f"the pipeline {name}"):
-            clean_up_all(folder.read_sinks().values())
+            sinks = folder.read_sinks().values()
+            check_reached({sink_options(each).bootstrap for each in sinks})
+            clean_up_all(sinks)
     except AlreadyRunning:
         return  # Somebody has started it again meanwhile, and it does the same itself.
     except HeadraceError as error:
@@ -105,7 +114,7 @@ def show_status(pipeline: str | None, state_dir: Path, *, as_json: bool) -> None
     if as_json:
         print_json(described)
     elif not described:
-        print(f"There are no pipelines in {state_dir}; `headrace pipeline start FILE` starts one")
+        print(f"There are no pipelines in {state_dir}; `headrace pipeline run FILE` or `start FILE` starts one")
     else:
         _print(described)
 
@@ -113,7 +122,8 @@ def show_status(pipeline: str | None, state_dir: Path, *, as_json: bool) -> None
 def describe(folder: StateFolder) -> dict[str, Any]:
     """A pipeline as it is now. A state file whose supervisor is gone tells what was, so the lock decides."""
     supervisor, runner = folder.supervisor_lock.holder(), folder.run_lock.holder()
-    known: dict[str, Any] = read_json(folder.supervisor_state) or {}
+    told: list[dict[str, Any]] = [read_json(each) or {} for each in (folder.run_state, folder.supervisor_state)]
+    known = max(told, key=lambda each: float(each.get("since_s") or 0))
     state = str(known.get("state", "never started"))
     if supervisor is None and runner is not None:
         state = "running here"

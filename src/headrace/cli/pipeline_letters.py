@@ -1,5 +1,6 @@
 """The work of `headrace pipeline dlq`."""
 
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from headrace.cli.pipelining import failing, load
 from headrace.cli.progress import Progress
 from headrace.client.message import REASON, Message
 from headrace.pipelines.letters import Reason, by_reason, count_letters, read_letters, read_replayed, replay
+from headrace.pipelines.reaching import check_reached
 from headrace.pipelines.topics import cluster_at, matching
 
 _SHOWN_CHARS = 120
@@ -76,8 +78,11 @@ def replay_letters(pipeline: str, bootstrap: str | None, reason: str | None, *, 
 def _topics(pipeline: str, bootstrap: str | None) -> Topics:
     """Those of a pipeline's file, or the one that is named."""
     if not (pipeline.endswith(".toml") or Path(pipeline).is_file()):
-        return [(bootstrap or DEFAULT_BOOTSTRAP, pipeline)]
+        bootstrap = bootstrap or os.environ.get("HEADRACE_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+        check_reached([bootstrap])
+        return [(bootstrap, pipeline)]
     spec = load(Path(pipeline), bootstrap).spec
+    check_reached(spec.bootstrap_of(source) for source in spec.streams.values())
     found: Topics = []
     for source in spec.streams.values():
         where = spec.bootstrap_of(source)

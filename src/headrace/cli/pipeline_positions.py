@@ -9,6 +9,7 @@ from headrace.cli.output import print_json, table
 from headrace.cli.pipelining import failing, load
 from headrace.cli.times import parse_time
 from headrace.pipelines.lag import Target, mirror_to, positions, targets
+from headrace.pipelines.reaching import brokers_of, check_reached
 from headrace.pipelines.state import StateFolder
 from headrace.pipelines.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition
@@ -19,6 +20,7 @@ _OFFSET = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+)")
 def show_lag(file: Path, bootstrap: str | None, *, as_json: bool) -> None:
     spec = load(file, bootstrap).spec
     with failing():
+        check_reached(brokers_of(spec))
         found = positions(spec)
     lag = sum(each.lag for each in found)
     if as_json:
@@ -68,6 +70,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
     backup = None
     # The lock keeps the pipeline from starting between the question and the change.
     with failing(), folder.run_lock.take(f"the pipeline {spec.name}"):
+        check_reached(brokers_of(spec))
         known = {(each.topic, each.partition): each for each in positions(spec)}
         wanted = targets(spec, target)
         if execute:

@@ -16,9 +16,10 @@ from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 from headrace.pipelines.errors import PipelineError, SpecError
+from headrace.pipelines.reaching import brokers_of, check_reached
 from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
-from headrace.pipelines.state import StateFolder
+from headrace.pipelines.state import RunState, StateFolder, noted
 from headrace.pipelines.supervisor import log_handler
 from headrace.pipelines.topics import prepare_topics
 from headrace.wire import WireError
@@ -136,14 +137,17 @@ def run_file(
     folder = StateFolder.of(state_dir, read.spec.name)
     with failing():
         folder.check_version()
-    with failing(), folder.run_lock.take(f"the pipeline {read.spec.name}"):
+    lock = folder.run_lock
+    with failing(), lock.take(f"the pipeline {read.spec.name}"), noted(folder, supervised=supervised) as note:
         log_to(None if supervised else folder.log)
-        check_ready()
         # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
+        if not supervised:
+            check_reached(brokers_of(read.spec))
+        check_ready()
         prepare_topics(read.spec)
         say(f"Starting Spark on {master or read.spec.spark.master} …")
         with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
-            _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
+            note.state = _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
 
 
 @contextmanager
@@ -178,7 +182,8 @@ def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
 
 def _run(
     spark: "SparkSession", read: SpecFile, folder: StateFolder, *, once: bool, plain: bool, supervised: bool
-) -> None:
+) -> RunState:
+    """How it ended."""
     from headrace.cli.pipeline_view import View
     from headrace.pipelines.runner import Runner
 
@@ -195,6 +200,7 @@ def _run(
         f"{read.spec.name}: {count(rows, 'record')} in, {count(out, 'row')} out, {book.bad:,} bad, "
         f"in {time.monotonic() - started:,.1f} s"
     )
+    return "stopped" if runner.was_stopped else "ended"
 
 
 def _stop_on_signals(runner: "Runner") -> None:

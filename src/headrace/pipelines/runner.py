@@ -68,6 +68,11 @@ class Runner:
         """End after the batch that is under way. May be called from a signal handler or another thread."""
         self._stopping.set()
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was asked to end, rather than having done everything."""
+        return self._stopping.is_set()
+
     def run(self) -> Book:
         """Start, watch, stop."""
         spec = self._file.spec

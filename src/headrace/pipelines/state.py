@@ -6,6 +6,7 @@
     sinks.json             the topics that the last run wrote to, with the options of their sinks
     start.json             where the queries begin when they have no checkpoint (written by `reset`)
     progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus
+    run.json               how the last `headrace pipeline run` went, supervisor.json the same of `start`
     log, spark.log         what the pipeline and Spark had to say, bounded
     run.lock, supervisor.lock    held by the process that runs it; the file names its pid
 
@@ -18,11 +19,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from headrace.pipelines.errors import PipelineError
 
@@ -68,6 +70,11 @@ class StateFolder:
     @property
     def supervisor_lock(self) -> "Lock":
         return Lock(self.root / "supervisor.lock")
+
+    @property
+    def run_state(self) -> Path:
+        """How the last run outside of a supervisor went: `Run` as JSON."""
+        return self.root / "run.json"
 
     @property
     def supervisor_state(self) -> Path:
@@ -181,6 +188,39 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+RunState = Literal["running", "ended", "stopped", "failed"]
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as `status` tells of it."""
+
+    state: RunState = "running"
+    since_s: float = 0.0
+    last_error: str = ""
+
+
+@contextmanager
+def noted(folder: StateFolder, *, supervised: bool) -> Iterator[Run]:
+    """Let `status` know of a run: that it is under way, and how it has ended. A supervisor does that itself."""
+    run = Run(since_s=time.time())
+    if supervised:
+        yield run
+        return
+    write_json(folder.run_state, asdict(run))
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.state = "stopped"
+        raise
+    except BaseException as error:
+        run.state, run.last_error = "failed", str(error)
+        raise
+    finally:
+        run.since_s = time.time()
+        write_json(folder.run_state, asdict(run))
 
 
 def read_json(path: Path) -> Any:
