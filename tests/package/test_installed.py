@@ -122,6 +122,7 @@ COMMANDS = {
     "log dump": Command("{data}/orders-0"),
     "log verify": Command("{data}/orders-0"),
     "pipeline init": Command("another.toml"),
+    "pipeline preview": Command("revenue.toml", needs=SPARK),
     "pipeline validate": Command("revenue.toml", needs=SPARK),
     "pipeline explain": Command("revenue.toml", needs=SPARK),
     "pipeline run": Command("revenue.toml --once", needs=SPARK),

@@ -9,7 +9,7 @@ from headrace.cli.options import AsJson
 
 pipeline_app = typer.Typer(
     help="Clean, join, aggregate and archive topics with Spark, from a file.",
-    epilog="Start with: headrace pipeline init revenue.toml - then: headrace pipeline run revenue.toml --once",
+    epilog="Start with: headrace pipeline init p.toml --topic orders - then: headrace pipeline preview p.toml",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -53,15 +53,44 @@ Master = Annotated[
 def init(
     file: SpecFileArgument,
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic to read.")] = "orders",
+    sample: Annotated[
+        int, typer.Option("--sample", metavar="N", min=1, max=10_000, help="How many messages to look at.")
+    ] = 200,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    bootstrap: PipelineBootstrap = None,
 ) -> None:
     """Write a pipeline to start from: every section is there, explained, and it is valid as it is.
 
+    The schema is that of the newest messages of the topic, if they are JSON. Without a broker or without messages it is
+    an example.
+
     Example: `headrace pipeline init revenue.toml --topic orders`
     """
-    from headrace.cli.pipelining import write_example
+    from headrace.cli.pipeline_init import init_file
 
-    write_example(file, topic, force=force)
+    init_file(file, topic, bootstrap, sample, force=force)
+
+
+@pipeline_app.command()
+def preview(
+    file: SpecFileArgument,
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", metavar="N", min=1, max=10_000, help="How many messages to take.")
+    ] = 100,
+    rows: Annotated[int, typer.Option("--rows", min=1, max=1000, help="How many rows of each sink to show.")] = 10,
+    as_json: AsJson = False,
+    bootstrap: PipelineBootstrap = None,
+) -> None:
+    """Show what a pipeline makes of the newest messages of its topics. Nothing is written anywhere.
+
+    The steps run here, over these messages as a table: windows and totals are of these messages alone. Most of the time
+    goes to the start of Spark, a few seconds.
+
+    Example: `headrace pipeline preview revenue.toml --messages 500`
+    """
+    from headrace.cli.pipeline_preview import preview_file
+
+    preview_file(file, bootstrap, messages, rows, as_json=as_json)
 
 
 @pipeline_app.command()

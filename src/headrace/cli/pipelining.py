@@ -1,4 +1,4 @@
-"""The work of `headrace pipeline init`, `validate`, `explain` and `run`."""
+"""The work of `headrace pipeline validate`, `explain` and `run`."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
@@ -29,48 +29,6 @@ if TYPE_CHECKING:
 
     from headrace.pipelines.runner import Runner
 
-_EXAMPLE = '''\
-# A pipeline: records of a topic flow through SQL into another topic.
-#   headrace pipeline validate {file}    finds mistakes before anything runs
-#   headrace pipeline run {file}         runs it until Ctrl-C; --once: until all that is there is done
-#   headrace pipeline start {file}       runs it in the background
-
-[source]
-topic = "{topic}"
-format = "json"                  # or csv, avro, text, raw
-schema = "order_id STRING, user STRING, amount DOUBLE, at TIMESTAMP"
-starting = "earliest"            # where the first run begins: earliest, latest or a time
-
-[transform]
-watermark = "at 10 minutes"      # how late a row may come
-sql = """
-SELECT window.start AS minute, user, sum(amount) AS revenue
-FROM source
-GROUP BY window(at, '1 minute'), user
-"""
-
-[sink]
-topic = "{topic}-revenue"
-key = "user"
-delivery = "exactly-once"        # or at-least-once
-
-[errors]
-on_error = "dead-letter"         # a record that does not fit goes to {topic}.dlq; or skip, or fail
-
-[trigger]
-every = "5 seconds"              # or: available-now = true
-
-[spark]
-master = "local[*]"              # or spark://host:7077, yarn, k8s://…
-'''
-
-
-def write_example(file: Path, topic: str, *, force: bool) -> None:
-    if file.exists() and not force:
-        raise BadArgument(f"{file} is there already: choose another name, or add --force to replace it")
-    file.write_text(_EXAMPLE.format(file=file, topic=topic))
-    print(f"Wrote {file}: change it to your needs, then `headrace pipeline validate {file}`")
-
 
 def load(file: Path, bootstrap: str | None) -> SpecFile:
     """The file, read; a broker that is named on the command line takes the place of its own."""
@@ -81,7 +39,7 @@ def load(file: Path, bootstrap: str | None) -> SpecFile:
 def quick_session(file: SpecFile) -> "Iterator[SparkSession]":
     """A session in this process, only to plan with."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        say("Starting Spark …")
+        say("Starting Spark, which takes some seconds …")
         spark = start_session(file.spec, "local[1]", Path(folder), is_brief=True)
         try:
             yield spark
@@ -140,10 +98,10 @@ def run_file(
     lock = folder.run_lock
     with failing(), lock.take(f"the pipeline {read.spec.name}"), noted(folder, supervised=supervised) as note:
         log_to(None if supervised else folder.log)
+        check_ready()
         # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
         if not supervised:
             check_reached(brokers_of(read.spec))
-        check_ready()
         prepare_topics(read.spec)
         say(f"Starting Spark on {master or read.spec.spark.master} …")
         with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:

@@ -43,7 +43,7 @@ class Reason:
 def read_letters(cluster: Cluster, topic: str) -> Iterator[Message]:
     """All letters that are in a dead-letter topic now, partition by partition."""
     for partition, (start, end) in _bounds(cluster, topic).items():
-        yield from _messages(cluster, topic, partition, start, end)
+        yield from read_between(cluster, topic, partition, start, end)
 
 
 def count_letters(cluster: Cluster, topic: str) -> int:
@@ -230,7 +230,8 @@ def _bounds(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
     return {where[1]: (starts[where].offset, ends[where].offset) for where in partitions}
 
 
-def _messages(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+def read_between(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
+    """The committed messages of a partition from an offset up to, not including, another."""
     if start >= end:
         return
     with closing(cluster.follow(topic, partition, start, end, isolation=READ_COMMITTED)) as pieces:

@@ -58,7 +58,16 @@ def plan(spark: SparkSession, file: SpecFile, read: Reader) -> list[Query]:
 
 def steps_over(spark: SparkSession, file: SpecFile, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
     """What the sink `query` is given if these are the rows of the sources: for looking at rows as a table."""
-    return _Planner(spark, file, _read_nothing).over(query, sources)
+    planner = _Planner(spark, file, _read_nothing)
+    planner.give(sources)
+    return sink_rows(planner.view(query), file.spec.sinks[query])
+
+
+def results_over(spark: SparkSession, file: SpecFile, sources: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """By sink, what a reader of it would find if these are the rows of the sources, as a table."""
+    planner = _Planner(spark, file, _read_nothing)
+    planner.give(sources)
+    return {name: planner.view(name).drop(*METADATA_COLUMNS) for name in file.spec.sinks}
 
 
 def _read_nothing(name: str, source: Source, *, headers: bool) -> DataFrame:
@@ -84,16 +93,20 @@ class _Planner:
         found = [self._sink(name, sink, sink.from_ or last) for name, sink in self._spec.sinks.items()]
         return [*found, *self._dead_letters()]
 
-    def over(self, query: str, sources: Mapping[str, DataFrame]) -> DataFrame:
+    def give(self, sources: Mapping[str, DataFrame]) -> None:
+        """Plan the steps over tables."""
         for name, rows in sources.items():
             source = self._spec.sources[name]
             time = "timestamp" if source.decoded_format == "raw" else "_timestamp"
             timed = self._timed(rows, ("sources", name), source.watermark, source.deduplicate, time)
             self._add(name, timed if source.is_stream else rows)
+            self._origins[name] = ("sources", name)
         for at in range(len(self._spec.steps)):
             self._step(at)
-        sink = self._spec.sinks[query]
-        return sink_rows(self._views[sink.from_ or [*self._views][-1]], sink)
+
+    def view(self, query: str) -> DataFrame:
+        """What goes to a sink, before it is made into records."""
+        return self._views[self._spec.sinks[query].from_ or [*self._views][-1]]
 
     def _source(self, name: str, source: Source) -> DataFrame:
         path: KeyPath = ("sources", name)
@@ -125,7 +138,10 @@ class _Planner:
             with self._blaming((*path, "deduplicate")):
                 if deduplicate.within is not None:
                     rows = rows.withWatermark(time, deduplicate.within)
-                rows = rows.dropDuplicatesWithinWatermark(deduplicate.columns)
+                if rows.isStreaming:
+                    rows = rows.dropDuplicatesWithinWatermark(deduplicate.columns)
+                else:
+                    rows = rows.dropDuplicates(deduplicate.columns)
         return rows
 
     def _step(self, at: int) -> None:

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from headrace.cli.errors import BadArgument
 from headrace.cli.main import app
 from headrace.cli.pipeline_background import describe, last_batches
+from headrace.cli.pipeline_init import write_example
 from headrace.cli.pipeline_positions import parse_target
-from headrace.cli.pipelining import write_example
 from headrace.pipelines.lag import Target
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import StateFolder, write_json
@@ -32,7 +32,20 @@ def run(*arguments: str, cwd: Path | None = None, **environment: str) -> "subpro
 
 @pytest.mark.parametrize(
     "command",
-    ["init", "validate", "explain", "run", "start", "stop", "status", "lag", "reset", "dlq list", "dlq replay"],
+    [
+        "init",
+        "preview",
+        "validate",
+        "explain",
+        "run",
+        "start",
+        "stop",
+        "status",
+        "lag",
+        "reset",
+        "dlq list",
+        "dlq replay",
+    ],
 )
 def test_help_teaches_by_example(command):
     result = CliRunner().invoke(app, ["pipeline", *command.split(), "--help"])
