@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from headrace.model.extras import ARCHIVE, require
 
@@ -19,6 +20,14 @@ def archive(
     iceberg: Annotated[
         bool, typer.Option("--iceberg", help="Make it an Iceberg table, with its catalog in the directory.")
     ] = False,
+    table: Annotated[
+        str,
+        typer.Option("--table", metavar="NAMESPACE.NAME", help="The Iceberg table's name; else headrace.<topic>."),
+    ] = "",
+    catalog: Annotated[
+        str,
+        typer.Option("--catalog", metavar="URL|NAME", help="An Iceberg REST catalog, or one that pyiceberg knows."),
+    ] = "",
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0.1, help="How long records wait to share a file.")
     ] = 60.0,
@@ -50,10 +59,14 @@ def archive(
     require(ARCHIVE)
     from headrace.pipelines.archiver import ArchiveOptions
 
+    if (table or catalog) and not iceberg:
+        raise BadArgument("--table and --catalog are for Iceberg tables: add --iceberg")
     options = ArchiveOptions(
         topic=topic,
         path=str(to),
         iceberg=iceberg,
+        table=table,
+        catalog=catalog,
         every_s=every,
         target_file_bytes=file_size << 20,
         compact_after=merge_after,

@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.pipelines.table_store import HIDDEN, KEEP_REMOVED_MS, ManifestStore, TableError, TableState, TableStore
+from headrace.pipelines.table_store import (
+    HIDDEN,
+    KEEP_REMOVED_MS,
+    ManifestStore,
+    TableError,
+    TableState,
+    TableStore,
+    noted_in,
+)
 from headrace.records.columns import schema
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
@@ -116,15 +124,23 @@ def read_archive(root: Path) -> View:
 
 
 def _open_to_read(root: Path) -> TableStore:
-    if not (root / "catalog.db").exists():
+    if not is_iceberg(root):
         return ManifestStore(root)
+    from headrace.pipelines.iceberg_catalogs import noted_catalog
     from headrace.pipelines.iceberg_store import IcebergStore
 
+    noted = noted_catalog(root)
+    if noted is not None:
+        return IcebergStore(root, noted.table, read_only=True, catalog=noted.catalog)
     return IcebergStore(root, "", read_only=True)
 
 
 def is_archive(root: Path) -> bool:
-    return (root / HIDDEN / "commits").is_dir() or (root / "catalog.db").exists()
+    return (root / HIDDEN / "commits").is_dir() or is_iceberg(root)
+
+
+def is_iceberg(root: Path) -> bool:
+    return (root / "catalog.db").exists() or noted_in(root)
 
 
 def open_archive(
@@ -132,6 +148,8 @@ def open_archive(
     topic: str,
     *,
     iceberg: bool,
+    table: str = "",
+    catalog: str = "",
     disk: Disk | None = None,
     clock: Clock | None = None,
     keep_removed_ms: int = KEEP_REMOVED_MS,
@@ -142,8 +160,15 @@ def open_archive(
             raise TableError(f"{root} is an archive without Iceberg: leave --iceberg out, or use another directory")
         from headrace.pipelines.iceberg_store import IcebergStore, table_name
 
-        return IcebergStore(root, table_name(topic), disk=disk, clock=clock, keep_removed_ms=keep_removed_ms)
-    if (root / "catalog.db").exists():
+        return IcebergStore(
+            root,
+            table or table_name(topic),
+            disk=disk,
+            clock=clock,
+            keep_removed_ms=keep_removed_ms,
+            catalog=catalog,
+        )
+    if is_iceberg(root):
         raise TableError(f"{root} is an archive in Iceberg: add --iceberg, or use another directory")
     return ManifestStore(root, disk=disk, clock=clock, keep_removed_ms=keep_removed_ms)
 

@@ -58,6 +58,10 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     topic: str
     path: str
     iceberg: bool = False
+    table: str = ""
+    """The name of the Iceberg table, `namespace.table`; `headrace.` and the topic's if empty."""
+    catalog: str = ""
+    """An Iceberg catalog that is not in the directory: a REST catalog's address, or a name that pyiceberg knows."""
     every_s: float = 60.0
     """How long records wait for others to share a file with."""
     target_file_bytes: int = 128 * 1024 * 1024
@@ -114,6 +118,8 @@ class Archiver:
                 self._root,
                 self._options.topic,
                 iceberg=self._options.iceberg,
+                table=self._options.table,
+                catalog=self._options.catalog,
                 disk=self._disk,
                 clock=self._clock,
                 keep_removed_ms=self._options.keep_replaced_ms,

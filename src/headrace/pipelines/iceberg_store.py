@@ -1,4 +1,5 @@
-"""An Iceberg table in a directory, with its catalog in a SQLite file beside it: no server and no jars.
+"""An Iceberg table in a directory, with its catalog in a SQLite file beside it: no server and no jars. For those with a
+catalog elsewhere see `iceberg_catalogs.py`.
 
     catalog.db                  the catalog: which metadata file is the current one (a commit is one transaction in it)
     metadata/                   Iceberg's own files
@@ -24,16 +25,31 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, IdentityTransform, Transform
-from sqlalchemy.exc import SQLAlchemyError
+from pyiceberg.typedef import Identifier
 
+from headrace.pipelines.iceberg_catalogs import (
+    CATALOG_ERRORS,
+    NAMESPACE,
+    check_catalog,
+    close_catalog,
+    flat_identifier_of,
+    identifier_of,
+    note_catalog,
+    open_catalog,
+    tables_in,
+)
 from headrace.pipelines.parquet_file import DiskStream
 from headrace.pipelines.table_store import (
     KEEP_REMOVED_MS,
@@ -47,7 +63,6 @@ from headrace.pipelines.table_store import (
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 
-NAMESPACE = "headrace"
 _PREFIX = "headrace."
 _TRANSFORMS: dict[str, Transform[Any, Any]] = {"identity": IdentityTransform(), "day": DayTransform()}
 _PROPERTIES = {
@@ -97,28 +112,35 @@ class IcebergStore:
         clock: Clock | None = None,
         keep_removed_ms: int = KEEP_REMOVED_MS,
         read_only: bool = False,
+        catalog: str = "",
     ) -> None:
         self.root = root.absolute()
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
         self._keep_removed_ms = keep_removed_ms
         self._data = self.root / "data"
+        self._is_elsewhere = bool(catalog)
+        to_note = check_catalog(self.root, catalog, name)
+        file_io = f"{__name__}.{SyncedFileIO.__name__}"
         if not read_only:
             make_folders(self._disk, self.root)
-        self._catalog = SqlCatalog(
-            NAMESPACE,
-            uri=f"sqlite:///{self.root / 'catalog.db'}",
-            warehouse=_location(self.root),
-            init_catalog_tables=str(not read_only).lower(),
-            **{"py-io-impl": f"{__name__}.{SyncedFileIO.__name__}"},
-        )
+        self._catalog = open_catalog(self.root, catalog, _location(self.root), file_io, read_only=read_only)
         try:
+            self._name = identifier_of(name) if catalog else self._own_table(name)
             if not read_only:
-                self._catalog.create_namespace_if_not_exists(NAMESPACE)
-            self._name = (NAMESPACE, self._checked_name(name))
-        except (SQLAlchemyError, NoSuchNamespaceError) as error:
+                self._catalog.create_namespace_if_not_exists(self._name[:-1])
+            self._check_location()
+        except (*CATALOG_ERRORS, NoSuchNamespaceError) as error:
             self.close()
             raise TableError(f"the catalog of {self.root} cannot be read, or nothing is in it yet: {error}") from None
+        if to_note is not None and not read_only:
+            path, text = note_catalog(self.root, to_note)
+            make_folders(self._disk, path.parent)
+            new = path.with_name(f"{path.name}.new")
+            new.unlink(missing_ok=True)
+            with DiskStream(self._disk, new) as stream:
+                stream.write(text)
+            self._disk.rename(new, path, sync=True)
         self._commits = 0
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[tuple[str, str]]) -> None:
@@ -176,7 +198,8 @@ class IcebergStore:
                     transaction.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
         except CommitFailedException as error:
             raise TableChanged(f"{self.root} was changed by another writer; try again ({error})") from None
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except (*CATALOG_ERRORS, CommitStateUnknownException, sqlite3.Error) as error:
+            # Whether the commit was done is read from the table when the batch is done again.
             raise TableError(f"the catalog of {self.root} refused a commit: {error}") from None
         self._commits += 1
         if remove or self._commits % _COLLECT_EVERY_COMMITS == 0:
@@ -188,6 +211,8 @@ class IcebergStore:
     def recover(self) -> list[str]:
         """Files of ours that no snapshot has are a crashed writer's. Strangers' are left alone until they are old."""
         table = self._table()
+        if table is None and self._is_elsewhere:
+            return []  # Somebody may have dropped it from the catalog: that is no reason to delete its files.
         known = set() if table is None else set(self._referenced(table))
         orphans = []
         for folder in (self._data, self.root / "metadata"):
@@ -200,21 +225,40 @@ class IcebergStore:
         return sorted(orphans)
 
     def close(self) -> None:
-        self._catalog.engine.dispose()
+        close_catalog(self._catalog)
 
-    def _checked_name(self, name: str) -> str:
-        """A directory holds one table: what belongs to none of its snapshots would be taken for a crash's leavings."""
-        names = [found for _, found in self._catalog.list_tables(NAMESPACE)]
-        if len(names) > 1 or (names and name not in ("", *names)) or not (name or names):
+    def _own_table(self, name: str) -> Identifier:
+        """A directory holds one table: what belongs to none of its snapshots would be taken for a crash's leavings.
+
+        One that an earlier version has made goes by the name that it had then.
+        """
+        found = tables_in(self._catalog)
+        wanted = flat_identifier_of(name) if name else None
+        if len(found) == 1 and wanted in (None, found[0]):
+            return found[0]
+        if len(found) == 1 and found[0] == (NAMESPACE, table_name(name)):
+            return found[0]
+        if found or wanted is None:
             self.close()
-            there = f"the Iceberg table {', '.join(names)}" if names else "no Iceberg table"
+            names = ", ".join(".".join(each) for each in found)
+            there = f"the Iceberg table {names}" if found else "no Iceberg table"
             raise TableError(f"{self.root} has {there}, not {name or 'just one'}: use another directory")
-        return name or names[0]
+        return wanted
+
+    def _check_location(self) -> None:
+        """A catalog elsewhere may know another table by this name."""
+        table = self._table()
+        if table is not None and _local(table.location()) != self.root:
+            self.close()
+            raise TableError(
+                f"the table {'.'.join(self._name)} of the catalog is at {table.location()}, not at {self.root}: choose "
+                "another name, or that directory"
+            )
 
     def _table(self) -> Table | None:
         try:
             return self._catalog.load_table(self._name)
-        except NoSuchTableError:
+        except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
     def _file(self, file: DataFile) -> TableFile:

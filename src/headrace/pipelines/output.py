@@ -29,7 +29,10 @@ def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
         connect_to(sink.database or "")
         plan_for(upsert_options(sink, folder, ""), columns)
     elif sink.kind == "table":
-        for column in table_options(sink, folder).partition_by:
+        options = table_options(sink, folder)
+        if options.catalog and options.format != "iceberg":
+            raise TableError('a catalog is for Iceberg tables: say format = "iceberg"')
+        for column in options.partition_by:
             if column not in columns.fieldNames():
                 raise TableError(f"there is no column {column}; the columns are {', '.join(columns.fieldNames())}")
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 OURS = "hr-"
 """How the names of our files begin: whatever else lies in a table's directory is left alone."""
 HIDDEN = "_headrace"
+CATALOG_NOTE = "catalog.json"
+"""In a directory whose Iceberg catalog is elsewhere; see `iceberg_catalogs.py`."""
 KEEP_REMOVED_MS = 60 * 60_000
 _KEEP_COMMITS = 8
 _READ_ATTEMPTS = 20
@@ -99,6 +101,11 @@ class TableStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def noted_in(root: Path) -> bool:
+    """Whether the directory is an Iceberg table whose catalog is elsewhere."""
+    return (root / HIDDEN / CATALOG_NOTE).exists()
 
 
 @contextmanager

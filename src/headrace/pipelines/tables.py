@@ -44,6 +44,7 @@ from headrace.pipelines.table_store import (
     TableStore,
     locked,
     make_folders,
+    noted_in,
 )
 from headrace.pipelines.upserts import run_without_writing, running_query_id
 from headrace.runtime.disk import Disk, OsDisk
@@ -64,7 +65,9 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     partition_by: list[str] = []
     """Columns by whose values files are divided. In plain Parquet they are in the folders' names, not in the files."""
     name: str = ""
-    """The name in the Iceberg catalog; the directory's if empty."""
+    """The name in the Iceberg catalog, `namespace.table`; the directory's if empty."""
+    catalog: str = ""
+    """An Iceberg catalog that is not in the directory: a REST catalog's address, or a name that pyiceberg knows."""
     target_file_bytes: int = 128 * 1024 * 1024
     compact_after: int = 16
     """Merge when this many small files are in a row; 0: never."""
@@ -213,14 +216,16 @@ class TableSink:
 def open_store(options: TableOptions, disk: Disk) -> TableStore:
     root = Path(options.path).absolute()
     if options.format == "parquet":
-        if (root / "catalog.db").exists():
+        if options.catalog:
+            raise TableError(f'a catalog is for Iceberg tables: say format = "iceberg" for {root}')
+        if (root / "catalog.db").exists() or noted_in(root):
             raise TableError(f'{root} is an Iceberg table: say so with format = "iceberg"')
         return ManifestStore(root, disk=disk)
     if (root / HIDDEN / "commits").exists():
         raise TableError(f'{root} is a table of plain Parquet files: say so with format = "parquet"')
     from headrace.pipelines.iceberg_store import IcebergStore, table_name
 
-    return IcebergStore(root, table_name(options.name or root.name), disk=disk)
+    return IcebergStore(root, options.name or table_name(root.name), disk=disk, catalog=options.catalog)
 
 
 def _parquet_files(folder: Path) -> list[Path]:
