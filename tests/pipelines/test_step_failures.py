@@ -1,6 +1,8 @@
 """A record that fits its schema and fails in a step: it is named, and can become a dead letter like any other."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -9,8 +11,15 @@ from headrace.pipelines.rejects import read_rejects, write_rejects
 from headrace.wire import Cluster
 
 from .running import Pipelines, Write, as_json
+from .test_pipeline_formats import framed
 
 pytestmark = pytest.mark.timeout(600)
+
+PAYMENT = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [{"name": "id", "type": ["null", "string"]}, {"name": "amount", "type": "double"}],
+}
 
 
 @pytest.fixture
@@ -146,6 +155,38 @@ def test_a_failing_record_is_named_or_left_out(pipelines: Pipelines, new_topic, 
         book = pipelines.run("named", text)
         assert (book.bad, book.dead_letters) == (1, 0)
         assert [json.loads(each.payload)["amount"] for each in pipelines.messages(out)] == [0, 1, 2, 4, 5]
+
+
+def test_a_record_is_left_out_only_of_the_sink_that_it_fails_for(pipelines: Pipelines, new_topic, write: Write):
+    topic, out = new_topic(prefix="sinks"), new_topic(prefix="sinks-out")
+    (pipelines.folder / "1.avsc").write_text(json.dumps(PAYMENT))
+    values = [framed(1, PAYMENT, {"id": each, "amount": 1.0}) for each in ("1", "two", None, "4")]
+    write(topic, *values)
+    text = f"""
+        [source]
+        topic = "{topic}"
+        format = "avro"
+        schemas = {{ 1 = "1.avsc" }}
+        [[steps]]
+        name = "numbers"
+        sql = "WITH all AS (SELECT CAST(id AS INT) AS n FROM source) SELECT n FROM all UNION ALL SELECT n FROM all"
+        [sinks.numbers]
+        topic = "{out}"
+        [sinks.payments]
+        database = "sqlite:///payments.db"
+        table = "payments"
+        key = "id"
+        create = true
+        from = "source"
+        """
+    book = pipelines.run("sinks", text)
+    assert sorted(json.dumps(each["n"]) for each in pipelines.values(out)) == ["1", "1", "4", "4", "null", "null"]
+    with closing(sqlite3.connect(pipelines.folder / "payments.db")) as database:
+        assert sorted(database.execute("SELECT id FROM payments")) == [("1",), ("4",), ("two",)]
+    reasons = {each.origin[2]: each.header("headrace-reason") for each in pipelines.messages(f"{topic}.dlq")}
+    assert reasons[1].startswith("CAST(id AS INT): The value 'two'")
+    assert reasons[2] == "a row for payments has no value in its key (id)"
+    assert (len(reasons), book.dead_letters) == (2, 2)
 
 
 def test_a_step_that_fails_for_most_records_stops_the_pipeline_and_sets_none_aside(

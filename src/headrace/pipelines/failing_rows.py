@@ -8,7 +8,7 @@ aggregation its keys and arguments too. A failure that needs several rows, such 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -80,9 +80,18 @@ def told_ranges(batch: Sequence[Ranges]) -> str:
 
 
 def find_failing(
-    spark: SparkSession, file: SpecFile, query: str, batch: Sequence[Ranges], *, limit: int = REJECTED_MAX
+    spark: SparkSession,
+    file: SpecFile,
+    query: str,
+    batch: Sequence[Ranges],
+    *,
+    limit: int = REJECTED_MAX,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> list[Rejected]:
-    """The records of a batch that fail in the steps before a sink, at most `limit` of them; `TooManyFail` beyond."""
+    """The records of a batch that fail in the steps before a sink, at most `limit` of them; `TooManyFail` beyond.
+
+    None if it is to stop meanwhile: all of them or nothing.
+    """
     streams = file.spec.streams
     by_source = {
         name: [each for part in batch for each in part if _reads(source, each.topic)]
@@ -94,7 +103,7 @@ def find_failing(
     found: list[Rejected] = []
     for name, ranges in by_source.items():
         for chunk in _chunks(ranges):
-            with_rows = _Chunk(spark, file, query, name, chunk)
+            with_rows = _Chunk(spark, file, query, name, chunk, is_stopping)
             try:
                 for each in with_rows.search(chunk):
                     if len(found) == limit:
@@ -104,7 +113,7 @@ def find_failing(
                     found.append(each)
             finally:
                 with_rows.close()
-    return found
+    return [] if is_stopping() else found
 
 
 def _reads(source: Source, topic: str) -> bool:
@@ -128,8 +137,17 @@ def _chunks(ranges: Ranges) -> Iterator[list[Range]]:
 class _Chunk:
     """Some records of a source, decoded once and tried in parts."""
 
-    def __init__(self, spark: SparkSession, file: SpecFile, query: str, source: str, ranges: Ranges) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        file: SpecFile,
+        query: str,
+        source: str,
+        ranges: Ranges,
+        is_stopping: Callable[[], bool],
+    ) -> None:
         self._spark, self._file, self._query, self._source = spark, file, query, source
+        self._is_stopping = is_stopping
         spec = file.spec
         self._static = {
             name: read_static(spark, spec, each) for name, each in spec.sources.items() if not each.is_stream
@@ -155,7 +173,7 @@ class _Chunk:
     def search(self, ranges: Ranges, *, surely: bool = False) -> Iterator[Rejected]:
         """The records that fail. `surely`: something in here does, since it is not in the other half."""
         size = sum(each.size for each in ranges)
-        if size == 0:
+        if size == 0 or self._is_stopping():
             return
         error = None
         if not surely or size == 1:
@@ -164,7 +182,7 @@ class _Chunk:
                 return
         if size == 1 and error is not None:
             only = next(each for each in ranges if each.size)
-            yield Rejected(only.topic, only.partition, only.start, _reason(error))
+            yield Rejected(only.topic, only.partition, only.start, reason_of(error))
             return
         left, right = _halves(ranges)
         found = 0
@@ -206,7 +224,7 @@ def _halves(ranges: Ranges) -> tuple[list[Range], list[Range]]:
     return [only._replace(end=middle)], [only._replace(start=middle)]
 
 
-def _reason(error: PySparkException) -> str:
+def reason_of(error: PySparkException) -> str:
     """What Spark says of a row, behind the part of the SQL that says so."""
     try:
         fragments = [context.fragment() for context in error.getQueryContext() or ()]

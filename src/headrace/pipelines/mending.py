@@ -4,6 +4,7 @@ doubled."""
 
 import logging
 import re
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 
@@ -39,7 +40,10 @@ _log = logging.getLogger("headrace.pipelines")
 
 
 class Mender:
-    def __init__(self, spark: SparkSession, file: SpecFile, folder: StateFolder) -> None:
+    def __init__(
+        self, spark: SparkSession, file: SpecFile, folder: StateFolder, is_stopping: Callable[[], bool]
+    ) -> None:
+        self._is_stopping = is_stopping
         self._spark = spark
         self._file = file
         self._spec: Spec = file.spec
@@ -75,7 +79,14 @@ class Mender:
         strict = self._spec.errors.on_error == "fail"
         try:
             _log.info("looking for the records that fail in %s: %s", query.name, why)
-            found = find_failing(self._spark, self._file, query.name, batch, limit=1 if strict else REJECTED_MAX)
+            found = find_failing(
+                self._spark,
+                self._file,
+                query.name,
+                batch,
+                limit=1 if strict else REJECTED_MAX,
+                is_stopping=self._is_stopping,
+            )
             number = self._failed_batch(query.name)
         except TooManyFail as many:
             first = f"the record at {many.first.place} fails: {many.first.reason}"

@@ -1,5 +1,6 @@
 """What of a row is written: columns for tables, key and value for topics."""
 
+from functools import reduce
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,8 @@ def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
     """The rows as the sink takes them."""
     if sink.kind == "topic":
         return _records(rows, sink)
-    return rows.drop(*METADATA_COLUMNS)
+    rows = rows.drop(*METADATA_COLUMNS)
+    return _with_keys(rows, sink) if sink.kind == "database" else rows
 
 
 def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
@@ -61,6 +63,16 @@ def table_options(sink: Sink, folder: Path) -> TableOptions:
     if sink.format is not None:
         given["format"] = sink.format
     return msgspec.convert({**given, **sink.options}, TableOptions)
+
+
+def _with_keys(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Fail where a row has no key, while it is still known which record it comes from."""
+    keys = [F.col(f"`{name}`").isNull() for name in sink.keys if name in rows.columns]
+    if not keys:
+        return rows
+    text = f"a row for {sink.table} has no value in its key ({', '.join(sink.keys)})"
+    is_missing = reduce(lambda one, other: one | other, keys)
+    return rows.where(F.when(is_missing, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.lit(True)))
 
 
 def _records(rows: DataFrame, sink: Sink) -> DataFrame:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from headrace.client.message import Message
 from headrace.pipelines import values
 from headrace.pipelines.errors import PipelineFailed
+from headrace.pipelines.failing_rows import reason_of
 from headrace.pipelines.plan import results_over
 from headrace.pipelines.reading import read_static
-from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.specfile import SpecFile
 
 _BAD_SHOWN = 5
@@ -61,7 +61,7 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
         try:
             lines = [json.loads(row[0]) for row in result.select(_as_json(result)).take(rows + 1)]
         except PySparkException as error:
-            raise PipelineFailed(f"{name}: {sentence(error)}") from error
+            raise PipelineFailed(f"{name}: {reason_of(error)}") from error
         made.sinks[name] = Shown(dict(result.dtypes), lines[:rows], len(lines) > rows)
     return made
 

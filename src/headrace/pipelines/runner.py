@@ -60,7 +60,7 @@ class Runner:
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}
         self._planned: dict[str, Query] = {}
-        self._mender = Mender(spark, file, folder)
+        self._mender = Mender(spark, file, folder, self._stopping.is_set)
         self._seen: dict[str, str] = {}
         self.book = Book([], [])
 
