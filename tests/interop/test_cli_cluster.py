@@ -160,6 +160,18 @@ def test_a_broker_is_drained_and_gets_its_share_again(shell):
     assert "Nothing to do" in shell.run("cluster", "rebalance", "--move")
 
 
+def test_a_drain_that_cannot_succeed_changes_nothing_and_says_what_helps(shell):
+    shell.run("topic", "create", "everywhere", "-p", "2", "--replicas", "3")
+    printed = shell.run("cluster", "drain", "3", code=1)
+    assert "nothing was changed: everywhere-0, everywhere-1 have a replica on every other active broker" in printed
+    assert "headrace cluster drain 3 --fewer-replicas" in printed
+    assert {each["state"] for each in shell.status()["brokers"]} == {"active"}
+    assert [len(each) for each in shell.replicas("everywhere")] == [3, 3]
+    assert "it can be stopped" in shell.run("cluster", "drain", "3", "--fewer-replicas")
+    assert [sorted(each) for each in shell.replicas("everywhere")] == [[1, 2], [1, 2]]
+    shell.run("cluster", "undrain", "3")
+
+
 def test_a_broker_that_is_killed_shows_and_leadership_comes_back(shell):
     shell.run("topic", "create", "kept", "-p", "6", "--replicas", "3")
     shell.cluster.await_in_sync(WAIT_S)

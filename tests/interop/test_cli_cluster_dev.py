@@ -81,6 +81,18 @@ def wait_until_none(folder: Path) -> None:
         time.sleep(0.05)
 
 
+def typed(*arguments: str, folder: Path, fails: bool = False) -> str:
+    """What `headrace cluster dev` prints in another terminal."""
+    command = [*HEADRACE, "cluster", "dev", *arguments, "--data-dir", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode != 0) is fails, done
+    return done.stderr if fails else done.stdout
+
+
+def test_a_broker_cannot_be_brought_back_where_no_cluster_runs(tmp_path):
+    assert f"no `headrace cluster dev` runs on {tmp_path}" in typed("start", "2", folder=tmp_path, fails=True)
+
+
 @needs_etcd
 def test_one_command_runs_a_cluster_and_ctrl_c_stops_all_of_it(tmp_path):
     folder = tmp_path / "dev"
@@ -108,6 +120,16 @@ def test_one_command_runs_a_cluster_and_ctrl_c_stops_all_of_it(tmp_path):
         bootstrap = command.read_until(r"bootstrap servers +(\S+)\n")[1]
         with Cluster(bootstrap) as cluster:
             assert "kept" in cluster.metadata()
+        assert f"bring it back      headrace cluster dev start 3 --data-dir {folder}\n" in command.printed
+        assert "broker 2 is running already" in typed("start", "2", folder=folder, fails=True)
+        assert "start 2" in typed("kill", "2", folder=folder)
+        command.read_until(r"broker 2 \| was ended by SIGKILL .*; 2 brokers left; headrace cluster dev start 2 ")
+        assert typed("start", "2", folder=folder).startswith("broker 2 is ready on ")
+        assert typed("start", "4", folder=folder).startswith("broker 4 is ready on ")
+        with Cluster(bootstrap) as cluster:
+            nodes = cluster.describe().brokers
+        assert [broker_id for broker_id, node in nodes.items() if not node.is_fenced] == [1, 2, 3, 4]
+        assert "there is no 77 in this cluster" in typed("start", "77", folder=folder, fails=True)
         # However it ends, what it started ends with it.
         command.process.kill()
     wait_until_none(folder)

@@ -1,12 +1,12 @@
 """`headrace cluster`: run one for development, look at one, and move partitions about in it."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.cli.cluster_dev_commands import dev_app
 from headrace.cli.errors import BadArgument
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 _BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's number.", show_default=False)]
 _NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
@@ -18,44 +18,7 @@ _Throttle = Annotated[
 cluster_app = typer.Typer(
     help="Run a local cluster, watch one, drain brokers and move partitions.", no_args_is_help=True
 )
-
-
-@cluster_app.command("dev")
-def dev(
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=32, help="How many.")] = 3,
-    data_dir: Annotated[
-        Path, typer.Option(help="Where data and logs of all of them are kept, and found again next time.")
-    ] = Path("headrace-cluster"),
-    base_port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Broker 1 listens here, the others on the next ones; 0: free ones.")
-    ] = 9092,
-    restart: Annotated[bool, typer.Option("--restart", help="Start again what dies.")] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of all brokers; may be given again."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is only of interest in trouble.")] = False,
-) -> None:
-    """Run a whole cluster on this machine: a real etcd and brokers, each a process of its own.
-
-    Says where to connect once all of it is ready. Ctrl-C stops the brokers, each handing over what it leads, and then
-    etcd. Started again on the same folder, everything is there. Kill a broker with `kill -9` and see what happens.
-
-    It needs the program `etcd` (Debian: `apt-get install etcd-server`) and `pip install 'headrace[cluster]'`.
-
-    Examples:
-
-    * `headrace cluster dev`
-    * `headrace cluster dev --brokers 5 --restart --base-port 19092 --data-dir /tmp/try`
-    * `headrace cluster dev --set num.partitions=12 --set broker.session.timeout.ms=3000`
-    """
-    from headrace.cli.cluster_dev import DevCluster, check_ports, run_dev_cluster
-    from headrace.config.load import load_settings
-
-    pairs = parse_pairs(settings or [], "--set")
-    load_settings(flags=pairs)
-    check_ports(base_port, brokers)
-    run_dev_cluster(DevCluster(data_dir.absolute(), brokers, base_port, pairs, restart, verbose))
+cluster_app.add_typer(dev_app, name="dev")
 
 
 @cluster_app.command("status")
@@ -88,20 +51,32 @@ def status(
 
 
 @cluster_app.command("drain")
-def drain(broker_id: _BrokerId, no_wait: _NoWait = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+def drain(
+    broker_id: _BrokerId,
+    fewer_replicas: Annotated[
+        bool,
+        typer.Option("--fewer-replicas", help="Partitions that every other broker has already get a replica less."),
+    ] = False,
+    no_wait: _NoWait = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
     """Take all partitions from a broker, so that it can be taken out of the cluster.
 
     The cluster moves its replicas to other brokers, a few partitions at a time, and gives it no new ones. A broker that
     is dead and will not come back is drained in the same way; it is forgotten once nothing is left on it.
 
+    Where that cannot succeed, nothing is changed and the reason is printed: no other broker is left for a replica, or
+    nobody who is there has all of a partition.
+
     Examples:
 
     * `headrace cluster drain 3`
+    * `headrace cluster drain 3 --fewer-replicas` (three replicas on three brokers become two on two)
     * `headrace cluster throttle 20M && headrace cluster drain 3 && headrace cluster throttle off`
     """
-    from headrace.cli.cluster_moves import drain as run
+    from headrace.cli.cluster_drain import drain as run
 
-    run(bootstrap, broker_id, wait=not no_wait)
+    run(bootstrap, broker_id, fewer_replicas=fewer_replicas, wait=not no_wait)
 
 
 @cluster_app.command("undrain")
@@ -110,7 +85,7 @@ def undrain(broker_id: _BrokerId, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
 
     Example: `headrace cluster undrain 3`
     """
-    from headrace.cli.cluster_moves import undrain as run
+    from headrace.cli.cluster_drain import undrain as run
 
     run(bootstrap, broker_id)
 

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -17,8 +18,9 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-import typer
-
+from headrace.cli.cluster_dev_commands import DEFAULT_FOLDER, MOST_BROKERS
+from headrace.cli.cluster_dev_control import Listener
+from headrace.cli.cluster_dev_voice import Voice, say_now
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import count
 from headrace.cli.supervising import Child, how_it_ended, keep_running
@@ -31,9 +33,6 @@ _BROKER_STOP_S = 45.0
 _ETCD_STOP_S = 15.0
 _ORPHANED = signal.SIGKILL
 """Nobody is left to stop them in order, and brokers without their etcd would take long to stop."""
-_COLOURS = ("cyan", "green", "magenta", "blue", "yellow", "bright_cyan", "bright_green", "bright_magenta")
-_LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d (\d\d:\d\d:\d\d),\d+ (\w+) +(.*)")
-_DULL = ("closed the connection of", "stopping", "loaded ", "retention removed", "compacted ", "this is ")
 _READY = re.compile(r"ready on (\S+:\d+)")
 _HTTP = re.compile(r"queues on http://(\S+:\d+)")
 _ETCD_MISSING = (
@@ -87,41 +86,9 @@ def _warn_of_others(wanted: DevCluster) -> None:
     if missing := sorted(known - set(range(1, wanted.brokers + 1))):
         names = ", ".join(map(str, missing))
         more = max(missing)
-        _say(f"{wanted.folder} also has data of broker {names}, which is not started: --brokers {more} starts it too")
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-class _Voice:
-    """Everything that is printed: one line each, who says it in front, in a colour of its own where there are any."""
-
-    def __init__(self, names: list[str], *, verbose: bool) -> None:
-        self._width = max(map(len, names))
-        self._colours = dict(zip(names, _COLOURS * (len(names) // len(_COLOURS) + 1), strict=False))
-        self._has_colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        self._verbose = verbose
-
-    def heard(self, child: Child, line: str) -> None:
-        """A line of a child's log. All of it is in its file; here is what a person should see."""
-        match = _LOG_LINE.match(line)
-        if match is None:
-            if self._verbose or (child.name != "etcd" and line.startswith("headrace: ")):
-                self.tell(child.name, line.removeprefix("headrace: "), "red" if not self._verbose else None)
-            return
-        when, level, text = match.groups()
-        if level in ("WARNING", "ERROR", "CRITICAL"):
-            self.tell(child.name, f"{when} {level.lower()}: {text}", "yellow" if level == "WARNING" else "red")
-        elif self._verbose or (level == "INFO" and not text.startswith(_DULL)):
-            self.tell(child.name, f"{when} {text}")
-
-    def tell(self, name: str, text: str, colour: str | None = None) -> None:
-        head = f"{name:>{self._width}} |"
-        if self._has_colours:
-            head = typer.style(head, fg=self._colours.get(name), bold=True)
-            text = typer.style(text, fg=colour) if colour else text
-        _say(f"{head} {text}")
+        say_now(
+            f"{wanted.folder} also has data of broker {names}, which is not started: --brokers {more} starts it too"
+        )
 
 
 class _Dev:
@@ -129,7 +96,7 @@ class _Dev:
         self._wanted = wanted
         self._etcd_program = etcd
         names = [f"broker {number}" for number in range(1, wanted.brokers + 1)]
-        self._voice = _Voice(["etcd", *names], verbose=wanted.verbose)
+        self._voice = Voice(["etcd", *names], verbose=wanted.verbose)
         self._addresses: dict[str, str] = {}
         self._http: list[str] = []
         self._is_announced = False
@@ -138,6 +105,7 @@ class _Dev:
         self._etcd: Child | None = None
         self._brokers: list[Child] = []
         self._watching: dict[str, asyncio.Task[int]] = {}
+        self._ready_again: dict[str, asyncio.Event] = {}
 
     async def run(self) -> None:
         stopping = asyncio.Event()
@@ -156,7 +124,8 @@ class _Dev:
         working = loop.create_task(self._work())
         stop = loop.create_task(stopping.wait())
         try:
-            await asyncio.wait((working, stop), return_when=asyncio.FIRST_COMPLETED)
+            async with Listener(self._wanted.folder, {"start": self._start_again, "kill": self._kill}):
+                await asyncio.wait((working, stop), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 working.result()
         finally:
@@ -177,7 +146,7 @@ class _Dev:
         while True:
             if not self._is_announced and len(self._addresses) == len(self._brokers):
                 self._announce(time.monotonic() - started_s)
-            if all(self._watching[broker.name].done() for broker in self._brokers):
+            if all(broker.name in self._watching and self._watching[broker.name].done() for broker in self._brokers):
                 raise CommandFailed(f"no broker is left; their logs are in {self._wanted.folder / 'logs'}")
             self._changed.clear()
             try:
@@ -213,15 +182,18 @@ class _Dev:
             orphaned=_ORPHANED,
         )
         await self._etcd.start()
+        await self._await_etcd(self._etcd)
+        self._watch(self._etcd)
+
+    async def _await_etcd(self, etcd: Child) -> None:
         deadline_s = time.monotonic() + _ETCD_READY_S
-        while not await asyncio.to_thread(_answers, client):
-            if not self._etcd.is_running:
-                raise CommandFailed(f"etcd {how_it_ended(await self._etcd.wait())}: {self._etcd.last_line}")
+        while not await asyncio.to_thread(_answers, self._etcd_port):
+            if not etcd.is_running:
+                raise CommandFailed(f"etcd {how_it_ended(await etcd.wait())}: {etcd.last_line}")
             if time.monotonic() > deadline_s:
                 raise CommandFailed(f"etcd did not get ready; see {self._wanted.folder / 'logs' / 'etcd.log'}")
             await asyncio.sleep(0.05)
-        self._voice.tell("etcd", f"ready on {_HOST}:{client}")
-        self._watch(self._etcd)
+        self._voice.tell("etcd", f"ready on {_HOST}:{self._etcd_port}")
 
     def _broker(self, number: int) -> Child:
         folder = self._wanted.folder
@@ -255,6 +227,8 @@ class _Dev:
                 if flag in broker.command and found is not None:
                     broker.command[broker.command.index(flag) + 1] = found[1]
         self._voice.tell(broker.name, f"ready on {match[1]}")
+        if (waited_for := self._ready_again.get(broker.name)) is not None:
+            waited_for.set()
         self._changed.set()
 
     def _announce(self, took_s: float) -> None:
@@ -262,15 +236,22 @@ class _Dev:
         in_order = [self._addresses[broker.name] for broker in self._brokers]
         bootstrap = ",".join(in_order)
         first = "" if self._wanted.base_port == 9092 else f" --bootstrap {in_order[0]}"
-        _say(
+        say_now(
             f"\nThe cluster is ready: {count(self._wanted.brokers, 'broker')} after {took_s:.1f} s, "
             f"data and logs in {self._wanted.folder}\n"
             f"  bootstrap servers  {bootstrap}\n"
             f"  queues (SQS API)   {' '.join(sorted(self._http)) or 'not served'}\n"
             f"  look at it         headrace cluster status{first}\n"
             f"  try a fault        kill -9 {self._brokers[-1].pid}    (broker {len(self._brokers)})\n"
+            f"  bring it back      {self._command('start', str(len(self._brokers)))}\n"
             "  stop all of it     Ctrl-C\n"
         )
+
+    def _command(self, verb: str, who: str) -> str:
+        """The command that does this to a child, as it is typed in this folder."""
+        folder = self._wanted.folder
+        where = "" if folder == DEFAULT_FOLDER.absolute() else f" --data-dir {shlex.quote(str(folder))}"
+        return f"headrace cluster dev {verb} {who}{where}"
 
     def _watch(self, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(keep_running(child, self._died, may_restart=self._may_restart))
@@ -286,11 +267,61 @@ class _Dev:
         if again_in_s >= 0:
             self._voice.tell(child.name, f"{what}; it is started again in {again_in_s:.0f} s", "red")
         elif child is self._etcd:
-            self._voice.tell(child.name, f"{what}; brokers serve what they lead, and nothing can be changed", "red")
+            hint = f"{self._command('start', child.name)} brings it back"
+            self._voice.tell(
+                child.name, f"{what}; brokers serve what they lead, and nothing can be changed: {hint}", "red"
+            )
         else:
             left = sum(broker.is_running for broker in self._brokers)
-            hint = "; with --restart it would be started again" if child.has_been_ready else ""
+            hint = f"; {self._command('start', child.name.split()[-1])} brings it back" if child.has_been_ready else ""
             self._voice.tell(child.name, f"{what}; {count(left, 'broker')} left{hint}", "red")
+
+    # -- what `headrace cluster dev start` and `kill` ask for
+
+    async def _start_again(self, who: str) -> str:
+        """Start a child that has ended, or one more broker; what to say when it is ready."""
+        child = self._child(who, may_be_new=True)
+        if child.is_running:
+            raise CommandFailed(f"{child.name} is running already (process {child.pid})")
+        if child.name in self._watching and not self._watching[child.name].done():
+            raise CommandFailed(f"{child.name} is about to be started again by itself, since --restart was given")
+        ready = self._ready_again[child.name] = asyncio.Event()
+        await child.start()
+        self._watch(child)
+        if child is self._etcd:
+            await self._await_etcd(child)
+            return f"etcd is ready on {_HOST}:{self._etcd_port} (process {child.pid})"
+        waiting = asyncio.ensure_future(ready.wait())
+        ended = self._watching[child.name]
+        await asyncio.wait((waiting, ended), timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not ready.is_set():
+            what = how_it_ended(ended.result()) if ended.done() else f"is not ready after {_READY_S:.0f} s"
+            raise CommandFailed(f"{child.name} {what}: {child.last_line.removeprefix('headrace: ')}")
+        return f"{child.name} is ready on {self._addresses[child.name]} (process {child.pid})"
+
+    async def _kill(self, who: str) -> str:
+        child = self._child(who)
+        if not child.is_running:
+            raise CommandFailed(f"{child.name} is not running; {self._command('start', who)} starts it")
+        pid = child.pid
+        os.kill(pid, signal.SIGKILL)
+        again = "it is started again" if self._wanted.restart else f"{self._command('start', who)} brings it back"
+        return f"{child.name} (process {pid}) was killed; {again}"
+
+    def _child(self, who: str, *, may_be_new: bool = False) -> Child:
+        if not self._is_announced:
+            raise CommandFailed("the cluster is still starting: wait until it says that it is ready")
+        if who == "etcd" and self._etcd is not None:
+            return self._etcd
+        for broker in self._brokers:
+            if broker.name == f"broker {who}":
+                return broker
+        if not may_be_new or not who.isdecimal() or not 1 <= int(who) <= MOST_BROKERS:
+            known = ", ".join(broker.name.split()[-1] for broker in self._brokers)
+            raise CommandFailed(f"there is no {who} in this cluster, only the brokers {known}, and etcd")
+        self._brokers.append(self._broker(int(who)))
+        return self._brokers[-1]
 
     async def _stop_everything(self) -> None:
         """Brokers one after the other, so that each can hand over what it leads, and etcd last."""
@@ -299,7 +330,7 @@ class _Dev:
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
         running = [broker for broker in self._brokers if broker.is_running]
         if running:
-            _say(f"\nStopping {count(len(running), 'broker')} and etcd; Ctrl-C again ends them at once")
+            say_now(f"\nStopping {count(len(running), 'broker')} and etcd; Ctrl-C again ends them at once")
         for broker in reversed(running):
             if await broker.stop(_BROKER_STOP_S):
                 self._voice.tell(broker.name, "stopped")

@@ -1,4 +1,4 @@
-"""The work of `headrace cluster reassign`, `rebalance`, `drain` and `undrain`: show a plan, apply it, watch it happen.
+"""The work of `headrace cluster reassign`, `rebalance` and `throttle`: show a plan, apply it, watch it happen.
 
 The cluster does the work. A command that is interrupted has changed nothing about that: what was begun goes on, and
 `headrace cluster status` shows it.
@@ -18,7 +18,6 @@ from headrace.wire import Cluster, ClusterInfo, LogDir, Partition, PartitionInfo
 
 THROTTLES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LIMIT_STAYS = "The limit on its speed stays: `headrace cluster throttle off` takes it away"
-DRAINING = "broker.draining"
 _LOOK_EVERY_S = 0.5
 _SHOWN = 40
 
@@ -146,87 +145,6 @@ def move(bootstrap: str, *, yes: bool, throttle_bytes: int | None, wait: bool) -
         _apply(cluster, moves, situation, throttle_bytes=throttle_bytes, wait=wait)
 
 
-# -- drain
-
-
-def drain(bootstrap: str, broker_id: int, *, wait: bool) -> None:
-    """Let the cluster take everything from a broker, and give it nothing new."""
-    with connected(bootstrap) as cluster:
-        situation = Situation(cluster)
-        _check_broker(situation, broker_id)
-        hosted = _hosted(situation.topics, broker_id)
-        others = set(situation.racks) - {broker_id}
-        if not others:
-            raise CommandFailed(f"broker {broker_id} cannot be drained: there is no other that is active to take over")
-        lost = [where for where, part in hosted.items() if part.leader < 0]
-        tight = [where for where, part in hosted.items() if len(part.replicas) > len(others) and where not in lost]
-        staying = {*lost, *tight}
-        cluster.set_broker_settings(broker_id, {DRAINING: "true"})
-        if lost:
-            shown = ", ".join(map(named, sorted(lost)[:_SHOWN]))
-            say(
-                f"{count(len(lost), 'partition')} cannot be moved: no broker that is there has all of it: {shown}. "
-                "Start a broker that had them, or delete their topics"
-            )
-        if tight:
-            say(
-                f"{count(len(tight), 'partition')} have more replicas than there would be brokers left, and stay on "
-                f"broker {broker_id}: add a broker, or give them fewer with `headrace cluster reassign`"
-            )
-        if not wait:
-            print(f"Broker {broker_id} is being drained; `headrace cluster status` shows how far it is")
-            return
-        total = sum(situation.size_bytes(where) for where in hosted if where not in staying)
-        _watch_drain(cluster, broker_id, staying, count_total=len(hosted) - len(staying), bytes_total=total)
-    if staying:
-        raise CommandFailed(f"broker {broker_id} still has {count(len(staying), 'partition')}: see above")
-    if situation.info.brokers[broker_id].is_fenced:
-        print(f"Broker {broker_id} has no partitions any more, and the cluster forgets it, since it is away")
-    else:
-        print(f"Broker {broker_id} has no partitions any more and gets no new ones; it can be stopped")
-        print(f"To keep it instead: headrace cluster undrain {broker_id}")
-
-
-def _watch_drain(
-    cluster: Cluster, broker_id: int, staying: set[Partition], *, count_total: int, bytes_total: int
-) -> None:
-    with Transfer(f"draining broker {broker_id}", count_total, bytes_total) as shown:
-        while True:
-            topics = cluster.metadata()
-            left = [where for where in _hosted(topics, broker_id) if where not in staying]
-            under_way = cluster.reassignments()
-            info = cluster.describe()
-            dirs = stored(cluster, info)
-            wanted = [Move(where, (), tuple(under_way[where].adding)) for where in left if where in under_way]
-            left_bytes = sum(_largest(dirs, where) for where in left) - _copied(wanted, dirs)
-            shown.update(len(left), max(0, left_bytes))
-            if not left:
-                return
-            time.sleep(_LOOK_EVERY_S)
-
-
-def undrain(bootstrap: str, broker_id: int) -> None:
-    with connected(bootstrap) as cluster:
-        _check_broker(Situation(cluster), broker_id)
-        cluster.set_broker_settings(broker_id, {DRAINING: None})
-    print(f"Broker {broker_id} gets partitions again; `headrace cluster rebalance --move` gives it its share")
-
-
-def _check_broker(situation: Situation, broker_id: int) -> None:
-    if broker_id not in situation.info.brokers:
-        known = ", ".join(map(str, situation.info.brokers))
-        raise CommandFailed(f"there is no broker {broker_id} in this cluster, only {known}")
-
-
-def _hosted(topics: Mapping[str, Topic], broker_id: int) -> dict[Partition, PartitionInfo]:
-    return {
-        (name, part.partition): part
-        for name, topic in topics.items()
-        for part in topic.partitions
-        if broker_id in part.replicas
-    }
-
-
 # -- carrying a plan out
 
 
@@ -257,7 +175,10 @@ def _apply(
         say(f"Broker {', '.join(map(str, sorted(away)))} is away: this ends when it is there again")
     if throttle_bytes is not None:
         _throttle(cluster, throttle_bytes)
-    _complain(cluster.reassign({each.partition: each.after for each in moves}), "begun")
+    refused = cluster.reassign({each.partition: each.after for each in moves})
+    if throttle_bytes and len(refused) == len(moves):
+        _throttle(cluster, 0)
+    _complain(refused, "begun")
     if not wait:
         print("The cluster is at it; `headrace cluster status` shows how far it is")
         if throttle_bytes:
@@ -286,7 +207,7 @@ def _watch(cluster: Cluster, moves: Sequence[Move], situation: Situation) -> Non
                 break
             dirs = stored(cluster, situation.info)
             to_copy = sum(situation.size_bytes(each.partition) * len(each.adding) for each in left)
-            shown.update(len(left), max(0, to_copy - _copied(left, dirs)))
+            shown.update(len(left), max(0, to_copy - copied_bytes(left, dirs)))
             time.sleep(_LOOK_EVERY_S)
     now = {where: part.replicas for where, part in Situation(cluster).parts.items()}
     undone = [each for each in moves if now.get(each.partition) not in (None, each.after)]
@@ -297,7 +218,7 @@ def _watch(cluster: Cluster, moves: Sequence[Move], situation: Situation) -> Non
         )
 
 
-def _copied(moves: Iterable[Move], dirs: Mapping[int, list[LogDir] | None]) -> int:
+def copied_bytes(moves: Iterable[Move], dirs: Mapping[int, list[LogDir] | None]) -> int:
     """How much of what these moves copy is there already."""
     return sum(
         replica.size_bytes
@@ -308,7 +229,7 @@ def _copied(moves: Iterable[Move], dirs: Mapping[int, list[LogDir] | None]) -> i
     )
 
 
-def _largest(dirs: Mapping[int, list[LogDir] | None], partition: Partition) -> int:
+def largest_bytes(dirs: Mapping[int, list[LogDir] | None], partition: Partition) -> int:
     sizes = (found.replicas.get(partition) for each in dirs.values() for found in each or ())
     return max((replica.size_bytes for replica in sizes if replica is not None), default=0)
 
