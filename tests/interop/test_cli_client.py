@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.testing.process import BrokerProcess
 
 from .subject import SELDOM
@@ -225,3 +227,83 @@ def test_the_doctor_sees_messages_from_the_future(run, topic):
     run("produce", topic, "--json", stdin=b'{"value": "x", "timestamp": 33000000000000}')
     assert b"in the future" in run("doctor").stdout
     run("topic", "delete", topic, "--yes")
+
+
+def test_the_settings_of_brokers_are_changed_and_shown(run):
+    assert b"cleaner" not in run("cluster", "settings").stdout
+    run("cluster", "alter", "--set", "log.cleaner.threads=3")
+    lines = [line.split() for line in run("cluster", "settings").stdout.decode().splitlines()]
+    assert ["log.cleaner.threads", "3", "all", "brokers", "0", "at", "once"] in lines
+    run("cluster", "alter", "--broker", "0", "--set", "log.cleaner.threads=2")
+    (broker,) = json.loads(run("cluster", "settings", "--json").stdout)
+    (found,) = [each for each in broker["settings"] if each["name"] == "log.cleaner.threads"]
+    assert (found["value"], found["source"]) == ("2", "broker")
+    run("cluster", "alter", "--broker", "0", "--unset", "log.cleaner.threads")
+    run("cluster", "alter", "--unset", "log.cleaner.threads")
+    assert b"cleaner" not in run("cluster", "settings").stdout
+    refusal = run("cluster", "alter", "--set", "log.cleaner.thread=3", fails=True).stderr
+    assert b"did you mean log.cleaner.threads?" in refusal
+    assert b"broker 9 is not there, only 0" in run("cluster", "settings", "--broker", "9", fails=True).stderr
+
+
+def test_a_broker_logs_more_when_it_is_told_to(run, broker):
+    run("cluster", "log-level", "debug", "--logger", "headrace.cluster")
+    assert b"Broker 0 logs everything from INFO on" in run("cluster", "log-level", "info").stdout
+    assert b"headrace.clutser" in run("cluster", "log-level", "info", "--logger", "headrace.clutser", fails=True).stderr
+
+
+def said(broker: BrokerProcess, *arguments: str) -> str:
+    """What a command that fails says, without a process for it."""
+    result = CliRunner().invoke(app, [*arguments, "--bootstrap", broker.bootstrap], input="")
+    assert result.exit_code != 0, result.output
+    return f"{result.output}{result.exception}"
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_one(run, broker, tmp_path):
+    run("topic", "create", "payments")
+    run("queue", "create", "parcels")
+    commands = [
+        ("consume",),
+        *(("topic", each) for each in ("describe", "truncate", "delete")),
+        ("topic", "alter", "--partitions", "2"),
+        ("cluster", "reassign", "--replication-factor", "1"),
+        ("pipeline", "archive", "--to", str(tmp_path / "archive"), "--once"),
+    ]
+    for command in commands:
+        assert "there is no topic Payment; did you mean payments?" in said(broker, *command, "Payment"), command
+    for command in ("describe", "send", "receive", "peek", "purge", "redrive", "delete", "alter"):
+        more = {"send": ["x"], "alter": ["--delay", "1s"]}.get(command, [])
+        more = ["--yes"] if command in ("purge", "delete") else more
+        found = said(broker, "queue", command, "parcel", *more)
+        assert "there is no queue parcel; did you mean parcels?" in found, command
+    run("group", "reset-offsets", "shipping", "--topic", "payments", "--to-latest", "--execute")
+    assert "there is no group shiping; did you mean shipping?" in said(broker, "group", "describe", "shiping")
+    deleted = said(broker, "group", "delete", "shipping", "shiping", "--yes")
+    assert "there is no group shiping; did you mean shipping?" in deleted
+    assert b"shipping" in run("group", "list").stdout
+    assert "did you mean" not in said(broker, "topic", "describe", "something-else")
+    assert b"did you mean payments?" in run("produce", "payment", stdin=b"x\n").stderr
+
+
+def test_the_shell_completes_names(run, broker):
+    run("topic", "create", "completed-topic")
+    run("queue", "create", "completing-queue")
+    run("group", "reset-offsets", "complete-group", "--topic", "completed-topic", "--to-latest", "--execute")
+
+    def offered(typed: str, bootstrap: str = broker.bootstrap) -> list[str]:
+        environment = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": f"headrace {typed}"}
+        environment |= {"COMP_CWORD": str(typed.count(" ") + 1), "HEADRACE_BOOTSTRAP": bootstrap}
+        return CliRunner().invoke(app, prog_name="headrace", env=environment).output.split()
+
+    # A queue is a topic, too.
+    assert offered("topic describe comp") == offered("consume comp") == ["completed-topic", "completing-queue"]
+    assert offered("queue send comp") == ["completing-queue"]
+    assert offered("group describe comp") == ["complete-group"]
+    assert offered("cluster drain ") == ["0"]
+    assert offered("topic describe comp", bootstrap="127.0.0.1:1") == []
+
+
+def test_a_topic_that_cannot_grow_keeps_its_settings(run, topic):
+    refused = run("topic", "alter", topic, "--set", "retention.ms=1000", "--partitions", "3", fails=True)
+    assert b"cannot grow to 3; nothing was changed" in refused.stderr
+    assert all(each["source"] != "topic" for each in described(run, topic)["settings"])

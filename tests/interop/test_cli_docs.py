@@ -95,6 +95,23 @@ def test_the_python_of_the_quickstart(broker):
     assert "Nothing was changed" in printed
 
 
+def test_the_share_group_of_the_page_on_queues(broker):
+    """On a topic that has messages already, as a reader of the page has it."""
+    shell("headrace topic create orders --partitions 3; seq 9 | headrace produce orders", broker)
+    page = sections("docs/queues.md")["Share groups"]
+    (command,) = re.findall(r"^    (headrace .+)$", page, flags=re.MULTILINE)
+    shell(command, broker)
+    (code,) = re.findall(r"```python\n(.+?)```", page, flags=re.DOTALL)
+    result = subprocess.run(
+        [sys.executable, "-c", code.replace("localhost:9092", broker.bootstrap)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert sorted(result.stdout.splitlines()) == [f"b'{number}' 1" for number in range(1, 10)], result.stderr
+
+
 def test_the_sdk_of_the_quickstart(broker):
     (code,) = re.findall(r"```python\n(.+?)```", sections("docs/quickstart.md")["With the SDK"], flags=re.DOTALL)
     command = [sys.executable, "-u", "-c", code.replace("localhost:9092", broker.bootstrap)]

@@ -173,3 +173,17 @@ def test_what_makes_no_sense_is_said(run: Run, topic: str) -> None:
     )
     assert "--yes" in run("group", "delete", "g", fails=True)
     assert "there is no group nobody" in run("group", "describe", "nobody", fails=True)
+
+
+def test_the_settings_of_a_group_are_changed_and_shown(run: Run, topic: str) -> None:
+    run("group", "reset-offsets", "cli-set", "--topic", topic, "--to-latest", "--execute")
+    printed = run("group", "alter", "cli-set", "--set", "consumer.session.timeout.ms=46000")
+    assert printed == "Changed consumer.session.timeout.ms of the group cli-set\n"
+    assert "consumer.session.timeout.ms  46000" in run("group", "describe", "cli-set")
+    (only,) = json.loads(run("group", "describe", "cli-set", "--json"))["settings"]
+    assert (only["name"], only["value"]) == ("consumer.session.timeout.ms", "46000")
+    refusal = run("group", "alter", "cli-set", "--set", "consumer.session.timeout=1", fails=True)
+    assert "did you mean consumer.session.timeout.ms?" in refusal
+    run("group", "alter", "cli-set", "--unset", "consumer.session.timeout.ms")
+    assert json.loads(run("group", "describe", "cli-set", "--json"))["settings"] == []
+    assert "nothing to change" in run("group", "alter", "cli-set", fails=True)

@@ -6,12 +6,18 @@ from typing import Annotated
 import typer
 
 from headrace.cli.errors import BadArgument
+from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from headrace.model.extras import ARCHIVE, require
 
 
 def archive(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to archive.", show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic to archive.", show_default=False, autocompletion=complete_topics
+        ),
+    ],
     to: Annotated[
         Path,
         typer.Option("--to", metavar="FOLDER", help="The archive's directory; made if need be.", show_default=False),
@@ -76,7 +82,16 @@ def archive(
 
 def replay(
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="The archive's directory.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to write to.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TOPIC",
+            help="The topic to write to.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ],
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="TIME", help="Only from this time on: 2026-01-31T12:00 or '5m ago'."),

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.errors import CommandFailed
+from headrace.cli.names import no_such
 from headrace.cli.output import count, human_bytes, print_json, say
 from headrace.cli.pipelining import failing
 from headrace.cli.progress import Progress as Bar
-from headrace.wire import Cluster, WireError
+from headrace.wire import Cluster, UnknownTopic, WireError
 
 if TYPE_CHECKING:
     from headrace.pipelines.archiver import ArchiveOptions
@@ -42,6 +43,8 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
                 else:
                     say(f"Archiving {options.topic} to {options.path}; Ctrl-C stops it")
                     archiver.run(stop)
+        except UnknownTopic:
+            raise CommandFailed(no_such("topic", options.topic, cluster.metadata(), "headrace topic list")) from None
         except (WireError, OSError) as error:
             raise CommandFailed(str(error)) from None
     done = archiver.progress

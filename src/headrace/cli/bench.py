@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from headrace.cli.produce import Compression
 
@@ -19,7 +20,10 @@ def bench(
     rate: Annotated[int, typer.Option(min=1, help="For latency: messages per second.")] = 1_000,
     seconds: Annotated[float, typer.Option(min=1, help="For latency: how long.")] = 10.0,
     topic: Annotated[
-        str | None, typer.Option(help="Use this topic and keep it; without it one is made and deleted.")
+        str | None,
+        typer.Option(
+            help="Use this topic and keep it; without it one is made and deleted.", autocompletion=complete_topics
+        ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

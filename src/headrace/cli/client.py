@@ -1,7 +1,7 @@
 """librdkafka for the client commands: quiet, quick to give up, and with errors in words."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.cli.errors import CommandFailed
+from headrace.cli.names import no_such
 from headrace.cli.reach import CONNECT_TIMEOUT_S, check_reachable, nobody_at
 
 REQUEST_TIMEOUT_S = 30.0
@@ -58,6 +59,20 @@ class Broker:
     def wait(self, future: "Future[T]") -> T:
         return self.call(future.result, REQUEST_TIMEOUT_S + 5)
 
+    def wait_each(self, futures: "Mapping[str, Future[Any]]", failed: str, done: Callable[[str], None]) -> None:
+        """Wait for what is done to each name: `done` is told of every success, also after a failure. Then the first
+        failure is raised, as `failed` with the name in it."""
+        first: CommandFailed | None = None
+        for name, future in futures.items():
+            try:
+                future.result(REQUEST_TIMEOUT_S + 5)
+            except KafkaException as failure:
+                first = first or self.failed(failure.args[0], failed.format(name))
+            else:
+                done(name)
+        if first is not None:
+            raise first
+
     def failed(self, error: KafkaError, what: str = "") -> CommandFailed:
         return CommandFailed(f"{what}{': ' if what else ''}{explain(error, self.bootstrap)}")
 
@@ -70,9 +85,10 @@ class Broker:
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, without asking for it by name: that could create it."""
-        found = self.cluster().topics.get(topic)
+        known = self.cluster().topics
+        found = known.get(topic)
         if found is None:
-            raise CommandFailed(f"there is no topic {topic}; `headrace topic list` shows those there are")
+            raise CommandFailed(no_such("topic", topic, known, "headrace topic list"))
         return sorted(found.partitions)
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:

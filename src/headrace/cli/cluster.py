@@ -1,22 +1,40 @@
 """`headrace cluster`: run one for development, look at one, and move partitions about in it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from headrace.cli.cluster_dev_commands import dev_app
 from headrace.cli.errors import BadArgument
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.names import complete_brokers, complete_topics
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Unset, parse_changes
 
-_BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's number.", show_default=False)]
+_BrokerId = Annotated[
+    int,
+    typer.Argument(
+        metavar="ID", min=0, help="The broker's number.", show_default=False, autocompletion=complete_brokers
+    ),
+]
 _NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is done.")]
 _Throttle = Annotated[
     str | None,
     typer.Option(metavar="BYTES", help="At most so much per second and broker, as in 10M, until it is done."),
 ]
 
+_OneBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--broker",
+        metavar="ID",
+        min=0,
+        help="This broker; without it all.",
+        show_default=False,
+        autocompletion=complete_brokers,
+    ),
+]
+
 cluster_app = typer.Typer(
-    help="Run a local cluster, watch one, drain brokers and move partitions.", no_args_is_help=True
+    help="Run a local cluster, watch one, change settings, drain brokers and move partitions.", no_args_is_help=True
 )
 cluster_app.add_typer(dev_app, name="dev")
 
@@ -125,7 +143,12 @@ def rebalance(
 def reassign(
     partitions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC[:P,P]…", help="Whole topics, or some partitions.", show_default=False),
+        typer.Argument(
+            metavar="TOPIC[:P,P]…",
+            help="Whole topics, or some partitions.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="All topics, those that the cluster keeps for itself too.")
@@ -215,3 +238,73 @@ def throttle(
     from headrace.cli.cluster_plans import parse_size
 
     run(bootstrap, 0 if rate == "off" else parse_size(rate))
+
+
+@cluster_app.command("settings")
+def settings(
+    broker_id: _OneBroker = None,
+    all_settings: Annotated[bool, typer.Option("--all", help="Also the settings that have their default.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show the settings of brokers, where each value comes from, and whether a change needs a restart.
+
+    FROM says `start` for a flag, the environment or the config file, `broker` and `all brokers` for what was changed
+    while it ran. A single broker is a cluster of one.
+
+    Examples:
+
+    * `headrace cluster settings`
+    * `headrace cluster settings --broker 2 --all`
+    """
+    from headrace.cli.settings import show_brokers
+
+    show_brokers(bootstrap, broker_id, all_settings=all_settings, as_json=as_json)
+
+
+@cluster_app.command("alter")
+def alter(
+    broker_id: _OneBroker = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be given again.")
+    ] = None,
+    unset: Unset = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Change settings of all brokers, or of one, while they run. They are kept over restarts.
+
+    Only what takes effect without a restart can be changed so; `headrace cluster settings --all` says which that are.
+
+    Examples:
+
+    * `headrace cluster alter --set log.retention.ms=86400000`
+    * `headrace cluster alter --broker 2 --set log.cleaner.threads=2`
+    * `headrace cluster alter --unset log.retention.ms`
+    """
+    from headrace.cli.settings import alter_brokers
+
+    alter_brokers(bootstrap, broker_id, parse_changes(changes or [], unset or []))
+
+
+@cluster_app.command("log-level")
+def log_level(
+    level: Annotated[
+        Literal["debug", "info", "warn", "error"],
+        typer.Argument(metavar="debug|info|warn|error", help="What is logged from now on.", show_default=False),
+    ],
+    logger: Annotated[
+        str, typer.Option(metavar="NAME", help="One part of the broker, such as headrace.cluster; root is all of it.")
+    ] = "root",
+    broker_id: _OneBroker = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Let brokers log more, or less, until their next restart. The setting `log.level` is for good.
+
+    Examples:
+
+    * `headrace cluster log-level debug --logger headrace.cluster --broker 0`
+    * `headrace cluster log-level info`
+    """
+    from headrace.cli.settings import set_log_level
+
+    set_log_level(bootstrap, broker_id, logger, level)

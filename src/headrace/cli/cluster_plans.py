@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.names import no_such
 from headrace.cluster.placement import even_out, rack_use, score
 from headrace.model.ids import BrokerId, PartitionIndex, TopicName, TopicPartition
 from headrace.wire import Partition, PartitionInfo, Topic
@@ -40,7 +41,7 @@ def chosen(texts: Iterable[str] | None, topics: Mapping[str, Topic]) -> dict[Par
         name, colon, indexes = text.partition(":")
         topic = topics.get(name)
         if topic is None:
-            raise CommandFailed(f"there is no topic {name}; `headrace topic list` shows those there are")
+            raise CommandFailed(no_such("topic", name, topics, "headrace topic list"))
         wanted = set(_numbers(indexes, text)) if colon else {part.partition for part in topic.partitions}
         if unknown := wanted - {part.partition for part in topic.partitions}:
             raise CommandFailed(f"{name} has no partition {min(unknown)}, only 0 to {len(topic.partitions) - 1}")

@@ -5,11 +5,20 @@ from typing import Annotated, Literal
 import typer
 
 from headrace.cli.errors import BadArgument
+from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.", show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topic to read.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", "-a", help="Read all that is there.")] = False,
     offset: Annotated[
         int | None, typer.Option("--offset", "-o", metavar="N", help="From this offset; -5 is the last five.")

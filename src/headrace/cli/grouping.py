@@ -8,6 +8,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 from headrace.cli.errors import CommandFailed
+from headrace.cli.names import nearest, no_such
 from headrace.cli.output import count, table
 from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
 from headrace.cli.share_grouping import describe_share, set_started, share_group, share_groups, started
@@ -51,7 +52,7 @@ def describe_group(bootstrap: str, group: str) -> dict[str, Any]:
         return describe_share(share, _offsets(broker, sorted(share.positions), OffsetSpec.latest()))
     streams = streams_group(bootstrap, group)
     if streams is None:
-        raise CommandFailed(f"there is no group {group}; `headrace group list` shows those there are")
+        raise CommandFailed(_no_such_group(bootstrap, group))
     members = [_member(member, member.instance_id, member.partitions) for member in streams.members]
     return _description(
         broker, group, {"state": state_word(streams.state), "type": "streams", "assignor": "sticky"}, members
@@ -115,6 +116,13 @@ def print_group(description: dict[str, Any]) -> None:
         for each in description["partitions"]
     ]
     table(None, [*columns, ("CLIENT", "left"), ("HOST", "left")], rows)
+    if description.get("settings"):
+        print()
+        table(
+            None,
+            [("SETTING", "left"), ("VALUE", "left")],
+            [(each["name"], each["value"]) for each in description["settings"]],
+        )
 
 
 def print_members(description: dict[str, Any]) -> None:
@@ -169,7 +177,9 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
 def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where, int]) -> list[Where]:
     if not topics:
         if not committed:
-            raise CommandFailed(f"the group {group} has committed nothing: name the topics with --topic")
+            near = nearest(group, (each["group"] for each in list_all(broker.bootstrap)))
+            hint = "" if near is None else f"; did you mean {near}?"
+            raise CommandFailed(f"the group {group} has committed nothing: name the topics with --topic{hint}")
         return sorted(committed)
     wanted: set[Where] = set()
     for text in topics:
@@ -206,17 +216,18 @@ def print_moves(group: str, moves: list[Move], *, executed: bool) -> None:
 
 
 def delete_groups(bootstrap: str, groups: list[str]) -> None:
-    from confluent_kafka import KafkaException
-
+    """Delete groups. One that does not exist is said before any is deleted."""
     broker = Broker(bootstrap)
-    broker.cluster()
+    known = {each["group"] for each in list_all(bootstrap)}
+    for group in groups:
+        if group not in known:
+            raise CommandFailed(no_such("group", group, known, "headrace group list"))
     futures = broker.call(broker.admin.delete_consumer_groups, groups, request_timeout=REQUEST_TIMEOUT_S)
-    for group, future in futures.items():
-        try:
-            future.result(REQUEST_TIMEOUT_S + 5)
-        except KafkaException as failure:
-            raise broker.failed(failure.args[0], f"the group {group} was not deleted") from None
-        print(f"Deleted the group {group}")
+    broker.wait_each(futures, "the group {} was not deleted", lambda group: print(f"Deleted the group {group}"))
+
+
+def _no_such_group(bootstrap: str, group: str) -> str:
+    return no_such("group", group, (each["group"] for each in list_all(bootstrap)), "headrace group list")
 
 
 def _described(broker: Broker, group: str) -> Any:

@@ -1,17 +1,21 @@
-"""`headrace group`: list, describe and delete consumer, share and streams groups, and move their offsets."""
+"""`headrace group`: list, describe, change and delete consumer, share and streams groups, and move their offsets."""
 
 from typing import Annotated
 
 import typer
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from headrace.cli.names import complete_groups, complete_topics
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Unset, parse_changes
 
 group_app = typer.Typer(
-    help="List, describe, rewind and delete consumer, share and streams groups.", no_args_is_help=True
+    help="List, describe, change, rewind and delete consumer, share and streams groups.", no_args_is_help=True
 )
 
-_Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.", show_default=False)]
+_Group = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="The name of the group.", show_default=False, autocompletion=complete_groups),
+]
 
 
 @group_app.command("list")
@@ -40,7 +44,7 @@ def describe(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show a group: how far it is in each partition, how much is left to read, and who reads it.
+    """Show a group: how far it is in each partition, how much is left to read, who reads it, and its own settings.
 
     Examples:
 
@@ -49,8 +53,9 @@ def describe(
     """
     from headrace.cli.grouping import describe_group, print_group, print_members
     from headrace.cli.output import print_json
+    from headrace.cli.settings import group_settings
 
-    description = describe_group(bootstrap, group)
+    description = {**describe_group(bootstrap, group), "settings": group_settings(bootstrap, group)}
     if as_json:
         print_json(description)
     elif members:
@@ -59,13 +64,43 @@ def describe(
         print_group(description)
 
 
+@group_app.command("alter")
+def alter(
+    group: _Group,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the group; may be given again."),
+    ] = None,
+    unset: Unset = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Change the settings of a group, which take the place of the broker's `group.*` for it. Takes effect at once.
+
+    The group need not exist yet: a share group can be told where to begin before its first member comes. Names that
+    begin with `consumer.`, `share.` and `streams.` are for groups of that kind; `docs/settings.md` lists all.
+
+    Examples:
+
+    * `headrace group alter billing --set consumer.session.timeout.ms=60000`
+    * `headrace group alter packing --set share.auto.offset.reset=earliest`
+    * `headrace group alter billing --unset consumer.session.timeout.ms`
+    """
+    from headrace.cli.settings import alter_group
+
+    alter_group(bootstrap, group, parse_changes(settings or [], unset or []))
+
+
 @group_app.command("reset-offsets")
 def reset_offsets(
     group: _Group,
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", "-t", metavar="TOPIC[:P,…]", help="A topic, or some partitions of it; may be given again."
+            "--topic",
+            "-t",
+            metavar="TOPIC[:P,…]",
+            help="A topic, or some partitions of it; may be given again.",
+            autocompletion=complete_topics,
         ),
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first message there is.")] = False,
@@ -115,7 +150,12 @@ def reset_offsets(
 
 @group_app.command("delete")
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP…", help="The groups.", show_default=False)],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP…", help="The names of the groups.", show_default=False, autocompletion=complete_groups
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

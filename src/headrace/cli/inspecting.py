@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.cli.errors import BadArgument
 from headrace.cli.messages import text_or_base64
+from headrace.cli.names import nearest
 from headrace.cli.output import count, human_bytes, say
 from headrace.cli.progress import Progress
 from headrace.model.errors import CorruptBatch, RecordError
@@ -60,7 +61,8 @@ def select_logs(path: Path, topic: str | None, partition: int | None) -> list[Lo
     if not logs:
         wanted = f"topic {topic}" if topic is not None else "topic"
         wanted += f" with partition {partition}" if partition is not None else ""
-        raise BadArgument(f"{path} has no {wanted}")
+        near = None if topic is None else nearest(topic, {log.topic_partition[0] for log in found})
+        raise BadArgument(f"{path} has no {wanted}{f'; did you mean {near}?' if near is not None else ''}")
     return logs
 
 

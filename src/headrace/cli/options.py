@@ -19,6 +19,23 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
+Unset = Annotated[
+    list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
+]
+
+
+def parse_changes(settings: Iterable[str], unset: Iterable[str]) -> dict[str, str | None]:
+    """What `--set` and `--unset` change; None goes back to the default. `BadArgument` if that is nothing."""
+    changes: dict[str, str | None] = {**parse_pairs(settings, "--set")}
+    for name in unset:
+        if name in changes:
+            raise BadArgument(f"{name} is given with --set and with --unset: choose one")
+        changes[name] = None
+    if not changes:
+        raise BadArgument("nothing to change: give --set NAME=VALUE or --unset NAME")
+    return changes
+
+
 def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     """`["a=1", "b=x=y"]` as `{"a": "1", "b": "x=y"}`."""
     pairs: dict[str, str] = {}

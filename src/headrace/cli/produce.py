@@ -5,13 +5,22 @@ from typing import Annotated, Literal
 
 import typer
 
+from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to.", show_default=False)],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topic to send to; made if need be.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ],
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Where lines come from; stdin if left out.")
     ] = None,

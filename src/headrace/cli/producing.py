@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from headrace.cli.client import Broker, client_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.messages import Header, Message, parse_json, parse_text
+from headrace.cli.names import nearest
 from headrace.cli.output import count, rate, say
 from headrace.cli.progress import Progress
 
@@ -51,7 +52,9 @@ class _Tally:
 
 def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) -> None:
     # Asked first: a broker that is not there is said at once, not after a minute of retries.
-    Broker(bootstrap).cluster()
+    known = Broker(bootstrap).cluster().topics
+    if topic not in known and (near := nearest(topic, known)) is not None:
+        say(f"There is no topic {topic} yet, so it is made; did you mean {near}?")
     producer = Producer(
         client_config(
             bootstrap,

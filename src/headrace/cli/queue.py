@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from headrace.cli.errors import BadArgument
+from headrace.cli.names import complete_queues
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, bootstrap_option, parse_pairs
 
 queue_app = typer.Typer(
@@ -15,7 +16,11 @@ queue_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
+_NewQueue = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False)]
+_Queue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The name of the queue.", show_default=False, autocompletion=complete_queues),
+]
 _Bootstrap = Annotated[str, bootstrap_option("The broker to talk to, which must be Headrace; any of a cluster.")]
 _Http = Annotated[
     str,
@@ -47,7 +52,13 @@ _MaxReceives = Annotated[
     typer.Option("--max-receives", min=0, metavar="N", help="After N receives to the dead-letter queue."),
 ]
 _DeadLetter = Annotated[
-    str | None, typer.Option("--dead-letter", metavar="QUEUE", help="Where failed messages go; made if need be.")
+    str | None,
+    typer.Option(
+        "--dead-letter",
+        metavar="QUEUE",
+        help="Where failed messages go; made if need be.",
+        autocompletion=complete_queues,
+    ),
 ]
 _Backoff = Annotated[
     str | None, _duration("--backoff", "How long a message waits after its first failure; then twice as long, …")
@@ -59,7 +70,7 @@ _Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This
 
 @queue_app.command("create")
 def create(
-    queue: _Queue,
+    queue: _NewQueue,
     fifo: Annotated[bool, typer.Option("--fifo", help="In order within a group, without duplicates.")] = False,
     visibility: _Visibility = None,
     delay: _Delay = None,
@@ -271,7 +282,13 @@ def purge(queue: _Queue, yes: _Yes = False, http: _Http = "", bootstrap: _Bootst
 def redrive(
     queue: _Queue,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="QUEUE", help="Where to; without it, each to where it came from.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="QUEUE",
+            help="Where to; without it, each to where it came from.",
+            autocompletion=complete_queues,
+        ),
     ] = None,
     ids: _Ids = None,
     contains: _Contains = "",
@@ -310,7 +327,12 @@ def redrive(
 
 @queue_app.command("delete")
 def delete(
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE…", help="The names.", show_default=False)],
+    queues: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="QUEUE…", help="The names of the queues.", show_default=False, autocompletion=complete_queues
+        ),
+    ],
     yes: _Yes = False,
     http: _Http = "",
     bootstrap: _Bootstrap = DEFAULT_BOOTSTRAP,

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.names import nearest, no_such
 from headrace.cli.options import parse_pairs
 from headrace.cli.output import count, print_json, say, table
 from headrace.cli.progress import Progress
@@ -26,7 +28,17 @@ from headrace.cli.queue_view import (
 )
 from headrace.cli.reach import check_http_reachable, check_reachable, is_loopback
 from headrace.cli.times import parse_duration
-from headrace.client import Client, ClientError, NewMessage, Queue, QueueFailed, QueueMessage, Redrive, Unreachable
+from headrace.client import (
+    Client,
+    ClientError,
+    NewMessage,
+    NoSuchQueue,
+    Queue,
+    QueueFailed,
+    QueueMessage,
+    Redrive,
+    Unreachable,
+)
 from headrace.client.queue_message import SendOptions
 from headrace.client.queue_settings import QueueOptions, known
 
@@ -62,11 +74,28 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
     )
     try:
         with client:
-            yield client
+            try:
+                yield client
+            except NoSuchQueue as error:
+                raise CommandFailed(_with_nearest(client, str(error))) from None
     except Unreachable as error:
         raise CommandFailed(f"{error}{_why_unreachable(str(error), bootstrap)}") from None
     except (ClientError, ValueError, TypeError) as error:
         raise CommandFailed(str(error)) from None
+
+
+_NO_QUEUE = re.compile(r"there is no queue ([^\s;]+)(; .*)?")
+
+
+def _with_nearest(client: Client, text: str) -> str:
+    """What is said of a queue that does not exist, with the nearest one that does."""
+    found = _NO_QUEUE.fullmatch(text)
+    if found is None:
+        return text
+    known = [each.name for each in client.queues()]
+    if found[2] and nearest(found[1], known) is None:
+        return text
+    return no_such("queue", found[1], known, "headrace queue list")
 
 
 def _why_unreachable(text: str, bootstrap: str) -> str:
@@ -258,6 +287,8 @@ def purge_queue(bootstrap: str, http: str, name: str) -> None:
 
 def delete_queues(bootstrap: str, http: str, names: list[str]) -> None:
     with _client(bootstrap, http) as client:
+        for name in names:
+            client.queue(name).describe()  # one that does not exist is said before any is deleted
         for name in names:
             client.queue(name).delete()
             print(f"Deleted the queue {name}")

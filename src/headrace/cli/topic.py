@@ -5,11 +5,16 @@ from typing import Annotated
 import typer
 
 from headrace.cli.errors import BadArgument, CommandFailed
+from headrace.cli.names import complete_topics
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_pairs
 
 topic_app = typer.Typer(help="Create, list, describe, change and delete topics.", no_args_is_help=True)
 
-_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False)]
+_NewTopic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False)]
+_Topic = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False, autocompletion=complete_topics),
+]
 _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic; may be given again."),
@@ -19,7 +24,7 @@ _Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @topic_app.command("create")
 def create(
-    topic: _Topic,
+    topic: _NewTopic,
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", "-p", min=1, help="How many; without it the broker decides.", show_default=False),
@@ -139,7 +144,9 @@ def alter(
     if not pairs and not unset and partitions is None:
         raise BadArgument("nothing to change: give --set NAME=VALUE, --unset NAME or --partitions N")
     broker = Broker(bootstrap)
-    broker.partitions(topic)
+    there = len(broker.partitions(topic))
+    if partitions is not None and partitions <= there:
+        raise CommandFailed(f"{topic} has {there} partitions, so it cannot grow to {partitions}; nothing was changed")
 
     def entry(name: str, value: str | None, operation: AlterConfigOpType) -> ConfigEntry:
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG
@@ -166,7 +173,12 @@ def alter(
 
 @topic_app.command("delete")
 def delete(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="The names.", show_default=False)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC…", help="The names of the topics.", show_default=False, autocompletion=complete_topics
+        ),
+    ],
     yes: _Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -174,8 +186,6 @@ def delete(
 
     Example: `headrace topic delete orders --yes`
     """
-    from confluent_kafka import KafkaException
-
     from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 
     broker = Broker(bootstrap)
@@ -185,12 +195,7 @@ def delete(
     futures = broker.call(
         broker.admin.delete_topics, topics, operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S
     )
-    for topic, future in futures.items():
-        try:
-            future.result(REQUEST_TIMEOUT_S + 5)
-        except KafkaException as failure:
-            raise broker.failed(failure.args[0], f"the topic {topic} was not deleted") from None
-        print(f"Deleted the topic {topic}")
+    broker.wait_each(futures, "the topic {} was not deleted", lambda topic: print(f"Deleted the topic {topic}"))
 
 
 @topic_app.command("truncate")

@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker, client_config
 from headrace.cli.errors import CommandFailed
+from headrace.cli.names import no_such
 from headrace.cli.output import table
 from headrace.cli.reach import CONNECT_TIMEOUT_S
 from headrace.model.errors import ProtocolError
@@ -46,11 +47,10 @@ def list_all(bootstrap: str, *, open_only: bool) -> list[dict[str, Any]]:
 
 def describe_transaction(bootstrap: str, transactional_id: str) -> dict[str, Any]:
     """A transaction as its coordinator knows it, ready for JSON."""
-    listed = next((e for e in list_all(bootstrap, open_only=False) if e["transactional_id"] == transactional_id), None)
+    known = {str(each["transactional_id"]): each for each in list_all(bootstrap, open_only=False)}
+    listed = known.get(transactional_id)
     if listed is None:
-        raise CommandFailed(
-            f"there is no transactional id {transactional_id}; `headrace txn list` shows those there are"
-        )
+        raise CommandFailed(no_such("transactional id", transactional_id, known, "headrace txn list"))
     nothing_open: dict[str, Any] = {"producer_epoch": None, "timeout_ms": None, "started_ms": None, "partitions": []}
     if listed["state"] not in _OPEN_STATES:
         return {**listed, **nothing_open}

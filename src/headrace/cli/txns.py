@@ -5,11 +5,20 @@ from typing import Annotated
 import typer
 
 from headrace.cli.errors import BadArgument
+from headrace.cli.names import complete_transactions
 from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 txn_app = typer.Typer(help="List, describe and abort transactions.", no_args_is_help=True)
 
-_Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id of the producer.", show_default=False)]
+_Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The transactional id of the producer.",
+        show_default=False,
+        autocompletion=complete_transactions,
+    ),
+]
 
 
 @txn_app.command("list")

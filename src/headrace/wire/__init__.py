@@ -36,6 +36,7 @@ from headrace.wire.errors import (
 from headrace.wire.features import NO_FEATURE, Feature
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
+from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo, ShareMember, SharePosition
 from headrace.wire.transactions import TransactionInfo
 from headrace.wire.writing import NOBODY, Producer, Resumed
@@ -65,7 +66,9 @@ __all__ = [
     "Reassignment",
     "Refused",
     "Replica",
+    "Resource",
     "Resumed",
+    "SettingInForce",
     "ShareGroupInfo",
     "ShareMember",
     "SharePosition",

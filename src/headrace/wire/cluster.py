@@ -10,6 +10,7 @@ from headrace.wire import (
     features,
     groups,
     reading,
+    settings,
     share_groups,
     streams_groups,
     topics,
@@ -23,6 +24,7 @@ from headrace.wire.features import Feature
 from headrace.wire.following import follow
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
+from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
@@ -91,6 +93,14 @@ class Cluster:
     def set_broker_settings(self, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
         """Change settings of one broker, or of all (None), as they run; a value of None takes a setting back."""
         brokers.set_broker_settings(self._router, broker_id, settings)
+
+    def settings_of(self, resource: Resource, name: str) -> list[SettingInForce]:
+        """The settings of a group, of a broker (its id as text) or of its loggers, with where each comes from."""
+        return settings.settings_of(self._router, resource, name)
+
+    def alter_settings(self, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change settings, all of these or none; None takes one back. The name "" stands for all brokers."""
+        settings.alter_settings(self._router, resource, name, changes)
 
     def feature(self, name: str, endpoint: Endpoint | None = None) -> Feature:
         """Which version of a feature is in force, and the highest that a broker knows: that at `endpoint`, or any."""
@@ -270,6 +280,10 @@ class Cluster:
     def committed_offsets(self, group: str) -> dict[Partition, int]:
         """Everything that a group has committed."""
         return reading.committed_offsets(self._router, group)
+
+    def groups(self) -> dict[str, str]:
+        """The groups of all types, each with its state."""
+        return groups.list_groups(self._router, None)
 
     def share_groups(self) -> dict[str, str]:
         """The share groups (KIP-932), each with its state."""

@@ -1,0 +1,101 @@
+"""The work of `headrace cluster settings`, `alter` and `log-level`, and of `headrace group alter`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.cli.cluster_view import connected
+from headrace.cli.errors import CommandFailed
+from headrace.cli.output import print_json, table
+from headrace.wire import Cluster, Refused, Resource, SettingInForce
+
+
+def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, as_json: bool) -> None:
+    """The settings of each broker that is there, or of one of them."""
+    with connected(bootstrap) as cluster:
+        found = {each: cluster.settings_of(Resource.BROKER, str(each)) for each in _brokers(cluster, broker_id)}
+    if as_json:
+        print_json(
+            [{"broker": number, "settings": [_plain(each) for each in settings]} for number, settings in found.items()]
+        )
+        return
+    # One row for all brokers that agree.
+    rows: dict[SettingInForce, list[int]] = {}
+    for number, settings in found.items():
+        for each in settings:
+            rows.setdefault(each, []).append(number)
+    shown = [(each, who) for each, who in sorted(rows.items()) if all_settings or each.source != "default"]
+    columns = [(head, "left") for head in ("SETTING", "VALUE", "FROM", "BROKER", "CHANGE")]
+    table(
+        None,
+        columns,
+        [
+            (each.name, _text(each.value), each.source, _who(who, found), "restart" if each.is_read_only else "at once")
+            for each, who in shown
+        ],
+    )
+    if not all_settings:
+        print(f"\n{len(rows) - len(shown)} settings have their default; --all shows them")
+
+
+def _who(numbers: list[int], brokers: Mapping[int, object]) -> str:
+    return "all" if len(numbers) == len(brokers) > 1 else ", ".join(map(str, numbers))
+
+
+def alter_brokers(bootstrap: str, broker_id: int | None, changes: Mapping[str, str | None]) -> None:
+    with connected(bootstrap) as cluster:
+        if broker_id is not None:
+            _brokers(cluster, broker_id)
+        _alter(cluster, Resource.BROKER, "" if broker_id is None else str(broker_id), changes)
+    whose = "all brokers" if broker_id is None else f"broker {broker_id}"
+    print(f"Changed {', '.join(changes)} of {whose}")
+
+
+def set_log_level(bootstrap: str, broker_id: int | None, logger: str, level: str) -> None:
+    """Levels are each broker's own, so each is told."""
+    with connected(bootstrap) as cluster:
+        brokers = _brokers(cluster, broker_id)
+        for number in brokers:
+            _alter(cluster, Resource.LOGGERS, str(number), {logger: level.upper()})
+    what = "everything" if logger == "root" else logger
+    print(f"Broker {', '.join(map(str, brokers))} logs {what} from {level.upper()} on, until its next restart")
+
+
+def alter_group(bootstrap: str, group: str, changes: Mapping[str, str | None]) -> None:
+    with connected(bootstrap) as cluster:
+        _alter(cluster, Resource.GROUP, group, changes)
+    print(f"Changed {', '.join(changes)} of the group {group}")
+
+
+def group_settings(bootstrap: str, group: str) -> list[dict[str, Any]]:
+    """The settings that a group has of its own. None where the broker knows none: Kafka before 3.8."""
+    with connected(bootstrap) as cluster:
+        try:
+            found = cluster.settings_of(Resource.GROUP, group)
+        except Refused:
+            return []
+    return [_plain(each) for each in found if each.source == "group"]
+
+
+def _alter(cluster: Cluster, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+    try:
+        cluster.alter_settings(resource, name, changes)
+    except Refused as error:
+        # The broker's own sentence is the last part; what failed is plain from the command.
+        raise CommandFailed(f"nothing was changed: {str(error).partition(': ')[2] or error}") from None
+
+
+def _brokers(cluster: Cluster, broker_id: int | None) -> list[int]:
+    known = {number: node for number, node in cluster.describe().brokers.items() if not node.is_fenced}
+    if broker_id is None:
+        return list(known)
+    if broker_id not in known:
+        raise CommandFailed(f"broker {broker_id} is not there, only {', '.join(map(str, known))}")
+    return [broker_id]
+
+
+def _plain(each: SettingInForce) -> dict[str, Any]:
+    return {"name": each.name, "value": each.value, "source": each.source, "read_only": each.is_read_only}
+
+
+def _text(value: str | None) -> str:
+    return "(not shown)" if value is None else value

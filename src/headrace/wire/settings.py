@@ -1,0 +1,100 @@
+"""Settings of groups, of brokers and of their loggers, each with where its value comes from; and changing them."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from headrace.model.image import Endpoint
+from headrace.protocol.codec import make
+from headrace.wire.errors import check, refusal
+from headrace.wire.routing import Router
+
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = 32, 44
+_SET, _DELETE = 0, 1
+_TIMEOUT_S = 30.0
+
+
+class Resource(IntEnum):
+    """What has settings, by Kafka's numbers."""
+
+    BROKER = 4
+    LOGGERS = 8
+    GROUP = 32
+
+
+_SOURCES = {1: "topic", 2: "broker", 3: "all brokers", 4: "start", 5: "default", 6: "logger", 8: "group"}
+_NAMES = {Resource.BROKER: "broker", Resource.LOGGERS: "the loggers of broker", Resource.GROUP: "the group"}
+
+
+class SettingInForce(NamedTuple):
+    name: str
+    value: str | None
+    """None where the broker does not tell it, as with passwords."""
+    source: str
+    """Where the value comes from: group, broker, all brokers, start (a flag, the environment, a file), default."""
+    is_read_only: bool
+    """Whether it can be changed only by a restart of the broker."""
+
+
+def settings_of(router: Router, resource: Resource, name: str) -> list[SettingInForce]:
+    """All settings of a group, a broker or its loggers, by name. Defaults are included."""
+
+    def build(schema: ModuleType) -> Any:
+        one = make(
+            schema.DescribeConfigsResource, resource_type=int(resource), resource_name=name, configuration_keys=None
+        )
+        return make(schema.DescribeConfigsRequest, resources=(one,))
+
+    def attempt() -> list[SettingInForce]:
+        with router.using(_address(router, resource, name)) as connection:
+            (result,) = connection.call(_DESCRIBE_CONFIGS, 4, build, lowest=1).results
+        check(f"reading the settings of {whose(resource, name)}", result.error_code, result.error_message)
+        found = [
+            SettingInForce(
+                str(entry.name),
+                None if entry.value is None else str(entry.value),
+                _SOURCES.get(int(entry.config_source), "unknown"),
+                bool(entry.read_only),
+            )
+            for entry in result.configs
+        ]
+        return sorted(found)
+
+    return router.patiently(attempt)
+
+
+def alter_settings(router: Router, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+    """Change settings, all of them or none; a value of None takes a setting back. An empty name is all brokers."""
+
+    def build(schema: ModuleType) -> Any:
+        configs = tuple(
+            make(schema.AlterableConfig, name=key, config_operation=_DELETE if text is None else _SET, value=text)
+            for key, text in changes.items()
+        )
+        one = make(schema.AlterConfigsResource, resource_type=int(resource), resource_name=name, configs=configs)
+        return make(schema.IncrementalAlterConfigsRequest, resources=(one,), validate_only=False)
+
+    def attempt() -> None:
+        address = router.controller() if not name else _address(router, resource, name)
+        with router.using(address) as connection:
+            (result,) = connection.call(_ALTER_CONFIGS, 1, build, wait_s=_TIMEOUT_S).responses
+        check(f"changing the settings of {whose(resource, name)}", result.error_code, result.error_message)
+
+    router.patiently(attempt)
+
+
+def whose(resource: Resource, name: str) -> str:
+    return f"{_NAMES[resource]} {name}" if name else "all brokers"
+
+
+def _address(router: Router, resource: Resource, name: str) -> Endpoint:
+    """A broker is asked for its own settings; those of a group are the controller's."""
+    if resource is Resource.GROUP or not name:
+        return router.controller()
+    address = router.brokers().get(int(name))
+    if address is None:
+        raise refusal(f"asking broker {name}", ErrorCode.broker_not_available.value)
+    return address
