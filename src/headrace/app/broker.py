@@ -73,6 +73,9 @@ class BrokerApp:
         try:
             await self._start()
         except BaseException:
+            # In a cluster the directory may be registered by now, and a broker must come back with the one it had.
+            if self._data_dir is not None and not self.settings.etcd_endpoints:
+                self._data_dir.leave_unused()
             await self.stop()
             raise
 

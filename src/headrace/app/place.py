@@ -63,6 +63,7 @@ async def take_place(
                 raise StartupError(f"the metadata of {path} is in etcd: set etcd.endpoints, or use another data.dir")
             return Place(data_dir, await open_store(settings, path, clock), is_alone=True)
         except BaseException:
+            data_dir.leave_unused()
             data_dir.release()
             raise
     store = await open_store(settings, path, clock)

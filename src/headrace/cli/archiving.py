@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
-from headrace.cli.output import count, human_bytes, print_json, say
+from headrace.cli.output import count, human_bytes, human_duration, print_json, say
 from headrace.cli.pipelining import failing
 from headrace.cli.progress import Progress as Bar
 from headrace.wire import Cluster, UnknownTopic, WireError
@@ -53,7 +53,7 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
         return
     took_s = time.monotonic() - started
     print(
-        f"Archived {count(done.records, 'record')} of {options.topic} to {options.path} in {took_s:.1f} s "
+        f"Archived {count(done.records, 'record')} of {options.topic} to {options.path} in {human_duration(took_s)} "
         f"({human_bytes(done.size_bytes)} of Parquet)"
         + (f"; {count(done.behind, 'offset')} to go" if done.behind else "")
     )

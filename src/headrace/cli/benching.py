@@ -16,7 +16,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker, client_config, explain
 from headrace.cli.errors import CommandFailed
-from headrace.cli.output import print_json, table
+from headrace.cli.output import human_bytes, human_duration, per_time, print_json, table
 from headrace.cli.progress import Progress
 
 _STALLED_S = 30.0
@@ -254,21 +254,21 @@ def _report(results: dict[str, Throughput | Latency], plan: Plan, *, as_json: bo
         (
             name,
             f"{flow.messages:,}",
-            f"{flow.seconds:.2f}",
-            f"{flow.messages_per_s:,.0f}",
-            f"{flow.megabytes_per_s:,.1f}",
+            human_duration(flow.seconds),
+            per_time(flow.messages, flow.seconds, "messages"),
+            f"{human_bytes(flow.messages * flow.size_bytes / flow.seconds)}/s",
         )
         for name, flow in results.items()
         if isinstance(flow, Throughput)
     ]
     if flows:
-        heads = [("", "left"), ("MESSAGES", "right"), ("SECONDS", "right"), ("MESSAGES/S", "right"), ("MB/S", "right")]
-        table(None, heads, flows)
+        heads = ("", "MESSAGES", "TIME", "RATE", "THROUGHPUT")
+        table(None, [(head, "right" if head else "left") for head in heads], flows)
     for result in results.values():
         if isinstance(result, Latency):
             print(
-                f"latency at {plan.rate:,} messages/s: p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms, "
-                f"p99.9 {result.p999_ms:.2f} ms, max {result.max_ms:.2f} ms"
+                f"latency at {per_time(plan.rate, 1, 'messages')}: p50 {result.p50_ms:.2f} ms, "
+                f"p99 {result.p99_ms:.2f} ms, p99.9 {result.p999_ms:.2f} ms, max {result.max_ms:.2f} ms"
             )
 
 

@@ -6,7 +6,7 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, Reso
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 from headrace.cli.cluster_view import connected, stored
-from headrace.cli.output import count, human_bytes, table
+from headrace.cli.output import count, human_bytes, setting_text, table
 from headrace.wire import Cluster, Replica
 
 _PLAIN_COLUMNS = 7
@@ -91,7 +91,7 @@ def print_description(description: dict[str, Any], *, all_settings: bool) -> Non
     chosen = [each for each in description["settings"] if all_settings or each["source"] != "default"]
     if chosen:
         print()
-        rows = [(each["name"], each["value"], each["source"]) for each in chosen]
+        rows = [(each["name"], setting_text(each["name"], each["value"]), each["source"]) for each in chosen]
         table(None, [("SETTING", "left"), ("VALUE", "left"), ("FROM", "left")], rows)
     if not all_settings:
         print(f"\n{len(description['settings']) - len(chosen)} settings have their default; --all shows them")

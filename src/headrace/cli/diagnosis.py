@@ -13,7 +13,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
-from headrace.cli.output import human_bytes
+from headrace.cli.output import human_bytes, human_duration
 from headrace.cli.probe import who_is_there
 from headrace.config.address import parse_address
 from headrace.model.errors import ProtocolError, SettingsError
@@ -271,7 +271,7 @@ def _clock(connection: Connection, metadata: Any) -> Iterator[Finding]:
     if ahead_ms > _FUTURE_MS:
         yield Finding(
             Status.WARNING,
-            f"{name} has a message from {ahead_ms / 1000:,.0f} seconds in the future.",
+            f"{name} has a message from {human_duration(ahead_ms / 1000)} in the future.",
             "A producer's clock or the one here is wrong: check that both machines run NTP.",
         )
     elif latest_ms >= 0:

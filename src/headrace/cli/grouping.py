@@ -9,7 +9,7 @@ from confluent_kafka.admin import OffsetSpec
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import nearest, no_such
-from headrace.cli.output import count, table
+from headrace.cli.output import count, setting_text, table
 from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
 from headrace.cli.share_grouping import describe_share, set_started, share_group, share_groups, started
 from headrace.cli.streams_grouping import state_word, streams_group, streams_groups
@@ -121,7 +121,7 @@ def print_group(description: dict[str, Any]) -> None:
         table(
             None,
             [("SETTING", "left"), ("VALUE", "left")],
-            [(each["name"], each["value"]) for each in description["settings"]],
+            [(each["name"], setting_text(each["name"], each["value"])) for each in description["settings"]],
         )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.errors import BadArgument
-from headrace.cli.messages import text_or_base64
+from headrace.cli.json_text import json_or_text, text_or_base64
+from headrace.cli.json_text import line as json_line
 from headrace.cli.names import nearest
 from headrace.cli.output import count, human_bytes, say
 from headrace.cli.progress import Progress
@@ -144,11 +145,11 @@ def _record_line(log: LogFolder, record: Record, header: BatchHeader, output: st
             "partition": partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": text_or_base64(record.key),
-            "value": text_or_base64(record.value),
+            "key": json_or_text(record.key),
+            "value": json_or_text(record.value),
             "headers": [[name, text_or_base64(value)] for name, value in record.headers],
         }
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return json_line(document)
     show = _hex if output == "hex" else _text
     fields = [f"{log.name} offset {record.offset}", _time(record.timestamp)]
     if header.is_control:

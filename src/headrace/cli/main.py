@@ -18,6 +18,7 @@ from headrace.cli.consume import consume
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
 from headrace.cli.errors import CommandFailed
+from headrace.cli.formats import offer_both
 from headrace.cli.groups import group_app
 from headrace.cli.log import log_app
 from headrace.cli.pipeline import pipeline_app
@@ -53,6 +54,7 @@ pipeline_app.command()(replay)
 app.command()(demo)
 app.command()(bench)
 app.command()(doctor)
+offer_both(app)
 
 
 def _print_version(wanted: bool) -> None:

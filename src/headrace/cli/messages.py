@@ -4,8 +4,9 @@ As JSON a message is one object on one line:
 
     {"partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k", "value": "v", "headers": [["name", "text"]]}
 
-A key, value or header that is not text is `{"base64": "…"}`, so what `consume --format json` writes, `produce --json`
-reads back byte for byte. Anything else given as key or value (a number, an object, a list) is sent as its JSON text.
+A key or value that is a JSON object or array is written as it is, other text as a string, and what is not text as
+`{"base64": "…"}`. What `consume --json` writes, `produce --json` reads back byte for byte; only line breaks in JSON of
+several lines become spaces. A number, an object or a list given as key or value is sent as its JSON text, as written.
 """
 
 import base64
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.cli.errors import CommandFailed
+from headrace.cli.json_text import json_or_text, text_or_base64, texts_of
+from headrace.cli.json_text import line as json_line
 
 Header = tuple[str, bytes | None]
 
@@ -48,8 +51,10 @@ _FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp", "offse
 def parse_json(line: bytes) -> Message:
     """A JSON line as a message; `CommandFailed` says what is wrong with it. `offset` and `topic` are ignored."""
     try:
-        document = json.loads(line)
-    except ValueError as error:
+        document = json.loads(text := line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise CommandFailed("not JSON: not text in UTF-8") from None
+    except (ValueError, RecursionError) as error:
         raise CommandFailed(f"not JSON: {error}") from None
     if not isinstance(document, dict) or not document.keys() <= _FIELDS:
         raise CommandFailed("not an object with the fields key, value, headers, partition and timestamp")
@@ -57,9 +62,10 @@ def parse_json(line: bytes) -> Message:
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
         raise CommandFailed('headers must be {"name": "text"} or [["name", "text"]]')
+    as_written = {} if _is_text(document) else texts_of(text)
     return Message(
-        value=_to_bytes(document.get("value")),
-        key=_to_bytes(document.get("key")),
+        value=_to_bytes(document.get("value"), as_written.get("value")),
+        key=_to_bytes(document.get("key"), as_written.get("key")),
         headers=[(name, _to_bytes(value)) for name, value in pairs],
         partition=_whole_number(document, "partition"),
         timestamp_ms=_whole_number(document, "timestamp"),
@@ -79,7 +85,12 @@ def _whole_number(document: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def _to_bytes(value: Any) -> bytes | None:
+def _is_text(document: dict[str, Any]) -> bool:
+    """Whether key and value are strings or nothing, as most are: how they were written does not matter then."""
+    return all(isinstance(document.get(name), str | None) for name in ("key", "value"))
+
+
+def _to_bytes(value: Any, as_written: str | None = None) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
@@ -89,6 +100,8 @@ def _to_bytes(value: Any) -> bytes | None:
             return base64.b64decode(value["base64"], validate=True)
         except binascii.Error as error:
             raise CommandFailed(f"not base64: {error}") from None
+    if as_written is not None:
+        return as_written.encode()
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -97,21 +110,11 @@ def render_json(offset: int, message: Message) -> bytes:
         "partition": message.partition,
         "offset": offset,
         "timestamp": message.timestamp_ms,
-        "key": text_or_base64(message.key),
-        "value": text_or_base64(message.value),
+        "key": json_or_text(message.key),
+        "value": json_or_text(message.value),
         "headers": [[name, text_or_base64(value)] for name, value in message.headers],
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as JSON shows them."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    return json_line(document).encode() + b"\n"
 
 
 def render_text(message: Message, key_separator: bytes | None) -> bytes:

@@ -14,7 +14,7 @@ from headrace.cli.client import Broker, client_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.messages import Header, Message, parse_json, parse_text
 from headrace.cli.names import nearest
-from headrace.cli.output import count, rate, say
+from headrace.cli.output import count, done_in, say
 from headrace.cli.progress import Progress
 
 _DELIVERY_TIMEOUT_MS = 60_000
@@ -84,7 +84,7 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) 
             _drain(producer, tally, progress)
     seconds = time.monotonic() - started
     if not options.quiet:
-        say(f"Sent {count(tally.sent, 'message')} in {seconds:.1f} s ({rate(tally.sent, tally.sent_bytes, seconds)})")
+        say(f"Sent {done_in('message', tally.sent, tally.sent_bytes, seconds)}")
     if tally.first_error is not None:
         reason = explain(tally.first_error, bootstrap)
         raise CommandFailed(f"{count(tally.failed, 'message')} not delivered to {topic}: {reason}")

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Any
 
-from headrace.cli.output import human_bytes
+from headrace.cli.output import human_bytes, per_time
 
 
 class Progress:
@@ -34,7 +34,7 @@ class Progress:
     def update(self, messages: int, size_bytes: int | None = None) -> None:
         if self._bar is not None:
             seconds = max(time.monotonic() - self._started, 1e-9)
-            speed = f"{messages / seconds:,.0f}/s"
+            speed = per_time(messages, seconds)
             if size_bytes is not None:
                 speed += f", {human_bytes(size_bytes / seconds)}/s"
             self._bar.update(self._task, completed=messages, description=f"{messages:,} {self._verb}, {speed}")

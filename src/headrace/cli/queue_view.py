@@ -1,14 +1,13 @@
 """How `headrace queue` shows queues and messages: to people as tables, to programs as JSON."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from headrace.cli.messages import text_or_base64
-from headrace.cli.output import table
+from headrace.cli.json_text import json_or_text, json_value, line, text_or_base64
+from headrace.cli.output import human_duration, setting_text, table
 from headrace.client import PeekedMessage, QueueMessage, Redrive
 from headrace.client.queue import Description
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS
@@ -53,7 +52,8 @@ def _name(field: str) -> str:
 
 def _setting_rows(settings: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [
-        (name, value, QUEUE_SETTINGS[name].doc if name in QUEUE_SETTINGS else "") for name, value in settings.items()
+        (name, setting_text(name, value), QUEUE_SETTINGS[name].doc if name in QUEUE_SETTINGS else "")
+        for name, value in settings.items()
     ]
 
 
@@ -74,9 +74,9 @@ def print_message(message: QueueMessage, *, as_json: bool) -> None:
             "came_from": message.came_from,
             "reason": message.reason,
             "headers": [[name, text_or_base64(value)] for name, value in message.headers],
-            "body": text_or_base64(message.body),
+            "body": json_or_text(message.body),
         }
-        out.write(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        out.write(line(document).encode() + b"\n")
     else:
         out.write(message.body + b"\n")
     out.flush()
@@ -107,7 +107,7 @@ def print_peeked(found: Sequence[PeekedMessage]) -> None:
 def _state(message: PeekedMessage, now_ms: float) -> str:
     if message.until_ms is None:
         return message.state
-    return f"{message.state}, {max(0.0, message.until_ms - now_ms) / 1000:,.0f} s"
+    return f"{message.state}, {human_duration(max(0.0, message.until_ms - now_ms) / 1000)}"
 
 
 def _short(body: bytes) -> str:
@@ -127,5 +127,5 @@ def peeked(each: PeekedMessage) -> dict[str, Any]:
         "came_from": each.came_from,
         "reason": each.reason,
         "headers": [[name, text_or_base64(value)] for name, value in each.headers],
-        "body": text_or_base64(each.body),
+        "body": json_value(each.body),
     }

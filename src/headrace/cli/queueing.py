@@ -15,7 +15,7 @@ from typing import Any
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.names import nearest, no_such
 from headrace.cli.options import parse_pairs
-from headrace.cli.output import count, print_json, say, table
+from headrace.cli.output import count, human_duration, print_json, say, table
 from headrace.cli.progress import Progress
 from headrace.cli.queue_view import (
     counts_of,
@@ -246,7 +246,7 @@ def receive_messages(
             _print_all(found, then, as_json=as_json)
             printed += len(found)
     if not printed:
-        say(f"No message came to {name} within {wait_s:g} s")
+        say(f"No message came to {name} within {human_duration(wait_s)}")
 
 
 def _print_all(found: list[QueueMessage], then: str, *, as_json: bool) -> None:

@@ -1,18 +1,44 @@
-"""Whether anybody is at an address at all: asked before a client library is, which would try again for seconds."""
+"""Whether a broker is at an address at all: asked before a client library is, which would try again for seconds.
 
+All addresses are tried at the same time, and all of it takes at most `ANSWER_WITHIN_S`, a slow DNS included. One that
+accepts connections is asked which versions of the protocol it has, with a request that every Kafka broker answers: an
+HTTP server, TLS and the like are told apart at once. A broker that is too busy to answer in time is left to the client.
+"""
+
+import queue
 import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.config.address import parse_address
 from headrace.model.errors import SettingsError
+from headrace.model.image import Endpoint
 
 CONNECT_TIMEOUT_S = 5.0
+"""For a client that has reached a broker before."""
+ANSWER_WITHIN_S = 2.0
+_CORRELATION_ID = b"head"
+_API_VERSIONS = struct.pack(">hh", 18, 0) + _CORRELATION_ID + struct.pack(">h", -1)
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+
+
+class _NotKafka(Exception):
+    """Something else answers there; the text says what."""
 
 
 def check_reachable(bootstrap: str) -> None:
-    """`CommandFailed` if none of these addresses accepts connections."""
-    if not any(map(_accepts_connections, bootstrap.split(","))):
+    """`CommandFailed` if no broker is at any of these addresses."""
+    addresses = [_parsed(each) for each in bootstrap.split(",") if each.strip()]
+    if not addresses:
+        raise BadArgument("no broker is named: give --bootstrap HOST:PORT")
+    reason = _first_success(_speaks_kafka, addresses)
+    if isinstance(reason, _NotKafka):
+        raise CommandFailed(f"{reason}; give the address that Kafka clients use with --bootstrap, usually port 9092")
+    if reason is not None:
         raise CommandFailed(nobody_at(bootstrap))
 
 
@@ -22,8 +48,22 @@ def nobody_at(bootstrap: str) -> str:
 
 def check_http_reachable(urls: str) -> None:
     """`CommandFailed` if none of these addresses of queues accepts connections."""
-    if not any(_accepts_connections(_host_and_port(each.strip())) for each in urls.split(",") if each.strip()):
+    addresses = [_parsed(_host_and_port(each.strip())) for each in urls.split(",") if each.strip()]
+    if not addresses or _first_success(_accepts_connections, addresses) is not None:
         raise CommandFailed(f"nobody serves queues at {urls}; without --http and HEADRACE_HTTP the broker is asked")
+
+
+def is_loopback(bootstrap: str) -> bool:
+    """Whether a broker is on this machine, by its address."""
+    hosts = [_parsed(each).host for each in bootstrap.split(",") if each.strip()]
+    return any(host == "localhost" or host == "::1" or host.startswith("127.") for host in hosts)
+
+
+def _parsed(address: str) -> Endpoint:
+    try:
+        return parse_address(address.strip(), default_port=9092)
+    except SettingsError as error:
+        raise BadArgument(f"--bootstrap: {error}") from None
 
 
 def _host_and_port(url: str) -> str:
@@ -33,18 +73,57 @@ def _host_and_port(url: str) -> str:
     return f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
 
 
-def is_loopback(bootstrap: str) -> bool:
-    """Whether a broker is on this machine, by its address."""
-    hosts = [parse_address(each, default_port=9092).host for each in bootstrap.split(",")]
-    return any(host == "localhost" or host == "::1" or host.startswith("127.") for host in hosts)
+def _first_success(attempt: Callable[[Endpoint], None], addresses: Iterable[Endpoint]) -> Exception | None:
+    """None as soon as one attempt succeeds; otherwise why not, at the latest after `ANSWER_WITHIN_S`.
+
+    In threads of their own, since looking up a name cannot be interrupted; the process does not wait for them.
+    """
+    results: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run(address: Endpoint) -> None:
+        try:
+            attempt(address)
+        except (OSError, UnicodeError, _NotKafka) as error:
+            results.put(error)
+        else:
+            results.put(None)
+
+    threads = [threading.Thread(target=run, args=(each,), daemon=True) for each in addresses]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + ANSWER_WITHIN_S + 0.2
+    reason: Exception = TimeoutError()
+    for _ in threads:
+        try:
+            found = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            return reason
+        if found is None:
+            return None
+        # What is known of one that answers says more than that another does not.
+        reason = found if not isinstance(reason, _NotKafka) else reason
+    return reason
 
 
-def _accepts_connections(address: str) -> bool:
-    try:
-        where = parse_address(address, default_port=9092)
-        socket.create_connection((where.host, where.port), CONNECT_TIMEOUT_S).close()
-    except SettingsError as error:
-        raise BadArgument(str(error)) from None
-    except OSError:
-        return False
-    return True
+def _accepts_connections(address: Endpoint) -> None:
+    socket.create_connection((address.host, address.port), ANSWER_WITHIN_S).close()
+
+
+def _speaks_kafka(address: Endpoint) -> None:
+    with socket.create_connection((address.host, address.port), ANSWER_WITHIN_S) as connection:
+        try:
+            connection.settimeout(ANSWER_WITHIN_S / 2)
+            connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
+            answer = b""
+            while len(answer) < 8 and (piece := connection.recv(8 - len(answer))):
+                answer += piece
+        except OSError:
+            return  # It listens, and may be a broker that is busy, starting or stopping: the client will find out.
+    if answer[4:] == _CORRELATION_ID:
+        return
+    if answer.startswith(b"HTTP"):
+        raise _NotKafka(f"{address} is an HTTP server and not a Kafka broker")
+    if answer.startswith(_TLS_RECORDS):
+        raise _NotKafka(f"{address} speaks TLS, which Headrace does not")
+    if answer:
+        raise _NotKafka(f"{address} is something else than a Kafka broker")

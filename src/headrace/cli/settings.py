@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.cli.cluster_view import connected
 from headrace.cli.errors import CommandFailed
-from headrace.cli.output import print_json, table
+from headrace.cli.output import print_json, setting_text, table
 from headrace.wire import Cluster, Refused, Resource, SettingInForce
 
 
@@ -29,7 +29,7 @@ def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, a
         None,
         columns,
         [
-            (each.name, _text(each.value), each.source, _who(who, found), "restart" if each.is_read_only else "at once")
+            (each.name, _text(each), each.source, _who(who, found), "restart" if each.is_read_only else "at once")
             for each, who in shown
         ],
     )
@@ -97,5 +97,5 @@ def _plain(each: SettingInForce) -> dict[str, Any]:
     return {"name": each.name, "value": each.value, "source": each.source, "read_only": each.is_read_only}
 
 
-def _text(value: str | None) -> str:
-    return "(not shown)" if value is None else value
+def _text(each: SettingInForce) -> str:
+    return "(not shown)" if each.value is None else setting_text(each.name, each.value)

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker, client_config
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
-from headrace.cli.output import table
+from headrace.cli.output import human_duration, table
 from headrace.cli.reach import CONNECT_TIMEOUT_S
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
@@ -83,8 +83,10 @@ def print_transaction(description: dict[str, Any]) -> None:
     started = datetime.fromtimestamp(description["started_ms"] / 1000, UTC)
     open_s = max(0.0, (datetime.now(UTC) - started).total_seconds())
     is_limited = description["timeout_ms"] < _NO_TIMEOUT_MS
-    limit = f"of {description['timeout_ms'] / 1000:,.0f} s" if is_limited else "without a limit (two-phase commit)"
-    print(f"Open for {open_s:,.0f} s {limit}, since {started.isoformat(timespec='seconds')}\n")
+    limit = (
+        f"of {human_duration(description['timeout_ms'] / 1000)}" if is_limited else "without a limit (two-phase commit)"
+    )
+    print(f"Open for {human_duration(open_s)} {limit}, since {started.isoformat(timespec='seconds')}\n")
     table(None, [("TOPIC", "left"), ("PARTITION", "right")], [tuple(each) for each in description["partitions"]])
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Any
 
-from headrace.cli.output import count, human_bytes, say
+from headrace.cli.output import count, human_bytes, human_duration, say
 
 _SAY_EVERY_S = 10.0
 _BAR_WIDTH = 16
@@ -45,16 +45,10 @@ class Transfer:
             self._first = (now_s, bytes_left)
         rate = (self._first[1] - bytes_left) / max(now_s - self._first[0], 1e-9)
         if rate >= 1 and bytes_left:
-            text += f", {human_bytes(rate)}/s, {_duration(bytes_left / rate)}"
+            text += f", {human_bytes(rate)}/s, {human_duration(max(1.0, bytes_left / rate))} left"
         if self._bar is not None:
             done = max(0, self._size_bytes - bytes_left) + self._partitions - partitions_left
             self._bar.update(self._task, completed=done, description=text)
         elif now_s - self._said_s >= _SAY_EVERY_S:
             self._said_s = now_s
             say(text)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

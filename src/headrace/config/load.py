@@ -17,8 +17,11 @@ from headrace.model.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
 
-NOT_SETTINGS = frozenset({"HEADRACE_CONFIG", "HEADRACE_BOOTSTRAP"})
-"""Variables that the command line reads: the config file, and the broker that the client commands talk to."""
+NOT_SETTINGS = frozenset(
+    {"HEADRACE_CONFIG", "HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_ACCESS_KEY", "HEADRACE_PIPELINES"}
+)
+"""Variables that the command line reads: the config file, the broker that the client commands talk to and how they
+reach its queues, and where pipelines keep their state. They may be set where a broker is started, too."""
 
 _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 """Variables that Kubernetes adds to every pod when a service is called `headrace`."""

@@ -3,6 +3,8 @@
 import errno
 import fcntl
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
@@ -31,6 +33,7 @@ class DataDir:
         *,
         directory_id: str = "",
         level: int = FIRST_LEVEL,
+        is_new: bool = False,
     ) -> None:
         self.path = path
         self.cluster_id = cluster_id
@@ -40,6 +43,8 @@ class DataDir:
         self.level = level
         """The feature level up to which there may be things in the directory."""
         self._lock = lock
+        self._is_new = is_new
+        self._is_unused = False
 
     @staticmethod
     def cluster_of(path: Path, disk: Disk) -> str | None:
@@ -69,11 +74,13 @@ class DataDir:
         directory that is in use, belongs to something else or to another broker, is too new, or cannot be written to.
         """
         lock = -1
+        is_new = is_locked = False
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            is_new = cls._make(path)
             cls._refuse_foreign(path)
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             cls._lock_or_refuse(lock, path)
+            is_locked = True
             if (path / META).exists():
                 found = cls._identify(path, disk.read_bytes(path / META))
                 if cluster_id is not None and cluster_id != found.cluster_id:
@@ -83,6 +90,7 @@ class DataDir:
                         f"{path} belongs to broker {found.broker_id}, not to {broker_id}: use another directory."
                     )
                 whose = found
+                is_new = False
             else:
                 whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id, level=level)
             if not whose.directory_id:
@@ -90,12 +98,26 @@ class DataDir:
                 whose = replace(whose, directory_id=topic_id_to_text(uuid4()))
                 disk.write_atomic(path / META, whose.to_text().encode())
         except BaseException as error:
+            if is_new and is_locked:
+                shutil.rmtree(path, ignore_errors=True)
+            elif is_new:
+                # Another broker may have come between: then it is not empty.
+                with suppress(OSError):
+                    path.rmdir()
             if lock >= 0:
                 os.close(lock)
             if isinstance(error, OSError):
                 raise StartupError(f"The data directory {path} cannot be used: {error.strerror}.") from error
             raise
-        return cls(path, whose.cluster_id, broker_id, lock, directory_id=whose.directory_id, level=whose.level)
+        return cls(
+            path,
+            whose.cluster_id,
+            broker_id,
+            lock,
+            directory_id=whose.directory_id,
+            level=whose.level,
+            is_new=is_new,
+        )
 
     def raise_level(self, level: int, disk: Disk) -> None:
         """Mark the directory for a feature level: versions that do not know it refuse the directory from now on."""
@@ -104,10 +126,31 @@ class DataDir:
             disk.write_atomic(self.path / META, whose.to_text().encode())
             self.level = level
 
+    def leave_unused(self) -> None:
+        """The broker did not start: a directory that was made for it is removed by `release`.
+
+        Only one that `acquire` has made and marked itself, under the lock that is still held: nothing that anybody was
+        told to be stored can be in it.
+        """
+        self._is_unused = True
+
     def release(self) -> None:
         if self._lock >= 0:
+            if self._is_new and self._is_unused:
+                shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = -1
+
+    @staticmethod
+    def _make(path: Path) -> bool:
+        """Whether the directory was made here and now."""
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+            return False
+        return True
 
     @staticmethod
     def _refuse_foreign(path: Path) -> None:

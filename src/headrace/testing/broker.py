@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -75,7 +74,8 @@ class Broker:
         """Start and wait until clients can connect; raises what a broker raises when it cannot start."""
         if self.is_running:
             raise RuntimeError("the broker is already running")
-        _load_kio()
+        import headrace.protocol  # noqa: F401  Before anything else imports kio.
+
         ready: Future[tuple[int, str]] = Future()
         self._ended = Future()
         self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="headrace", daemon=True)
@@ -152,21 +152,6 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
-
-
-def _load_kio() -> None:
-    """Import kio without hypothesis, which it would load where it is installed, to offer strategies of its own types.
-
-    That takes a quarter of a second and leaves the folder `.hypothesis` where the user's tests run. Tests that use
-    hypothesis have loaded it before.
-    """
-    if "hypothesis" in sys.modules:
-        return
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        import kio.static.primitive  # noqa: F401
-    finally:
-        del sys.modules["hypothesis"]
 
 
 def _text(value: object) -> str:

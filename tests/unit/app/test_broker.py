@@ -49,3 +49,37 @@ def test_a_second_broker_on_a_port_is_told_of_that_port_alone(tmp_path: Path, ca
         with pytest.raises(StartupError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
             asyncio.run(app.start())
     assert not [record for record in caplog.records if record.name.startswith("headrace.app")]
+
+
+def test_a_broker_that_cannot_start_leaves_no_directory_behind(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = {"data.dir": str(tmp_path / "new"), "kafka.listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+        with pytest.raises(StartupError):
+            asyncio.run(BrokerApp(broker_settings(settings)).start())
+        assert list(tmp_path.iterdir()) == []
+        # One that was there stays, and so does what is in it.
+        (tmp_path / "new").mkdir()
+        with pytest.raises(StartupError):
+            asyncio.run(BrokerApp(broker_settings(settings)).start())
+        assert (tmp_path / "new" / "meta.properties").exists()
+
+
+def test_the_directory_of_a_broker_that_has_run_stays_when_the_next_start_fails(tmp_path: Path) -> None:
+    settings = {"data.dir": str(tmp_path / "data"), "kafka.listen": "127.0.0.1:0", "http.listen": "off"}
+
+    async def run_once() -> None:
+        app = BrokerApp(broker_settings(settings))
+        await app.start()
+        await app.stop()
+
+    asyncio.run(run_once())
+    before = (tmp_path / "data" / "meta.properties").read_bytes()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = {"kafka.listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+        with pytest.raises(StartupError):
+            asyncio.run(BrokerApp(broker_settings({**settings, **listen})).start())
+    assert (tmp_path / "data" / "meta.properties").read_bytes() == before

@@ -34,7 +34,37 @@ def test_json_text_is_kept_as_it_is():
 
 
 def test_structured_json_values_are_sent_as_their_json_text():
-    assert parse_json(b'{"value": {"a": [1, 2]}, "key": 5}') == Message(b'{"a":[1,2]}', b"5", [])
+    assert parse_json(b'{"value": {"a": [1, 2]}, "key": 5}') == Message(b'{"a": [1, 2]}', b"5", [])
+
+
+def test_a_value_that_is_json_is_written_as_json():
+    written = render_json(3, Message(b'{"item": "tea", "price": 1.10}', b"[7]", (), 0, 5))
+    assert b'"key":[7],"value":{"item": "tea", "price": 1.10}' in written
+    assert json.loads(written)["value"] == {"item": "tea", "price": 1.1}
+    several_lines = render_json(3, Message(b'{\n  "item": "tea"\n}\n', None, (), 0, 5))
+    assert several_lines.count(b"\n") == 1
+    assert json.loads(several_lines)["value"] == {"item": "tea"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"42", b"null", b"true", b'"quoted"', b"{not json}", b"[NaN]", b"[1e999]", b"[" * 100_000),
+        b'{"base64": "AAAA"}',
+        b'{"a": "\xff"}',
+    ],
+)
+def test_what_would_not_be_read_back_the_same_is_a_string(value):
+    message = Message(value, None, [], 0, 5)
+    written = render_json(3, message)
+    assert not isinstance(json.loads(written)["value"], list | int)
+    assert parse_json(written) == message
+
+
+@given(value=st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+def test_json_is_read_back_as_it_was_written(value):
+    message = Message(json.dumps({"it": value}, ensure_ascii=False).encode(errors="replace"), None, [], 0, 5)
+    assert parse_json(render_json(7, message)) == message
 
 
 def test_headers_may_be_an_object():
