@@ -14,11 +14,18 @@ def bench(
     messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="Messages to send and read.")] = 1_000_000,
     size: Annotated[int, typer.Option("--size", "-s", min=8, help="Bytes in a message.")] = 1024,
     batch: Annotated[int, typer.Option(min=1, help="Messages in a batch, at most.")] = 1_000,
-    acks: Annotated[Literal["0", "1", "all"], typer.Option(help="What the producer waits for.")] = "all",
+    acks: Annotated[
+        Literal["0", "1", "all"],
+        typer.Option(
+            help="When a message counts as sent: at once, when the leader has it, or when all in sync have it."
+        ),
+    ] = "all",
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Partitions of the topic.")] = 1,
-    compression: Annotated[Compression, typer.Option("--compression", "-z", help="How batches are packed.")] = "none",
-    rate: Annotated[int, typer.Option(min=1, help="For latency: messages per second.")] = 1_000,
-    seconds: Annotated[float, typer.Option(min=1, help="For latency: how long.")] = 10.0,
+    compression: Annotated[
+        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+    ] = "none",
+    rate: Annotated[int, typer.Option(min=1, help="For the latency: messages sent per second.")] = 1_000,
+    seconds: Annotated[float, typer.Option(min=1, help="For the latency: how many seconds it is measured.")] = 10.0,
     topic: Annotated[
         str | None,
         typer.Option(

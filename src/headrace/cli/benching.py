@@ -255,8 +255,7 @@ def _report(results: dict[str, Throughput | Latency], plan: Plan, *, as_json: bo
             name,
             f"{flow.messages:,}",
             human_duration(flow.seconds),
-            per_time(flow.messages, flow.seconds, "messages"),
-            f"{human_bytes(flow.messages * flow.size_bytes / flow.seconds)}/s",
+            *_speed(flow),
         )
         for name, flow in results.items()
         if isinstance(flow, Throughput)
@@ -270,6 +269,14 @@ def _report(results: dict[str, Throughput | Latency], plan: Plan, *, as_json: bo
                 f"latency at {per_time(plan.rate, 1, 'messages')}: p50 {result.p50_ms:.2f} ms, "
                 f"p99 {result.p99_ms:.2f} ms, p99.9 {result.p999_ms:.2f} ms, max {result.max_ms:.2f} ms"
             )
+
+
+def _speed(flow: Throughput) -> tuple[str, str]:
+    """Messages and bytes in a second; a single message has no speed."""
+    if flow.messages < 2:
+        return "-", "-"
+    size = human_bytes(flow.messages * flow.size_bytes / flow.seconds)
+    return per_time(flow.messages, flow.seconds, "messages"), f"{size}/s"
 
 
 def _as_dict(result: Throughput | Latency) -> dict[str, float]:

@@ -26,7 +26,7 @@ _Folder = Annotated[
 @dev_app.callback(invoke_without_command=True)
 def dev(
     context: typer.Context,
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=MOST_BROKERS, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=MOST_BROKERS, help="How many brokers.")] = 3,
     data_dir: Annotated[
         Path, typer.Option(help="Where data and logs of all of them are kept, and found again next time.")
     ] = DEFAULT_FOLDER,

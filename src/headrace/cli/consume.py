@@ -19,18 +19,21 @@ def consume(
             autocompletion=complete_topics,
         ),
     ],
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", "-a", help="Read all that is there.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", "-a", help="Read all messages that are there.")
+    ] = False,
     offset: Annotated[
-        int | None, typer.Option("--offset", "-o", metavar="N", help="From this offset; -5 is the last five.")
+        int | None,
+        typer.Option("--offset", "-o", metavar="N", help="From this offset; -5: the last five of each partition."),
     ] = None,
     from_time: Annotated[
         str | None,
         typer.Option("--from-time", "-t", metavar="TIME", help="From a time: 2026-01-31T12:00 or '5m ago'."),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="This one only; may be given again.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be given again.")
     ] = None,
-    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many.")] = None,
+    maximum: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many messages.")] = None,
     follow: Annotated[
         bool | None,
         typer.Option("--follow/--exit", "-f/-e", help="At the end, wait for more or stop.", show_default=False),

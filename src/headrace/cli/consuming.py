@@ -41,6 +41,8 @@ def print_messages(bootstrap: str, topic: str, options: Options) -> None:
     start, end = _range(broker, topic, partitions, options)
     pending = {index for index in partitions if start[index] < end[index]}
     if not options.follow and not pending:
+        if sys.stderr.isatty():
+            say(f"{topic} has no messages there; without a starting point, or with --follow, this waits for new ones")
         return
     consumer = Consumer(
         client_config(

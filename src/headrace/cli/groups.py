@@ -156,7 +156,7 @@ def delete(
             metavar="GROUP…", help="The names of the groups.", show_default=False, autocompletion=complete_groups
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before offsets are deleted.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete groups with their committed offsets. They must have no members; the topics stay as they are.

@@ -25,20 +25,32 @@ def produce(
         Path | None, typer.Argument(metavar="[FILE]", help="Where lines come from; stdin if left out.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", help="What stands between key and value in a line.")
+        str | None,
+        typer.Option(
+            "--key-separator", "-k", help="What stands between key and value in a line, such as a colon or a comma."
+        ),
     ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Each line is an object with key, value, headers, partition, timestamp."),
     ] = False,
     headers: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every message.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message; may be given again."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all to this one.")] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="Send all to this partition; without it the key decides."),
+    ] = None,
     acks: Annotated[
-        Literal["0", "1", "all"], typer.Option(help="Who must have a message before it counts as sent.")
+        Literal["0", "1", "all"],
+        typer.Option(
+            help="When a message counts as sent: at once, when the leader has it, or when all in sync have it."
+        ),
     ] = "all",
-    compression: Annotated[Compression, typer.Option("--compression", "-z", help="How batches are packed.")] = "none",
+    compression: Annotated[
+        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+    ] = "none",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no count at the end.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

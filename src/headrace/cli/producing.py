@@ -69,6 +69,8 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) 
             queue_buffering_max_kbytes=256 * 1024,
         )
     )
+    if file is None and sys.stdin.isatty() and not options.quiet:
+        say("Each line is a message; Ctrl-D ends")
     tally = _Tally()
     started = time.monotonic()
     with _lines(file) as lines, Progress("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:

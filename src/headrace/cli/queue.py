@@ -36,7 +36,7 @@ _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting of queues (docs/settings.md); may be given again."),
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before messages are deleted.")]
 
 
 def _duration(name: str, text: str) -> typer.models.OptionInfo:
@@ -171,12 +171,20 @@ def send(
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="Not to be received before: 2030-01-31T12:00, 'in 2h'.")
     ] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="9 first; 4 unless told.")] = None,
-    group: Annotated[str | None, typer.Option(help="The message group; a fifo queue wants one.")] = None,
-    dedupe: Annotated[str | None, typer.Option(help="In a fifo queue: the same id is kept once.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=0, max=9, help="From 0 to 9: higher ones are received first. Default: 4")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The message group, within which order is kept; a fifo queue wants one.")
+    ] = None,
+    dedupe: Annotated[
+        str | None,
+        typer.Option(help="In a fifo queue: an id of which only the first message within five minutes is kept."),
+    ] = None,
     ttl: Annotated[str | None, _duration("--ttl", "Not to be received after so long from now.")] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every message.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every message; may be given again."),
     ] = None,
     as_json: AsJson = False,
     http: _Http = "",
@@ -211,7 +219,7 @@ def send(
 @queue_app.command("receive")
 def receive(
     queue: _Queue,
-    maximum: Annotated[int, typer.Option("--max", "-n", min=1, help="Stop after this many.")] = 1,
+    maximum: Annotated[int, typer.Option("--max", "-n", min=1, help="Stop after this many messages.")] = 1,
     wait: Annotated[str, _duration("--wait", "How long to wait for messages; 20s unless told.")] = "20s",
     visibility: _Visibility = None,
     then: Annotated[
@@ -246,7 +254,7 @@ def receive(
 @queue_app.command("peek")
 def peek(
     queue: _Queue,
-    maximum: Annotated[int, typer.Option("--max", "-n", min=1, help="How many.")] = 10,
+    maximum: Annotated[int, typer.Option("--max", "-n", min=1, help="How many messages to show.")] = 10,
     ids: _Ids = None,
     contains: _Contains = "",
     reason: _Reason = "",

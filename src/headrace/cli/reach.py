@@ -61,9 +61,12 @@ def is_loopback(bootstrap: str) -> bool:
 
 def _parsed(address: str) -> Endpoint:
     try:
-        return parse_address(address.strip(), default_port=9092)
+        found = parse_address(address.strip(), default_port=9092)
     except SettingsError as error:
         raise BadArgument(f"--bootstrap: {error}") from None
+    if not found.host:
+        raise BadArgument(f"--bootstrap {address} names no host: write localhost:{found.port}")
+    return found
 
 
 def _host_and_port(url: str) -> str:
@@ -117,13 +120,16 @@ def _speaks_kafka(address: Endpoint) -> None:
             answer = b""
             while len(answer) < 8 and (piece := connection.recv(8 - len(answer))):
                 answer += piece
+        except TimeoutError:
+            return  # It listens, and may be a broker that is busy: the client will find out.
         except OSError:
-            return  # It listens, and may be a broker that is busy, starting or stopping: the client will find out.
+            answer = b""
     if answer[4:] == _CORRELATION_ID:
         return
     if answer.startswith(b"HTTP"):
         raise _NotKafka(f"{address} is an HTTP server and not a Kafka broker")
     if answer.startswith(_TLS_RECORDS):
-        raise _NotKafka(f"{address} speaks TLS, which Headrace does not")
+        raise _NotKafka(f"{address} speaks TLS, which this command does not")
     if answer:
         raise _NotKafka(f"{address} is something else than a Kafka broker")
+    raise _NotKafka(f"{address} is no Kafka broker, or one that is just stopping: it ends the connection")

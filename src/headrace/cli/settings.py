@@ -1,11 +1,12 @@
 """The work of `headrace cluster settings`, `alter` and `log-level`, and of `headrace group alter`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.cli.cluster_view import connected
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json, setting_text, table
+from headrace.config.broker import BROKER_SETTINGS
 from headrace.wire import Cluster, Refused, Resource, SettingInForce
 
 
@@ -23,7 +24,7 @@ def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, a
     for number, settings in found.items():
         for each in settings:
             rows.setdefault(each, []).append(number)
-    shown = [(each, who) for each, who in sorted(rows.items()) if all_settings or each.source != "default"]
+    shown = [(each, who) for each, who in sorted(rows.items()) if all_settings or _is_chosen(each, rows)]
     columns = [(head, "left") for head in ("SETTING", "VALUE", "FROM", "BROKER", "CHANGE")]
     table(
         None,
@@ -34,7 +35,13 @@ def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, a
         ],
     )
     if not all_settings:
-        print(f"\n{len(rows) - len(shown)} settings have their default; --all shows them")
+        print(f"\n{len(rows) - len(shown)} settings have their default, or are other names of these; --all shows them")
+
+
+def _is_chosen(each: SettingInForce, rows: Iterable[SettingInForce]) -> bool:
+    """Whether somebody has set it. Headrace also tells Kafka's names of what it calls otherwise, or does not have."""
+    is_headrace = any(row.name == "data.dir" for row in rows)
+    return each.source != "default" and (each.name in BROKER_SETTINGS or not is_headrace)
 
 
 def _who(numbers: list[int], brokers: Mapping[int, object]) -> str:

@@ -19,7 +19,7 @@ _Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic; may be given again."),
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before data is deleted.")]
 
 
 @topic_app.command("create")
@@ -27,11 +27,22 @@ def create(
     topic: _NewTopic,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="How many; without it the broker decides.", show_default=False),
+        typer.Option(
+            "--partitions", "-p", min=1, help="How many partitions; without it the broker decides.", show_default=False
+        ),
     ] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Copies of each partition.", show_default=False)] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Copies of each partition, on as many brokers; without it the broker decides.",
+            show_default=False,
+        ),
+    ] = None,
     settings: _Set = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="One that exists is fine.")] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that exists already is no error.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Create a topic.
@@ -118,7 +129,8 @@ def alter(
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Grow to this number.", show_default=False)
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="Add partitions until there are so many.", show_default=False),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -202,7 +214,7 @@ def delete(
 def truncate(
     topic: _Topic,
     partition: Annotated[
-        int | None, typer.Option(min=0, help="This partition only; without it all.", show_default=False)
+        int | None, typer.Option(min=0, help="Only this partition; without it all.", show_default=False)
     ] = None,
     before: Annotated[
         int | None,

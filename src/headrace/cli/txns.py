@@ -64,7 +64,7 @@ def describe(transactional_id: _Id, as_json: AsJson = False, bootstrap: Bootstra
 @txn_app.command("abort")
 def abort(
     transactional_id: _Id,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it is aborted.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Abort the open transaction of a transactional id, and fence the producer that runs it.

@@ -42,8 +42,9 @@ def answering(answer: bytes | None) -> Iterator[str]:
     ("answer", "sentence"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is an HTTP server and not a Kafka broker; give the address that Kafka"),
-        (b"\x15\x03\x03\x00\x02\x02\x28\x00", "speaks TLS, which Headrace does not"),
+        (b"\x15\x03\x03\x00\x02\x02\x28\x00", "speaks TLS, which this command does not"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "is something else than a Kafka broker"),
+        (b"", "is no Kafka broker, or one that is just stopping: it ends the connection"),
     ],
 )
 def test_something_else_than_a_broker_is_told_at_once(answer, sentence):
@@ -83,7 +84,7 @@ def test_an_address_that_swallows_everything_ends_in_time(monkeypatch):
         never.set()
 
 
-@pytest.mark.parametrize("text", ["localhost:http", "http://localhost:9092", "", " , ", "localhost:99999"])
+@pytest.mark.parametrize("text", ["localhost:http", "http://localhost:9092", "", " , ", "localhost:99999", ":9092"])
 def test_what_is_no_address_is_an_argument_that_makes_no_sense(text):
-    with pytest.raises(BadArgument, match=r"HOST:PORT|port|address"):
+    with pytest.raises(BadArgument, match=r"HOST:PORT|port|address|localhost:9092"):
         check_reachable(text)
