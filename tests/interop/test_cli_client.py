@@ -307,3 +307,11 @@ def test_a_topic_that_cannot_grow_keeps_its_settings(run, topic):
     refused = run("topic", "alter", topic, "--set", "retention.ms=1000", "--partitions", "3", fails=True)
     assert b"cannot grow to 3; nothing was changed" in refused.stderr
     assert all(each["source"] != "topic" for each in described(run, topic)["settings"])
+
+
+def test_an_advertised_address_where_nobody_is_is_one_sentence(tmp_path):
+    with BrokerProcess(tmp_path / "data", settings={**SELDOM, "advertise": "127.0.0.1:1"}) as misled:
+        for command in ("topic list", "topic create t", "group list", "consume t", "queue create q", "txn list"):
+            found = said(misled, *command.split())
+            assert f"the broker at {misled.bootstrap} tells clients to use 127.0.0.1:1, where nobody answers" in found
+            assert "--advertise" in found

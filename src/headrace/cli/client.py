@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
-from headrace.cli.reach import CONNECT_TIMEOUT_S, check_reachable, nobody_at
+from headrace.cli.reach import CONNECT_TIMEOUT_S, check_advertised, check_reachable, nobody_at
+from headrace.model.image import Endpoint
 
 REQUEST_TIMEOUT_S = 30.0
 
@@ -78,10 +79,13 @@ class Broker:
 
     def cluster(self) -> Any:
         """Brokers and topics. The first call of every command: it is what fails when nobody is there."""
-        if not self._is_reachable:
-            check_reachable(self.bootstrap)
+        if self._is_reachable:
+            return self.call(self.admin.list_topics, timeout=CONNECT_TIMEOUT_S)
+        check_reachable(self.bootstrap)
+        found = self.call(self.admin.list_topics, timeout=CONNECT_TIMEOUT_S)
+        check_advertised(self.bootstrap, [Endpoint(each.host, each.port) for each in found.brokers.values()])
         self._is_reachable = True
-        return self.call(self.admin.list_topics, timeout=CONNECT_TIMEOUT_S)
+        return found
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, without asking for it by name: that could create it."""

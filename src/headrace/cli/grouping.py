@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
@@ -22,7 +22,8 @@ def list_all(bootstrap: str) -> list[dict[str, Any]]:
     broker.cluster()
     found = broker.wait(broker.call(broker.admin.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
     for error in found.errors or ():
-        raise broker.failed(error.args[0], "listing the groups failed")
+        found_error = error.args[0] if isinstance(error, KafkaException) else error
+        raise broker.failed(found_error, "listing the groups failed")
     groups = [
         {"group": each.group_id, "state": _word(each.state), "type": _word(getattr(each, "type", None))}
         for each in found.valid or ()

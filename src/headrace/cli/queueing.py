@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace.cli.client import Broker
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.names import nearest, no_such
 from headrace.cli.options import parse_pairs
@@ -60,6 +61,8 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
     check_reachable(bootstrap)
     if http:
         check_http_reachable(http)
+    else:
+        Broker(bootstrap).cluster()  # the addresses that it tells, too, before the client tries them for long
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
     # Not an option of the commands: everybody on the machine can see those.

@@ -42,6 +42,22 @@ def check_reachable(bootstrap: str) -> None:
         raise CommandFailed(nobody_at(bootstrap))
 
 
+def check_advertised(bootstrap: str, brokers: Iterable[Endpoint]) -> None:
+    """`CommandFailed` if none of the addresses that the brokers tell clients to use accepts connections.
+
+    A client uses those for everything but its first request, and would try them for half a minute.
+    """
+    told = list(brokers)
+    dialled = {_parsed(each) for each in bootstrap.split(",") if each.strip()}
+    if not told or not dialled.isdisjoint(told) or _first_success(_accepts_connections, told) is None:
+        return
+    addresses = ", ".join(map(str, told))
+    raise CommandFailed(
+        f"the broker at {bootstrap} tells clients to use {addresses}, where nobody answers from here: start it with "
+        f"--advertise and an address that clients can reach; `headrace doctor --bootstrap {bootstrap}` tells more"
+    )
+
+
 def nobody_at(bootstrap: str) -> str:
     return f"no broker answers at {bootstrap}; `headrace doctor --bootstrap {bootstrap}` finds out why"
 
