@@ -25,9 +25,10 @@ class Broker:
             producer = Producer({"bootstrap.servers": broker.bootstrap})
             sqs = boto3.client("sqs", endpoint_url=broker.http_url, region_name="us-east-1")
 
-    `settings` are broker settings by name (`{"num.partitions": 1}`). Without `data_dir` the data lives in a temporary
-    directory that goes away at the end. `stop` and `start` keep ports and data, so a restart can be tested. Any number
-    of brokers may run side by side. Nothing is read from the environment: a test runs the same everywhere.
+    `settings` are broker settings by name (`{"num.partitions": 1}`). The first member of a group does not wait for
+    others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data lives in a temporary directory that
+    goes away at the end. `stop` and `start` keep ports and data, so a restart can be tested. Any number of brokers may
+    run side by side. Nothing is read from the environment: a test runs the same everywhere.
     """
 
     def __init__(self, data_dir: Path | str | None = None, *, settings: Mapping[str, object] | None = None) -> None:
@@ -35,6 +36,9 @@ class Broker:
         self.data_dir = self._temporary or Path(data_dir or "")
         self._flags = {name: _text(value) for name, value in (settings or {}).items()}
         self._flags["data.dir"] = str(self.data_dir)
+        # The delay spares the first members of a large group further rebalances; a test would wait 3 s for nobody.
+        self._flags.setdefault("group.initial.rebalance.delay.ms", "0")
+        self._flags.setdefault("group.streams.initial.rebalance.delay.ms", "0")
         self._flags.setdefault("kafka.listen", f"{_HOST}:0")
         self._flags.setdefault("http.listen", f"{_HOST}:0")
         self._port = 0
