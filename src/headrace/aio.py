@@ -2,5 +2,6 @@
 
 from headrace.client.aio import Client, Stream, Transaction
 from headrace.client.aio_queue import Queue, QueueMessage, Redrive
+from headrace.client.aio_topics import Topics
 
-__all__ = ["Client", "Queue", "QueueMessage", "Redrive", "Stream", "Transaction"]
+__all__ = ["Client", "Queue", "QueueMessage", "Redrive", "Stream", "Topics", "Transaction"]

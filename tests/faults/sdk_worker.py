@@ -8,16 +8,15 @@ Runs until it is told to stop or killed, or until something fatal makes it end; 
 import faulthandler
 import signal
 import sys
-from typing import Unpack
+from typing import Any
 
 from headrace import Client, Message, Outgoing
-from headrace.client.handlers import HandlerOptions
 
 BATCH = 100
 """At most once: what a crash may cost."""
 
 
-def handle(client: Client, group: str, source: str, target: str, **options: Unpack[HandlerOptions]) -> None:
+def handle(client: Client, group: str, source: str, target: str, **options: Any) -> None:
     """What the handler returns is stored before its message is committed, or in one transaction with that."""
 
     @client.handler(source, group=group, workers=2, **options)

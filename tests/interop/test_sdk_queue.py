@@ -1,12 +1,14 @@
 """The SDK's queues against a real broker, which the tests of this module share; it has keys, so all is signed."""
 
 import asyncio
+import re
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -207,8 +209,10 @@ def test_a_worker_handles_retries_and_dead_letters(client: Client, name: str) ->
         runner.join(_ENOUGH_S)
     assert sorted(done) == sorted([*map(str, range(100)), "later"])
     letters = {each.text: each for each in dead.peek()}
-    assert letters["poison"].reason == "ValueError: no"
-    assert letters["hopeless"].reason == "Reject: never"
+    place = rf"\(.*{Path(__file__).name}:\d+\)"
+    assert re.fullmatch(rf"ValueError: no {place}", letters["poison"].reason or "")
+    assert re.fullmatch(rf"Reject: never {place}", letters["hopeless"].reason or "")
+    assert (letters["poison"].attempts_before, letters["hopeless"].attempts_before) == (2, 1)
     assert {each.came_from for each in letters.values()} == {name}
     moved = dead.redrive(body_contains="poison").wait(_ENOUGH_S)
     assert (moved.status, moved.moved) == ("COMPLETED", 1)

@@ -15,12 +15,15 @@ from headrace.client.errors import (
     HandlerFailed,
     LeaseLost,
     NoSuchQueue,
+    NoSuchTopic,
     QueueFailed,
     Reject,
     Retry,
+    TopicFailed,
     TransactionFailed,
     Unreachable,
 )
+from headrace.client.health import Health, WorkerHealth
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.partitioners import RoundRobin, Sticky, by_key
@@ -29,6 +32,7 @@ from headrace.client.queue import Queue
 from headrace.client.queue_message import NewMessage, PeekedMessage, QueueMessage, SentMessage
 from headrace.client.redrive import Redrive
 from headrace.client.subscription import Subscription
+from headrace.client.topics import PartitionDescription, TopicDescription, Topics
 
 __all__ = [
     "Backoff",
@@ -41,11 +45,14 @@ __all__ = [
     "DeliveryFailed",
     "Fenced",
     "HandlerFailed",
+    "Health",
     "LeaseLost",
     "Message",
     "NewMessage",
     "NoSuchQueue",
+    "NoSuchTopic",
     "Outgoing",
+    "PartitionDescription",
     "PeekedMessage",
     "Published",
     "Queue",
@@ -58,7 +65,11 @@ __all__ = [
     "SentMessage",
     "Sticky",
     "Subscription",
+    "TopicDescription",
+    "TopicFailed",
+    "Topics",
     "TransactionFailed",
     "Unreachable",
+    "WorkerHealth",
     "by_key",
 ]

@@ -7,165 +7,40 @@ for publishing. The event loop never waits for them when it ends.
 import asyncio
 import contextlib
 import inspect
-import signal
-import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, overload
 
 from headrace.client import running
 from headrace.client.aio_queue import Queue, on_loop
 from headrace.client.aio_queue import result_of as _result
+from headrace.client.aio_stream import Stream, Transaction
+from headrace.client.aio_topics import Topics
 from headrace.client.base import ClientBase
-from headrace.client.connection import ClientOptions, ConsumeOptions
 from headrace.client.consumption import Consumption
-from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery
+from headrace.client.keywords import checks_keywords
 from headrace.client.librdkafka import logged
 from headrace.client.message import Message
-from headrace.client.outgoing import Options, Outgoing, Payload
+from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.publisher import Published
 from headrace.client.queue import Description
-from headrace.client.stream import Stream as SyncStream
+from headrace.client.running import Loop
+from headrace.client.signals import chosen, stopping_on
 from headrace.client.subscription import Start, Subscription
 from headrace.client.threads import DaemonThreads
+from headrace.client.topics import Topics as SyncTopics
 
-_AT_ONCE = 100
-_SLICE_S = 0.2
 _THREADS = 8
 
 T = TypeVar("T")
-StreamT = TypeVar("StreamT", bound=SyncStream)
+
+__all__ = ["Client", "Stream", "Transaction"]
 
 
-class Stream(AsyncIterator[Message], Generic[StreamT]):
-    """Iterate over it with `async for`, in an `async with` block. Cancelling a wait for a message loses none."""
-
-    def __init__(self, make: Callable[[], StreamT]) -> None:
-        self._make = make
-        self._stream: StreamT | None = None
-        self._opening: Future[StreamT] | None = None
-        self._thread = DaemonThreads(1, "headrace-stream")
-        self._buffer: deque[Message] = deque()
-        self._pending: Future[list[Message]] | None = None
-        self._is_ended = False
-        self.when_closed: Callable[[], None] = lambda: None
-
-    async def open(self) -> StreamT:
-        """The stream below; made on first use, because that asks the broker."""
-        if self._stream is None:
-            if self._opening is None:
-                self._opening = self._thread.submit(self._make)
-            try:
-                self._stream = await _result(self._opening)
-            except Exception:
-                self._opening = None
-                raise
-        return self._stream
-
-    async def __anext__(self) -> Message:
-        stream = await self.open()
-        while not self._buffer:
-            if self._is_ended and stream.ends_by_itself:
-                raise StopAsyncIteration
-            if self._pending is None:
-                # One at a time where coming back for more says that what was handed over is done.
-                at_once = 1 if isinstance(stream, ExactlyOnce) else _AT_ONCE
-                self._pending = self._thread.submit(stream.take, at_once, _SLICE_S)
-            # A caller that is cancelled leaves the question standing, and the next one gets its answer.
-            await self._settle()
-            if not self._buffer and stream.is_over:
-                if stream.ends_by_itself:
-                    await self.close()
-                raise StopAsyncIteration
-        return self._buffer.popleft()
-
-    async def _settle(self) -> None:
-        """Wait for what is being read."""
-        if (pending := self._pending) is not None:
-            await asyncio.wait([asyncio.wrap_future(pending)])
-            if self._pending is pending:
-                self._pending = None
-                self._buffer.extend(pending.result())
-
-    async def seek(self, partition: int, offset: int) -> None:
-        """Go on from an offset of a partition."""
-        await self._go(lambda stream: stream.seek(partition, offset))
-
-    async def seek_to_time(self, when: datetime) -> None:
-        """Go on from the first message of each partition at or after a time."""
-        await self._go(lambda stream: stream.seek_to_time(when))
-
-    async def _go(self, move: Callable[[Any], None]) -> None:
-        stream = await self.open()
-        await self._settle()
-        await self._do(move, stream)
-        self._buffer.clear()
-
-    def stop(self) -> None:
-        """Let the iteration end where it would next hand over a message."""
-        if self._stream is not None:
-            self._stream.stop()
-
-    async def close(self) -> None:
-        """End it, keeping what is done."""
-        await self._end(is_success=True)
-
-    async def abandon(self) -> None:
-        """End it after a failure, see `headrace.client.stream.Stream`."""
-        await self._end(is_success=False)
-
-    async def _end(self, *, is_success: bool) -> None:
-        if self._is_ended:
-            return
-        self._is_ended = True
-        self.stop()
-        closing = self._thread.submit(self._close, is_success)
-        self._thread.shutdown(wait=False)
-        self.when_closed()
-        await _result(closing)
-
-    def _close(self, is_success: bool) -> None:
-        """On the thread, so after everything that was begun before; whoever waits for it may be cancelled."""
-        if self._opening is None or self._opening.exception() is not None:
-            return
-        stream = self._opening.result()
-        if self._pending is not None and self._pending.exception() is None:
-            stream.hand_back(self._pending.result())
-        stream.hand_back(self._buffer)
-        if is_success:
-            stream.close()
-        else:
-            stream.abandon()
-
-    async def __aenter__(self: "StreamSelf") -> "StreamSelf":
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._end(is_success=kind is None)
-
-    async def _do(self, function: Callable[..., T], *args: Any) -> T:
-        return await _result(self._thread.submit(function, *args))
-
-
-StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
-
-
-class Transaction(Stream[ExactlyOnce]):
-    """Exactly once: what is published here and the positions are committed together (see `ExactlyOnce`)."""
-
-    async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> None:
-        """Publish in the transaction: readers see it when the transaction is committed."""
-        stream = await self.open()
-        await self._do(lambda: stream.publish(topic, payload, **options))
-
-
+@checks_keywords
 class Client(ClientBase[Stream[Any]]):
     """A connection to a broker, for one event loop.
 
@@ -176,17 +51,45 @@ class Client(ClientBase[Stream[Any]]):
             client.ack(order)
     """
 
-    def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
-        super().__init__(bootstrap, **options)
+    def _prepare(self) -> None:
         self._threads = DaemonThreads(_THREADS, "headrace-aio")
         self._aio_queues: dict[str, Queue] = {}
+        self._topics = Topics(SyncTopics(self._connection.contact, self._connection.admin_config()), self._threads)
 
-    async def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
-        """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
-        outgoing = Outgoing(topic, payload, **options)
-        # On a thread, because a full queue makes it wait.
-        sent = await self._do(self._connection.publisher.send, outgoing, is_awaited=True)
-        return await asyncio.wrap_future(sent)
+    @property
+    def topics(self) -> Topics:
+        """Create, list, describe, alter and delete topics: `await client.topics.create("orders", partitions=6)`."""
+        return self._topics
+
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        id: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+    ) -> Published:
+        """Send a message and wait until it is stored. For many at once, gather: they go out in batches.
+
+            await client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
+
+        The arguments are those of `headrace.Client.publish`.
+        """
+        event = (type, content_type, correlation_id, id, source, subject)
+        outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
+        return await asyncio.wrap_future(await self._do(self._send, outgoing))
+
+    def _send(self, outgoing: Outgoing) -> "Future[Published]":
+        """On a thread, because it waits for the first contact with a broker, and while the queue is full."""
+        return self._connection.publisher.send(outgoing, is_awaited=True)
 
     async def flush(self) -> None:
         """Wait until every message sent so far is stored."""
@@ -208,24 +111,59 @@ class Client(ClientBase[Stream[Any]]):
         topic: str | Sequence[str],
         group: str,
         delivery: Literal["exactly-once"],
-        **options: Unpack[ConsumeOptions],
+        *,
+        start: Literal["earliest", "latest"] = ...,
+        batch: int = ...,
+        max_unacked: int = ...,
+        commit_interval_s: float | None = ...,
+        transactional_id: str | None = ...,
     ) -> Transaction: ...
     @overload
     def consume(
-        self, topic: str | Sequence[str], group: str, delivery: Delivery = ..., **options: Unpack[ConsumeOptions]
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Delivery = ...,
+        *,
+        start: Literal["earliest", "latest"] = ...,
+        batch: int = ...,
+        max_unacked: int = ...,
+        commit_interval_s: float | None = ...,
+        transactional_id: str | None = ...,
     ) -> Stream[Consumption]: ...
     def consume(
         self,
         topic: str | Sequence[str],
         group: str,
         delivery: Delivery = "at-least-once",
-        **options: Unpack[ConsumeOptions],
+        *,
+        start: Literal["earliest", "latest"] = "earliest",
+        batch: int = 100,
+        max_unacked: int = 10_000,
+        commit_interval_s: float | None = None,
+        transactional_id: str | None = None,
     ) -> Any:
-        """The messages of one or more topics, shared among all who consume with the same group. See `headrace.Client`
-        for what each delivery promises."""
+        """The messages of one or more topics, shared among all who consume with the same group.
+
+            async with client.consume("orders", group="billing") as orders:
+                async for order in orders:
+                    await bill(order.json())
+                    client.ack(order)
+
+        See `headrace.Client.consume` for what each delivery promises and the further arguments.
+        """
 
         def make() -> Any:
-            return self._connection.consumption(topic, group, delivery, options)
+            return self._connection.consumption(
+                topic,
+                group,
+                delivery,
+                start=start,
+                batch=batch,
+                max_unacked=max_unacked,
+                commit_interval_s=commit_interval_s,
+                transactional_id=transactional_id,
+            )
 
         return self._opened(Transaction(make) if delivery == "exactly-once" else Stream(make))
 
@@ -239,14 +177,16 @@ class Client(ClientBase[Stream[Any]]):
         """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
         return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 
-    async def run(self) -> None:
+    async def run(self, *, signals: Iterable[int] | None = None) -> None:
         """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand
-        are finished first. Raises what stopped one of them."""
-        loop = asyncio.get_running_loop()
-        handlers = [each.calling(_on_loop(each.function, loop)) for each in self._handlers]
-        workers = [on_loop(each, loop) for each in self._workers]
-        self._begin(await self._do(self._made_loops, handlers, workers))
-        with _stopping_on_signals(loop, self.stop):
+        are finished first. Raises what stopped one of them.
+
+        `signals` are those that stop it. Unless told, they are SIGTERM and SIGINT (Ctrl-C) where nobody else handles
+        them: inside a web server, which does, none. See `running` for that.
+        """
+        wanted = chosen(signals)
+        self._begin(await self._loops_on_loop())
+        with stopping_on(wanted, self.stop):
             running_loops = asyncio.gather(
                 *map(asyncio.wrap_future, running.start(self._loops)), return_exceptions=True
             )
@@ -261,6 +201,38 @@ class Client(ClientBase[Stream[Any]]):
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Client"]:
+        """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
+        the messages in hand, and raises what stopped one of them meanwhile. Signals are left alone: made for the
+        lifespan of a web application.
+
+        async with Client("localhost:9092") as client, client.running():
+            await serve_web_pages()
+        """
+        self._begin(await self._loops_on_loop())
+        futures = running.start(self._loops)
+        ended = asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+        is_left_well = False
+        try:
+            yield self
+            is_left_well = True
+        finally:
+            self.stop()
+            try:
+                results = await asyncio.shield(ended)
+            finally:
+                self._is_stopped = False
+            for result in results:
+                if is_left_well and isinstance(result, BaseException):
+                    raise result
+
+    async def _loops_on_loop(self) -> list[Loop]:
+        loop = asyncio.get_running_loop()
+        handlers = [each.calling(_on_loop(each.function, loop)) for each in self._handlers]
+        workers = [on_loop(each, loop) for each in self._workers]
+        return await self._do(self._made_loops, handlers, workers)
 
     async def close(self) -> None:
         """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
@@ -303,29 +275,3 @@ def _on_loop(function: Callable[[Message], object], loop: asyncio.AbstractEventL
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     return call
-
-
-@contextlib.contextmanager
-def _stopping_on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C calls `stop`; a second one takes effect as if we were not here."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    previous = {each: signal.getsignal(each) for each in signals}
-
-    def restore() -> None:
-        for each in signals:
-            loop.remove_signal_handler(each)
-            signal.signal(each, previous[each])
-
-    def on_signal() -> None:
-        restore()
-        stop()
-
-    for each in signals:
-        loop.add_signal_handler(each, on_signal)
-    try:
-        yield
-    finally:
-        restore()

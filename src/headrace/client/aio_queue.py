@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar, Unpack
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from headrace.client import queue as sync
-from headrace.client.outgoing import Payload
+from headrace.client.keywords import checks_keywords
+from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue_message import (
     Body,
     NewMessage,
@@ -20,7 +23,6 @@ from headrace.client.queue_message import QueueMessage as SyncMessage
 from headrace.client.queue_settings import QueueOptions
 from headrace.client.queue_worker import Worker
 from headrace.client.redrive import Redrive as SyncRedrive
-from headrace.client.redrive import RedriveOptions, Wanted
 from headrace.client.settling import Settlement
 from headrace.client.threads import DaemonThreads
 from headrace.model.queue_wire import Counts, Received
@@ -52,6 +54,7 @@ async def _settled(settlement: Settlement) -> None:
     settlement.result()
 
 
+@checks_keywords
 class QueueMessage(Body[Received]):
     """A message that was received, and is hidden from others until its lease ends."""
 
@@ -78,6 +81,7 @@ class QueueMessage(Body[Received]):
         return repr(self._message)
 
 
+@checks_keywords
 class Redrive:
     """A move as it was when it was last looked at, see `headrace.client.redrive.Redrive`."""
 
@@ -102,18 +106,22 @@ class Redrive:
         return self._move.to_move
 
     async def look(self) -> "Redrive":
+        """Ask the broker how far it is."""
         await result_of(self._threads.submit(self._move.look))
         return self
 
     async def cancel(self) -> "Redrive":
+        """Let it end where it is; what was moved stays moved."""
         await result_of(self._threads.submit(self._move.cancel))
         return self
 
     async def wait(self, timeout: float | None = None) -> "Redrive":
+        """Wait until it is over. Raises `QueueFailed` if it failed and `TimeoutError` if it is not over in time."""
         await result_of(self._threads.submit(self._move.wait, timeout))
         return self
 
 
+@checks_keywords
 class Queue:
     """A queue, for one event loop. See `headrace.client.queue.Queue`.
 
@@ -129,33 +137,132 @@ class Queue:
         self.name = queue.name
         self._threads = DaemonThreads(_THREADS, f"headrace-aio-{queue.name}")
 
-    async def create(self, **options: Unpack[QueueOptions]) -> "Queue":
+    async def create(
+        self,
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> "Queue":
+        """Make the queue. The arguments are those of `headrace.Queue.create`."""
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
         await self._do(lambda: self._queue.create(**options))
         return self
 
-    async def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
+    async def alter(
+        self,
+        unset: Iterable[str] = (),
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change settings; those that are not given stay. The arguments are those of `headrace.Queue.alter`."""
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
         await self._do(lambda: self._queue.alter(unset, **options))
 
     async def delete(self) -> None:
+        """Delete the queue with everything in it."""
         await self._do(self._queue.delete)
 
     async def describe(self) -> sync.Description:
+        """Its settings, and how many messages it has."""
         return await self._do(self._queue.describe)
 
     async def counts(self) -> Counts:
+        """How many messages are available, in flight and delayed; right within a second."""
         return await self._do(self._queue.counts)
 
     async def purge(self) -> None:
+        """Forget every message that was sent before; not more than once a minute."""
         await self._do(self._queue.purge)
 
-    async def send(self, body: Payload, **options: Unpack[SendOptions]) -> SentMessage:
-        """Send a message and wait until it is stored. For many at once, gather: they go out in batches."""
-        return await result_of(await self._do(lambda: self._queue.send_awaited(NewMessage(body, **options))))
+    async def send(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> SentMessage:
+        """Send a message and wait until it is stored. For many at once, gather: they go out in batches. The arguments
+        are those of `headrace.Queue.send`."""
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        return await result_of(await self._do(lambda: self._queue.send_awaited(message)))
 
     async def send_many(
-        self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]
+        self,
+        bodies: "Iterable[Payload | NewMessage]",
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
     ) -> list[SentMessage]:
-        """Send messages in batches and wait until all are stored."""
+        """Send messages in batches and wait until all are stored. The arguments are those of
+        `headrace.Queue.send_many`."""
+        options = SendOptions(
+            delay=delay, at=at, priority=priority, group=group, dedupe=dedupe, ttl=ttl, headers=headers
+        )
         return await self._do(lambda: self._queue.send_many(bodies, **options))
 
     async def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
@@ -168,11 +275,39 @@ class Queue:
             future.add_done_callback(_give_back)
             raise
 
-    async def peek(self, max: int = 10, *, after_offset: int = -1, **wanted: Unpack[Wanted]) -> list[PeekedMessage]:
-        return await self._do(lambda: self._queue.peek(max, after_offset=after_offset, **wanted))
+    async def peek(
+        self,
+        max: int = 10,
+        *,
+        after_offset: int = -1,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+    ) -> list[PeekedMessage]:
+        """Look at messages without leasing them. See `headrace.Queue.peek`."""
+        call = partial(self._queue.peek, max, after_offset=after_offset, ids=ids)
+        return await self._do(lambda: call(body_contains=body_contains, reason_contains=reason_contains))
 
-    async def redrive(self, to: str | None = None, **options: Unpack[RedriveOptions]) -> Redrive:
-        return Redrive(await self._do(lambda: self._queue.redrive(to, **options)), self._threads)
+    async def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
+        """Move messages of this queue, as out of a dead-letter queue. See `headrace.Queue.redrive`."""
+        call = partial(self._queue.redrive, to, ids=ids, body_contains=body_contains, limit=limit, rate=rate)
+        chosen = partial(call, reason_contains=reason_contains, sent_from=sent_from, sent_before=sent_before)
+        return Redrive(await self._do(chosen), self._threads)
+
+    async def redrives(self) -> list[Redrive]:
+        """The latest moves out of this queue, the last first."""
+        return [Redrive(each, self._threads) for each in await self._do(self._queue.redrives)]
 
     def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
         """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function
@@ -180,9 +315,11 @@ class Queue:
         return self._queue.worker(concurrency, visibility=visibility)
 
     async def flush(self) -> None:
+        """Wait until every acknowledgement so far is with the broker."""
         await self._do(self._queue.flush)
 
     async def close(self) -> None:
+        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
         try:
             await self._do(self._queue.close)
         finally:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from headrace.client.keywords import checks_keywords
 
+
+@checks_keywords
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The n-th failure is followed by a wait of `initial_s * factor ** (n - 1)`, at most `cap_s`, of which the share

@@ -1,14 +1,21 @@
 """What both clients have in common: how they are made, and the handlers that `run` runs."""
 
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from headrace.client.connection import ClientOptions, Connection, names_of
-from headrace.client.handlers import Handler, HandlerOptions
+from headrace.client.backoff import Backoff
+from headrace.client.connection import Connection, names_of
+from headrace.client.contact import TIMEOUT_S
+from headrace.client.handlers import Delivery, Handler
+from headrace.client.health import Health, health_of
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
+from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue import Queue
+from headrace.client.queue_http import PATIENCE_S
 from headrace.client.queue_worker import Worker
-from headrace.client.running import Loop
+from headrace.client.retry import RetryMode
+from headrace.client.running import Loop, stop_all
 
 
 class Closable(Protocol):
@@ -20,46 +27,138 @@ AnyT = TypeVar("AnyT", bound=Closable)
 HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
 
 
+@checks_keywords
 class ClientBase(Generic[StreamT]):
     """Knows the streams that were opened, so that they are closed with the client."""
 
-    def __init__(self, bootstrap: str = "localhost:9092", **options: Unpack[ClientOptions]) -> None:
+    def __init__(
+        self,
+        bootstrap: str = "localhost:9092",
+        *,
+        client_id: str = "headrace",
+        partitioner: Partitioner = by_key,
+        source: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        http: str = "",
+        access_key: str = "",
+        patience: float = PATIENCE_S,
+        connect_timeout: float = TIMEOUT_S,
+    ) -> None:
+        """`bootstrap` has the addresses of one or more brokers, `HOST:PORT` by comma. Nothing is connected before it is
+        needed.
+
+        - `client_id`: how the broker's logs and quotas name this client.
+        - `partitioner`: which partition a message goes to: `by_key`, `RoundRobin()`, `Sticky()` or a function of the
+          key and the number of partitions.
+        - `source`: the `ce_source` of events published without one; `/` and the client id unless told.
+        - `settings`: settings of librdkafka by their own names, for TLS, SASL, compression and the like.
+        - `http`: where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma;
+          unless told, the brokers are asked for it.
+        - `access_key`: `ID:SECRET`, for queues of brokers that have `sqs.access.keys`.
+        - `patience`: for how many seconds a call of a queue is tried again when nobody answers.
+        - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
+          Once one has answered, brokers that are away are waited for.
+        """
         self.bootstrap = bootstrap
-        self._connection = Connection(bootstrap, options)
+        self._connection = Connection(
+            bootstrap,
+            client_id=client_id,
+            partitioner=partitioner,
+            source=source,
+            settings=settings,
+            http=http,
+            access_key=access_key,
+            patience_s=patience,
+            connect_timeout_s=connect_timeout,
+        )
         self._handlers: list[Handler] = []
         self._workers: list[Worker] = []
         self._queues: dict[str, Queue] = {}
         self._loops: list[Loop] = []
         self._is_stopped = False
         self._streams: set[StreamT] = set()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Called at the end of `__init__`."""
 
     def ack(self, message: Message) -> None:
         """Say that a message is done: the same as `message.ack()`."""
         message.ack()
 
     def handler(
-        self, topic: str | Sequence[str], group: str, **options: Unpack[HandlerOptions]
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        *,
+        delivery: Delivery = "at-least-once",
+        retry: Backoff = Backoff(),  # noqa: B008 - it cannot be changed
+        retry_mode: RetryMode = "hold",
+        retry_topic: str | None = None,
+        dead_letter: str | None = None,
+        workers: int = 1,
+        start: Literal["earliest", "latest"] = "earliest",
+        batch: int = 100,
+        commit_interval_s: float | None = None,
+        transactional_id: str | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Register a function that `run` calls with every message of the topics. With asyncio it may be `async`; one
         that is not runs on a thread.
 
+            @client.handler("orders", group="billing", retry=Backoff(attempts=5), dead_letter="orders.dlq")
+            def bill(order):
+                return Outgoing("invoices", invoice_for(order))
+
         It returns None, or `Outgoing` messages to publish: before the message is committed (at least once), or in one
-        transaction with it (exactly once). When it raises, the message is tried again after `retry`, in place or, with
-        `retry_mode="retry-topic"`, from a topic of its own; in the end it goes to `dead_letter`, or, without one, the
-        handler stops. `headrace.Reject` skips the tries. `workers` partitions are handled at the same time.
+        transaction with it (exactly once). `headrace.Reject` skips the tries.
+
+        - `delivery`: what a crash costs, see `Client.consume`.
+        - `retry`: how often and after which waits a message is tried again when the function raises.
+        - `retry_mode`: `"hold"` keeps the order of the partition; `"retry-topic"` goes on with the next message.
+        - `retry_topic`: where messages are set aside; unless told, `<topic>.<group>.retry`.
+        - `dead_letter`: where messages go that failed for good; without it the handler stops at the first of them.
+        - `workers`: how many partitions are handled at the same time.
+        - `start`: where a group begins that has committed nothing.
+        - `batch`: at most once, so many messages are committed before the first of them is handled.
+        - `commit_interval_s`: how often commits go out; half a second unless told, a tenth for exactly once.
+        - `transactional_id`: exactly once, a name that this process keeps over restarts.
         """
 
         def register(function: HandlerT) -> HandlerT:
-            self._handlers.append(Handler(names_of(topic), group, function, **options))
+            handler = Handler(
+                names_of(topic),
+                group,
+                function,
+                delivery,
+                retry,
+                retry_mode,
+                retry_topic,
+                dead_letter,
+                workers,
+                start,
+                batch,
+                commit_interval_s,
+                transactional_id,
+            )
+            self._handlers.append(handler)
             return function
 
         return register
 
+    def health(self) -> Health:
+        """How the registered handlers and workers are doing: whether they run, how many messages they handled and
+        failed on, their last error and their lag. Asks nobody, so it never waits: made for a health endpoint.
+
+        health = client.health()
+        print(health.is_running, health.lag, health.last_error, health.as_dict())
+        """
+        handlers = [each.monitor for each in self._handlers]
+        return health_of([*handlers, *(each.monitor for each in self._workers)])
+
     def stop(self) -> None:
         """Let `run` return, or the next `run` if there is none now. May be called from anywhere, handlers too."""
         self._is_stopped = True
-        for loop in self._loops:
-            loop.stop()
+        stop_all(self._loops)
 
     def _queue(self, name: str) -> Queue:
         if name not in self._queues:

@@ -1,26 +1,29 @@
 """`headrace.Client`: publish, subscribe, consume, ack, and run handlers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Literal, Unpack, overload
+from typing import Literal, overload
 
+from headrace.client import running
 from headrace.client.base import ClientBase
-from headrace.client.connection import ConsumeOptions
 from headrace.client.consumption import Consumption
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery
+from headrace.client.keywords import checks_keywords
 from headrace.client.librdkafka import logged
-from headrace.client.outgoing import Options, Outgoing, Payload
+from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.publisher import Published
 from headrace.client.queue import Description, Queue
-from headrace.client.running import run_until_stopped
+from headrace.client.signals import chosen
 from headrace.client.stream import Stream
 from headrace.client.subscription import Start, Subscription
+from headrace.client.topics import Topics
 
 
+@checks_keywords
 class Client(ClientBase[Stream]):
     """A connection to a broker, for as many threads as you like. Nothing is connected before it is needed.
 
@@ -33,17 +36,76 @@ class Client(ClientBase[Stream]):
     `settings` go to librdkafka by their own names, for TLS, compression and the like.
     """
 
-    def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> Published:
-        """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
-        `Unreachable` if nobody answers in time (`message.timeout.ms`, a minute): then it may be stored or not."""
-        return self._connection.publisher.send(Outgoing(topic, payload, **options), is_awaited=True).result()
+    def _prepare(self) -> None:
+        self._topics = Topics(self._connection.contact, self._connection.admin_config())
 
-    def publish_soon(self, topic: str, payload: Payload, **options: Unpack[Options]) -> "Future[Published]":
-        """Send a message without waiting, in batches with others: much faster for many.
+    @property
+    def topics(self) -> Topics:
+        """Create, list, describe, alter and delete topics: `client.topics.create("orders", partitions=6)`."""
+        return self._topics
+
+    def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        id: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+    ) -> Published:
+        """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
+        `Unreachable` if nobody answers in time (`message.timeout.ms`, a minute): then it may be stored or not.
+
+            client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
+
+        - `payload`: `bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON.
+        - `key`: messages with the same key go to the same partition, in order.
+        - `headers`: a mapping, or pairs where a name comes more than once.
+        - `partition`: instead of the one that the key or the partitioner chooses.
+        - `timestamp`: a `datetime`, or milliseconds since the epoch; without it, now.
+        - `type`: the kind of event, such as `order.placed`: makes the message a CloudEvent.
+        - `id`: the id of the event; without it a random one. The same id twice means the same event.
+        - `source`, `subject`, `content_type`, `correlation_id`: further attributes of the event.
+        """
+        event = (type, content_type, correlation_id, id, source, subject)
+        outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
+        return self._connection.publisher.send(outgoing, is_awaited=True).result()
+
+    def publish_soon(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        id: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+    ) -> "Future[Published]":
+        """Send a message without waiting, in batches with others: much faster for many. The arguments are those of
+        `publish`.
+
+            for order in orders:
+                client.publish_soon("orders", order)
+            client.flush()
 
         The future says what became of it; or call `flush`, which raises if any message since the last was not stored.
         """
-        return self._connection.publisher.send(Outgoing(topic, payload, **options), is_awaited=False)
+        event = (type, content_type, correlation_id, id, source, subject)
+        outgoing = Outgoing(topic, payload, key, headers, partition, timestamp, *event)
+        return self._connection.publisher.send(outgoing, is_awaited=False)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every message sent so far is stored; raises if one was not."""
@@ -53,12 +115,20 @@ class Client(ClientBase[Stream]):
     def subscribe(self, topic: str, *, start: Start = "latest") -> Subscription:
         """Every message of a topic from `start` on, without a group: all subscribers see all messages.
 
-        Nothing is acknowledged or committed; the next subscription starts where it is told.
+            for price in client.subscribe("prices", start="earliest"):
+                print(price.json())
+
+        `start` is `"latest"`, `"earliest"` or a `datetime`. Nothing is acknowledged or committed; the next subscription
+        starts where it is told.
         """
         return self._opened(self._connection.subscription(topic, start, bounded=False))
 
     def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Subscription:
-        """The messages of a topic between two times, once over; without `until`, up to what is there now."""
+        """The messages of a topic between two times, once over; without `until`, up to what is there now.
+
+        for price in client.replay("prices", since=monday, until=tuesday):
+            print(price.json())
+        """
         return self._opened(self._connection.subscription(topic, since, until, bounded=True))
 
     @overload
@@ -67,27 +137,71 @@ class Client(ClientBase[Stream]):
         topic: str | Sequence[str],
         group: str,
         delivery: Literal["exactly-once"],
-        **options: Unpack[ConsumeOptions],
+        *,
+        start: Literal["earliest", "latest"] = ...,
+        batch: int = ...,
+        max_unacked: int = ...,
+        commit_interval_s: float | None = ...,
+        transactional_id: str | None = ...,
     ) -> ExactlyOnce: ...
     @overload
     def consume(
-        self, topic: str | Sequence[str], group: str, delivery: Delivery = ..., **options: Unpack[ConsumeOptions]
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Delivery = ...,
+        *,
+        start: Literal["earliest", "latest"] = ...,
+        batch: int = ...,
+        max_unacked: int = ...,
+        commit_interval_s: float | None = ...,
+        transactional_id: str | None = ...,
     ) -> Consumption: ...
     def consume(
         self,
         topic: str | Sequence[str],
         group: str,
         delivery: Delivery = "at-least-once",
-        **options: Unpack[ConsumeOptions],
+        *,
+        start: Literal["earliest", "latest"] = "earliest",
+        batch: int = 100,
+        max_unacked: int = 10_000,
+        commit_interval_s: float | None = None,
+        transactional_id: str | None = None,
     ) -> Consumption:
         """The messages of one or more topics, shared among all who consume with the same group.
+
+            with client.consume("orders", group="billing") as orders:
+                for order in orders:
+                    bill(order.json())
+                    client.ack(order)
 
         - `"at-least-once"`: `ack` each message when it is done; what is not acknowledged comes again after
           a crash or a rebalance.
         - `"at-most-once"`: messages are committed before they are handed over; a crash may lose some.
         - `"exactly-once"`: what is published through the returned object and the positions are one transaction.
+
+        Further arguments:
+
+        - `start`: where a group begins that has committed nothing.
+        - `batch`: at most once, so many messages are committed before the first of them is handed over.
+        - `max_unacked`: at least once, no more than this many messages are open at a time.
+        - `commit_interval_s`: how often commits go out; half a second unless told, a tenth for exactly once.
+        - `transactional_id`: exactly once, a name that this process keeps over restarts, so that its successor need not
+          wait for it.
         """
-        return self._opened(self._connection.consumption(topic, group, delivery, options))
+        return self._opened(
+            self._connection.consumption(
+                topic,
+                group,
+                delivery,
+                start=start,
+                batch=batch,
+                max_unacked=max_unacked,
+                commit_interval_s=commit_interval_s,
+                transactional_id=transactional_id,
+            )
+        )
 
     def queue(self, name: str) -> Queue:
         """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
@@ -97,14 +211,40 @@ class Client(ClientBase[Stream]):
         """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
         return self._connection.queues(prefix, with_counts=with_counts)
 
-    def run(self) -> None:
+    def run(self, *, signals: Iterable[int] | None = None) -> None:
         """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished
-        first. Raises what stopped one of them."""
+        first. Raises what stopped one of them.
+
+        `signals` are those that stop it. Unless told, they are SIGTERM and SIGINT (Ctrl-C) where nobody else handles
+        them; on another thread than the main one, and with `signals=()`, none.
+        """
+        wanted = chosen(signals)
         self._begin(self._made_loops(self._handlers, self._workers))
         try:
-            run_until_stopped(self._loops)
+            running.run_until_stopped(self._loops, wanted)
         finally:
             self._is_stopped = False
+
+    @contextmanager
+    def running(self) -> Iterator["Client"]:
+        """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
+        the messages in hand, and raises what stopped one of them meanwhile. Signals are left alone.
+
+        with client.running():
+            serve_web_pages()
+        """
+        self._begin(self._made_loops(self._handlers, self._workers))
+        futures = running.start(self._loops)
+        with ExitStack() as stack:
+            stack.callback(setattr, self, "_is_stopped", False)
+            try:
+                yield self
+            except BaseException:
+                self.stop()
+                running.wait_quietly(futures)
+                raise
+            self.stop()
+            running.wait_for(futures)
 
     def close(self) -> None:
         """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,

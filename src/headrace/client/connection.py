@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from confluent_kafka import Producer
 
@@ -13,6 +13,7 @@ from headrace.client import librdkafka, queue_addresses, topics
 from headrace.client.bulk import CONFIG as BULK
 from headrace.client.bulk import Bulk
 from headrace.client.consumption import AtLeastOnce, AtMostOnce, Consumption
+from headrace.client.contact import http_contact, kafka_contact
 from headrace.client.exactly_once import ExactlyOnce
 from headrace.client.handlers import Delivery, Handler
 from headrace.client.loop import HandlerLoop
@@ -20,7 +21,7 @@ from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.polling import Poller
 from headrace.client.publisher import Publisher
 from headrace.client.queue import Description, Queue
-from headrace.client.queue_http import PATIENCE_S, Door
+from headrace.client.queue_http import Door
 from headrace.client.queue_worker import Worker
 from headrace.client.sinks import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
 from headrace.client.subscription import Start, Subscription
@@ -28,65 +29,54 @@ from headrace.client.transactor import Transactor
 from headrace.model import queue_wire as wire
 
 
-class ConsumeOptions(TypedDict, total=False):
-    """The further keyword arguments of `consume`."""
-
-    start: Literal["earliest", "latest"]
-    """Where a group begins that has committed nothing; `earliest` unless told."""
-    batch: int
-    """At most once: so many messages are committed before the first of them is handed over; 100 unless told."""
-    max_unacked: int
-    """At least once: no more than this many messages are open at a time; 10,000 unless told."""
-    commit_interval_s: float
-    """How often commits go out; unless told half a second, and a tenth of one for exactly once."""
-    transactional_id: str | None
-    """Exactly once: a name that this process keeps over restarts, so that its successor need not wait for it."""
-
-
-class ClientOptions(TypedDict, total=False):
-    """The keyword arguments of a client."""
-
-    client_id: str
-    """How the broker's logs and quotas name this client; `headrace` unless told."""
-    partitioner: Partitioner
-    source: str
-    """The `ce_source` of events published without one; `/` and the client id unless told."""
-    settings: librdkafka.Settings
-    http: str
-    """Where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma; unless told,
-    the brokers are asked for it."""
-    access_key: str
-    """`ID:SECRET`, for queues of brokers that have `sqs.access.keys`."""
-    patience: float
-    """For how many seconds a call of a queue is tried when nobody answers; a minute unless told."""
-
-
 class Connection:
     """Nothing is connected before it is needed."""
 
-    def __init__(self, bootstrap: str, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        partitioner: Partitioner,
+        source: str | None,
+        settings: librdkafka.Settings | None,
+        http: str,
+        access_key: str,
+        patience_s: float,
+        connect_timeout_s: float,
+    ) -> None:
         self.bootstrap = bootstrap
-        self._client_id = options.get("client_id", "headrace")
-        self.partitioner = options.get("partitioner", by_key)
-        self._source = options.get("source", f"/{self._client_id}")
-        self._settings = dict(options.get("settings", {}))
-        self._http = [each.strip() for each in options.get("http", "").split(",") if each.strip()]
-        self._access_key = options.get("access_key", "")
-        self._patience_s = options.get("patience", PATIENCE_S)
+        self._client_id = client_id
+        self.partitioner = partitioner
+        self._source = f"/{client_id}" if source is None else source
+        self._settings = dict(settings or {})
+        self._http = [each.strip() for each in http.split(",") if each.strip()]
+        self._access_key = access_key
+        self._patience_s = patience_s
+        self.contact = kafka_contact(bootstrap, self._settings, connect_timeout_s)
+        self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
         self._lock = threading.Lock()
         self._publisher: Publisher | None = None
 
     @property
     def publisher(self) -> Publisher:
         """The one producer that everybody shares."""
+        self.contact.make()
         with self._lock:
             if self._publisher is None:
                 self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
             return self._publisher
 
-    def bulk(self) -> Bulk:
+    def bulk(self, queue: str) -> Bulk:
         """A producer for many messages of one queue at a time."""
-        return Bulk(lambda: librdkafka.made(Producer, self._producer_config() | BULK), self.bootstrap)
+
+        def make() -> Producer:
+            self.contact.make()
+            producer = librdkafka.made(Producer, self._producer_config() | BULK)
+            librdkafka.warm_up(producer, queue)
+            return producer
+
+        return Bulk(make, self.bootstrap)
 
     @property
     def used_publisher(self) -> Publisher | None:
@@ -101,11 +91,18 @@ class Connection:
             found = door.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
         return [Description(each.queue, each.settings, each.counts) for each in found]
 
+    def admin_config(self) -> dict[str, Any]:
+        """The settings of a client that neither produces nor consumes."""
+        return librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
+
     def _door(self, queue: str) -> Door:
-        config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
-        return Door(lambda: self._http or queue_addresses.find(config, queue), self._access_key, self._patience_s)
+        def find() -> list[str]:
+            return self._http or queue_addresses.find(self.admin_config(), queue)
+
+        return Door(find, self._access_key, self._patience_s, self._http_contact.make)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
+        self.contact.make()
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.
         config = librdkafka.consumer(
             self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
@@ -118,22 +115,30 @@ class Connection:
         return stream
 
     def consumption(
-        self, topic: str | Sequence[str], group: str, delivery: Delivery, options: ConsumeOptions
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Delivery,
+        *,
+        start: Literal["earliest", "latest"],
+        batch: int,
+        max_unacked: int,
+        commit_interval_s: float | None,
+        transactional_id: str | None,
     ) -> Consumption:
         if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
         names = names_of(topic)
         with ExitStack() as undo:
-            poller = self._poller(undo, group, options.get("start", "earliest"))
+            poller = self._poller(undo, group, start)
             stream: Consumption
             if delivery == "at-most-once":
-                stream = AtMostOnce(poller, names, options.get("batch", 100))
+                stream = AtMostOnce(poller, names, batch)
             elif delivery == "at-least-once":
-                most = options.get("max_unacked", 10_000)
-                stream = AtLeastOnce(poller, names, options.get("commit_interval_s", 0.5), most)
+                stream = AtLeastOnce(poller, names, _or(commit_interval_s, 0.5), max_unacked)
             else:
-                transactor = self._transactor(undo, options.get("transactional_id"), group)
-                stream = ExactlyOnce(poller, names, transactor, options.get("commit_interval_s", 0.1))
+                transactor = self._transactor(undo, transactional_id, group)
+                stream = ExactlyOnce(poller, names, transactor, _or(commit_interval_s, 0.1))
             undo.pop_all()
         return stream
 
@@ -148,8 +153,8 @@ class Connection:
 
     def _loop(self, handler: Handler) -> HandlerLoop:
         if handler.set_aside_topic is not None:
-            config = librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
-            topics.ensure(config, handler.set_aside_topic, like=handler.topics[0])
+            self.contact.make()
+            topics.ensure(self.admin_config(), handler.set_aside_topic, like=handler.topics[0])
         with ExitStack() as undo:
             poller = self._poller(undo, handler.group, handler.start)
             sink: Sink
@@ -165,6 +170,7 @@ class Connection:
                 handler.function,
                 handler.policy,
                 sink,
+                handler.monitor,
                 workers=handler.workers,
                 batch=handler.batch,
                 commit_interval_s=handler.interval_s,
@@ -173,6 +179,7 @@ class Connection:
         return loop
 
     def _poller(self, undo: ExitStack, group: str, start: str) -> Poller:
+        self.contact.make()
         poller = Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
         undo.callback(poller.close)
         return poller
@@ -195,6 +202,10 @@ class Connection:
     def _producer_config(self) -> dict[str, Any]:
         uses_keys = self.partitioner is by_key
         return librdkafka.producer(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 def names_of(topic: str | Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import threading
 import time
 from datetime import datetime
 
+from headrace.client.keywords import checks_keywords
 from headrace.client.ledger import Ledger
 from headrace.client.librdkafka import log
 from headrace.client.message import Message
@@ -15,6 +16,7 @@ _ACK_POLL_S = 0.1
 _WARN_AFTER_S = 10.0
 
 
+@checks_keywords
 class Consumption(Stream):
     """The messages of topics, shared with the other members of the group."""
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
 
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, encode_payload
 
@@ -30,6 +31,7 @@ _PRUNE_EVERY = 1000
 F = TypeVar("F", bound=Callable[[Message], Any])
 
 
+@checks_keywords
 class Deduplicator:
     """Wraps handlers; thread-safe. `scope` tells handlers apart that share a file and see the same messages.
 
@@ -113,6 +115,7 @@ class Cursor(Protocol):
 _MARKS = {"qmark": ("?", "?"), "format": ("%s", "%s"), "numeric": (":1", ":2")}
 
 
+@checks_keywords
 class Claims:
     """Ids of handled messages in a table of your own database, of any kind that has a DB-API driver.
 

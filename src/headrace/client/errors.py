@@ -6,6 +6,8 @@ HeadraceError
     ├── DeliveryFailed        a message was not acknowledged; it may or may not be stored
     ├── ConsumeFailed         reading cannot go on: no permission, a fatal error of the group
     ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
+    ├── TopicFailed           a topic could not be created, altered or deleted
+    │   └── NoSuchTopic
     ├── QueueFailed           a queue refused what was asked of it
     │   ├── NoSuchQueue
     │   └── LeaseLost         a message is not leased to us any more: its time was over, or it was purged
@@ -50,6 +52,19 @@ class TransactionFailed(ClientError):
 
 class Fenced(TransactionFailed):
     """A newer process uses the same transactional id."""
+
+
+class TopicFailed(ClientError):
+    """The broker refused what was asked of a topic."""
+
+    def __init__(self, text: str, *, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+        """The name of the Kafka error, such as `TOPIC_ALREADY_EXISTS`."""
+
+
+class NoSuchTopic(TopicFailed):
+    """There is no topic of this name."""
 
 
 class QueueFailed(ClientError):

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Iterable
-from typing import Unpack
+from datetime import datetime
 
 from headrace.client.consumption import Consumption
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
-from headrace.client.outgoing import Options, Outgoing, Payload
+from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.polling import Poller, Where
 from headrace.client.transactor import Aborted, Transactor
 
 
+@checks_keywords
 class ExactlyOnce(Consumption):
     """Coming back for the next message says that this one is done; there is nothing to acknowledge.
 
@@ -27,10 +29,36 @@ class ExactlyOnce(Consumption):
         self._bases: dict[Where, int] = {}
         super().__init__(poller, topics)
 
-    def publish(self, topic: str, payload: Payload, **options: Unpack[Options]) -> None:
-        """Publish in the transaction: readers see it when the transaction is committed."""
+    def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp: datetime | int | None = None,
+        type: str | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        id: str | None = None,
+        source: str | None = None,
+        subject: str | None = None,
+    ) -> None:
+        """Publish in the transaction: readers see it when the transaction is committed. The arguments are those of
+        `Client.publish`.
+
+        with client.consume("orders", group="billing", delivery="exactly-once") as orders:
+            for order in orders:
+                orders.publish("invoices", invoice_for(order), key=order.key)
+        """
+        event = (type, content_type, correlation_id, id, source, subject)
+        self.publish_outgoing(Outgoing(topic, payload, key, headers, partition, timestamp, *event))
+
+    def publish_outgoing(self, outgoing: Outgoing) -> None:
+        """The same for a message that is put together already."""
         try:
-            self._transactor.publish(Outgoing(topic, payload, **options))
+            self._transactor.publish(outgoing)
         except Aborted:
             # Said again by the commit, where the messages can be handed over anew.
             return

@@ -2,39 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypedDict
+from typing import Literal
 
 from headrace.client.backoff import Backoff
+from headrace.client.health import Monitor, name_of
 from headrace.client.message import Message
 from headrace.client.retry import Policy, RetryMode
 
 Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
 
 
-class HandlerOptions(TypedDict, total=False):
-    """The keyword arguments of `Client.handler`."""
-
-    delivery: Delivery
-    """`at-least-once` unless told."""
-    retry: Backoff
-    """How often and after which waits a message is tried again."""
-    retry_mode: RetryMode
-    """`hold` (unless told) keeps the order of the partition; `retry-topic` goes on with the next message."""
-    retry_topic: str | None
-    """Where messages are set aside; unless told, the first topic's name with the group's and `retry`."""
-    dead_letter: str | None
-    """Where messages go that failed for good; without it the handler stops at the first of them."""
-    workers: int
-    """How many partitions are handled at the same time; 1 unless told."""
-    start: Literal["earliest", "latest"]
-    batch: int
-    """At most once: so many messages are committed before the first of them is handled; 100 unless told."""
-    commit_interval_s: float | None
-    transactional_id: str | None
-
-
 @dataclass(frozen=True)
 class Handler:
+    """A handler as it was registered; `ClientBase.handler` says what each argument means."""
+
     topics: list[str]
     group: str
     function: Callable[[Message], object]
@@ -48,6 +29,7 @@ class Handler:
     batch: int = 100
     commit_interval_s: float | None = None
     transactional_id: str | None = None
+    monitor: Monitor = field(default_factory=lambda: Monitor("", ""))
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -58,6 +40,9 @@ class Handler:
             raise ValueError(f"retry_mode must be hold or retry-topic, not {self.retry_mode!r}")
         if self.workers < 1 or self.batch < 1:
             raise ValueError("workers and batch must be at least 1")
+        if not self.monitor.name:
+            source = f"{', '.join(self.topics)} (group {self.group})"
+            object.__setattr__(self, "monitor", Monitor(name_of(self.function), source))
 
     def calling(self, function: Callable[[Message], object]) -> "Handler":
         """The same handler with another function."""

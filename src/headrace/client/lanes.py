@@ -39,6 +39,11 @@ class Lane:
     def in_hand(self) -> Message | None:
         return self._in_hand
 
+    @property
+    def first_waiting(self) -> int | None:
+        """The offset of the first message that waits or is in hand; None if there is none."""
+        return self._queue[0].offset if self._queue else None
+
     def put(self, messages: Iterable[Message]) -> None:
         self._queue.extend(messages)
         if self.base is None and self._queue:

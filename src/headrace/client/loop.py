@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 
-from headrace.client.errors import ClientError, DeliveryFailed, HandlerFailed, TransactionFailed, Unreachable
+from headrace.client.errors import ClientError, DeliveryFailed, HandlerFailed, Reject, TransactionFailed, Unreachable
+from headrace.client.health import Monitor
 from headrace.client.lanes import Lane
 from headrace.client.librdkafka import log
 from headrace.client.message import Message
-from headrace.client.outgoing import Outgoing
+from headrace.client.outgoing import Outgoing, collect
 from headrace.client.polling import Poller, Where
 from headrace.client.publisher import Published
-from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, describe, give_up, judge
+from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, give_up, judge
 from headrace.client.sinks import Sent, Sink
 from headrace.client.threads import DaemonThreads
 from headrace.client.transactor import Aborted
@@ -37,6 +38,8 @@ _POLL_WHILE_PAUSED_S = 0.02
 _WAIT_FOR_ROOM_S = 0.05
 _UNREACHABLE_WAIT_MS = 1_000
 _MAX_ABORTS = 10
+_LOOK_EVERY_S = 1.0
+"""How often it is found out how far the handler is behind."""
 
 
 class HandlerLoop:
@@ -49,6 +52,7 @@ class HandlerLoop:
         call: Callable[[Message], object],
         policy: Policy,
         sink: Sink,
+        monitor: Monitor,
         *,
         workers: int,
         batch: int,
@@ -59,6 +63,7 @@ class HandlerLoop:
         self._call = call
         self._policy = policy
         self._sink = sink
+        self.monitor = monitor
         self._batch = min(batch, _AT_ONCE)
         self._interval_s = commit_interval_s
         self._pool = DaemonThreads(workers, f"headrace-{policy.group}")
@@ -66,6 +71,7 @@ class HandlerLoop:
         self._lanes: dict[Where, Lane] = {}
         self._paused: set[Where] = set()
         self._committed_at_s = time.monotonic()
+        self._looked_at_s = 0.0
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._must_undo = False
@@ -113,6 +119,15 @@ class HandlerLoop:
             self._undo(keeping=self._poller.assignment())
         elif time.monotonic() - self._committed_at_s >= self._interval_s:
             self._commit(wait=False)
+        if time.monotonic() - self._looked_at_s >= _LOOK_EVERY_S:
+            self._look()
+
+    def _look(self) -> None:
+        self._looked_at_s = time.monotonic()
+        with self._lock:
+            waiting = {where: at for where, lane in self._lanes.items() if (at := lane.first_waiting) is not None}
+        self.monitor.behind(self._poller.lag(waiting))
+        self.monitor.tick()
 
     def _put(self, messages: list[Message]) -> None:
         with self._lock:
@@ -164,7 +179,8 @@ class HandlerLoop:
 
     def _handle(self, lane: Lane, message: Message, sent: OnTheWay) -> None:
         try:
-            results = _collect(self._call(message))
+            results = collect(self._call(message))
+            self.monitor.handled()
             on_their_way = self._sink.send(results)
         except Exception as error:
             if self._await_results(lane, sent):
@@ -225,12 +241,15 @@ class HandlerLoop:
     def _fail(self, lane: Lane, message: Message, error: Exception) -> None:
         """The first message of a lane failed: hold it, move it elsewhere, or give up."""
         if isinstance(error, Unreachable):
-            log.warning("waiting to publish the results of %s: %s", _name(message), error)
+            self.monitor.troubled(error, f"waiting to publish the results of {_name(message)}")
             self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
             return
         verdict = judge(self._policy, message, error, lane.failures, now_ms=_now_ms(), chance=random.random())
         if isinstance(verdict, Hold):
-            log.info("%s failed and is tried again in %d ms: %s", _name(message), verdict.delay_ms, describe(error))
+            attempt = message.failed_attempts + lane.failures + 1
+            limit = "" if self._policy.backoff.attempts is None else f" of {self._policy.backoff.attempts}"
+            what = f"{_name(message)} failed at attempt {attempt}{limit} and is tried again in {verdict.delay_ms} ms"
+            self.monitor.failed(error, what, "tried again")
             self._hold(lane, verdict.delay_ms, is_failure=True)
             return
         try:
@@ -242,10 +261,14 @@ class HandlerLoop:
 
     def _move(self, message: Message, error: Exception, verdict: GiveUp | MoveTo) -> Outgoing:
         """Put a message elsewhere. Returns the copy, which a transaction has yet to publish."""
+        is_expected = isinstance(error, Reject)
         if isinstance(verdict, GiveUp):
+            self.monitor.failed(error, f"{_name(message)} failed for good", "stopped", is_expected=is_expected)
             raise HandlerFailed(f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped") from error
-        what = "is dead-lettered" if verdict.is_dead else "is set aside"
-        log.warning("%s %s to %s: %s", _name(message), what, verdict.copy.topic, describe(error))
+        topic, attempts = verdict.copy.topic, verdict.attempts
+        outcome = f"dead-lettered to {topic}" if verdict.is_dead else f"set aside to {topic}"
+        what = f"{_name(message)} is {outcome} after attempt {attempts}"
+        self.monitor.failed(error, what, outcome, is_expected=is_expected)
         for each in self._sink.send([verdict.copy]):
             each.result()
         return verdict.copy
@@ -370,20 +393,6 @@ class HandlerLoop:
                 self._commit(wait=False)
         finally:
             self.discard()
-
-
-def _collect(returned: object) -> list[Outgoing]:
-    """What a handler returned, as messages to publish."""
-    if returned is None:
-        return []
-    if isinstance(returned, Outgoing):
-        return [returned]
-    results: list[Outgoing] = []
-    for each in returned if isinstance(returned, Iterable) else [returned]:
-        if not isinstance(each, Outgoing):
-            raise TypeError(f"a handler returns None, an Outgoing or several of them, not {type(each).__name__}")
-        results.append(each)
-    return results
 
 
 def _name(message: Message) -> str:

@@ -14,6 +14,10 @@ CE_CORRELATION_ID = "ce_correlationid"
 
 # What the retry loop writes on messages that it sets aside or dead-letters.
 REASON = "headrace-reason"
+EXCEPTION_TYPE = "headrace-exception-type"
+EXCEPTION_MESSAGE = "headrace-exception-message"
+EXCEPTION_FILE = "headrace-exception-file"
+EXCEPTION_LINE = "headrace-exception-line"
 ATTEMPTS = "headrace-attempts"
 GROUP = "headrace-group"
 NOT_BEFORE = "headrace-not-before"

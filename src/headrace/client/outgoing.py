@@ -4,47 +4,35 @@ A message with a `type` becomes a CloudEvent in the binary mode of the Kafka bin
 and its payload stays as it is, so that consumers that know nothing of CloudEvents read it all the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import CE_CORRELATION_ID, CONTENT_TYPE, CORRELATION_ID, Header
 
 Payload = Any
 """`bytes` as they are, `str` as UTF-8, None as a tombstone; anything else becomes JSON."""
 
 HeaderValue = str | bytes | None
+Headers = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
 
 
-class Options(TypedDict, total=False):
-    """The keyword arguments of `publish`."""
-
-    key: str | bytes | None
-    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
-    partition: int | None
-    timestamp: datetime | int | None
-    """A `datetime`, or milliseconds since the epoch; without it, now."""
-    type: str | None
-    """The kind of event, such as `order.placed`: makes the message a CloudEvent."""
-    content_type: str | None
-    correlation_id: str | None
-    id: str | None
-    """The id of the event; without it a random one. The same id twice means the same event."""
-    source: str | None
-    subject: str | None
-
-
+@checks_keywords
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be published; what handlers return to have it published together with their acknowledgement."""
+    """A message to be published; what handlers return to have it published together with their acknowledgement.
+
+    The arguments are those of `Client.publish`.
+    """
 
     topic: str
     payload: Payload
     key: str | bytes | None = None
-    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None = None
+    headers: Headers | None = None
     partition: int | None = None
     timestamp: datetime | int | None = None
     type: str | None = None
@@ -53,6 +41,20 @@ class Outgoing:
     id: str | None = None
     source: str | None = None
     subject: str | None = None
+
+
+def collect(returned: object) -> list[Outgoing]:
+    """What a handler returned, as messages to publish."""
+    if returned is None:
+        return []
+    if isinstance(returned, Outgoing):
+        return [returned]
+    results: list[Outgoing] = []
+    for each in returned if isinstance(returned, Iterable) else [returned]:
+        if not isinstance(each, Outgoing):
+            raise TypeError(f"a handler returns None, an Outgoing or several of them, not {type(each).__name__}")
+        results.append(each)
+    return results
 
 
 class Record(NamedTuple):
@@ -107,7 +109,7 @@ def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:
     return msgspec.json.encode(payload), "application/json"
 
 
-def pairs(headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None) -> list[Header]:
+def pairs(headers: Headers | None) -> list[Header]:
     if headers is None:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers

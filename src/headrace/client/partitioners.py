@@ -7,6 +7,8 @@ import itertools
 import random
 from collections.abc import Callable
 
+from headrace.client.keywords import checks_keywords
+
 Partitioner = Callable[[bytes | None, int], int]
 
 
@@ -36,6 +38,7 @@ def by_key(key: bytes | None, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+@checks_keywords
 class RoundRobin:
     """Each message to the next partition, whatever its key."""
 
@@ -46,6 +49,7 @@ class RoundRobin:
         return next(self._numbers) % partitions
 
 
+@checks_keywords
 class Sticky:
     """`run` messages to one partition, then as many to another, whatever their keys: full batches, even spread."""
 

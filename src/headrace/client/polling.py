@@ -189,6 +189,18 @@ class Poller:
     def assignment(self) -> set[Where]:
         return {(each.topic, each.partition) for each in self.consumer.assignment()}
 
+    def lag(self, waiting: Positions) -> int:
+        """How many offsets of our partitions are not done, as far as fetches have told; `waiting` has the first of each
+        partition whose messages were read and are not done. Asks nobody."""
+        places = [TopicPartition(*where) for where in self.assignment()]
+        total = 0
+        for place in self.consumer.position(places) if places else ():
+            bounds = self.consumer.get_watermark_offsets(place, cached=True)
+            next_offset = waiting.get((place.topic, place.partition), place.offset)
+            if bounds is not None and next_offset >= 0:
+                total += max(0, bounds[1] - next_offset)
+        return total
+
     def partitions(self, topic: str, timeout_s: float = _LOOKUP_TIMEOUT_S) -> list[Where]:
         """The partitions of a topic; none if there is no such topic."""
         try:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.librdkafka import explain, log, made, undelivered
+from headrace.client.librdkafka import explain, log, made, undelivered, warm_up
 from headrace.client.outgoing import Outgoing, Record, encode
 from headrace.client.partitioners import Partitioner, by_key
 
@@ -50,6 +50,7 @@ class Publisher:
     def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
         self._bootstrap: str = config["bootstrap.servers"]
         self.producer: Producer = made(Producer, config)
+        self._is_transactional = "transactional.id" in config
         self._partitioner = None if partitioner is by_key else partitioner
         self._counts: dict[str, tuple[int, float]] = {}
         self._source = source
@@ -98,7 +99,7 @@ class Publisher:
     def queue(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
         """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
         if self._thread is None or self._closing:
-            self._serve_reports()
+            self._serve_reports(record.topic)
         topic, value, key, headers, partition, timestamp_ms = record
         if partition is None and (partition := self._choose(record)) is None:
             partition = _ANY_PARTITION
@@ -165,12 +166,14 @@ class Publisher:
             log.debug("the producer failed: %s", failure)
             return len(self.producer)
 
-    def _serve_reports(self) -> None:
+    def _serve_reports(self, topic: str) -> None:
         if self._closing:
             raise ClientError("the client is closed")
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
+                    if not self._is_transactional:
+                        warm_up(self.producer, topic)
                     self._thread = threading.Thread(target=self._run, name="headrace-publisher", daemon=True)
                     self._thread.start()
 

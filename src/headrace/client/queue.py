@@ -2,17 +2,19 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from uuid import UUID
 
 from headrace.client.errors import ClientError, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.health import Monitor, name_of
+from headrace.client.keywords import checks_keywords
 from headrace.client.librdkafka import log
-from headrace.client.outgoing import Payload, Record
+from headrace.client.outgoing import Headers, Payload, Record
 from headrace.client.publisher import Publisher
 from headrace.client.queue_http import Door
 from headrace.client.queue_message import (
@@ -20,7 +22,6 @@ from headrace.client.queue_message import (
     PeekedMessage,
     QueueMessage,
     Seconds,
-    SendOptions,
     SentMessage,
     buried,
     milliseconds,
@@ -30,7 +31,7 @@ from headrace.client.queue_message import (
 )
 from headrace.client.queue_settings import QueueOptions, check, known, settings_of
 from headrace.client.queue_worker import Worker, WorkerLoop
-from headrace.client.redrive import Redrive, RedriveOptions, Wanted
+from headrace.client.redrive import Redrive
 from headrace.client.settling import Settler
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
@@ -45,7 +46,8 @@ _KNOWN_FOR_S = 30.0
 """After this long it is asked again whether the queue is there: sending to one that is not would make a topic of it."""
 _AT_ONCE = 1_000
 """No more in one call."""
-_FOR_EVER_S = float("inf")
+_WORKER_S = 5.0
+"""How long a worker waits for a broker before it says so; then it goes on waiting."""
 
 WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
 
@@ -63,6 +65,7 @@ class Description:
         return self.settings.get("type") == "fifo"
 
 
+@checks_keywords
 class Queue:
     """A queue, for as many threads as you like. It need not exist before `create`, or `headrace queue create`.
 
@@ -81,20 +84,68 @@ class Queue:
         self._settler = Settler(name, door)
         self._register = register
         self._known: tuple[wire.Description, float] | None = None
-        self._bulk = connection.bulk()
+        self._bulk = connection.bulk(name)
         self._sending = threading.Lock()
         self._sent_last: Future[SentMessage] | None = None
         """Of those that nobody waits for."""
 
     # The queue
 
-    def create(self, **options: Unpack[QueueOptions]) -> "Queue":
+    def create(
+        self,
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> "Queue":
         """Make the queue, and its dead-letter queue if that is not there. One that is there with the same settings is
-        fine; with others it is `QueueFailed`: change it with `alter`."""
-        settings = settings_of(options)
-        settings.setdefault("type", "standard")
-        self._create_dead_letter(settings, lambda: settings["type"])
-        self._know(self._door.call(wire.CreateQueue(self.name, settings), wire.Description))
+        fine; with others it is `QueueFailed`: change it with `alter`.
+
+            client.queue("emails").create(max_receives=5, dead_letter="emails-dead", backoff=1)
+
+        Times are seconds or a `timedelta`.
+
+        - `type`: `"standard"`, or `"fifo"`: in order within a group, without duplicates. Cannot be changed later.
+        - `visibility`: how long a message that was received is hidden from others; 30 seconds unless told.
+        - `delay`: how long a message is hidden after it was sent.
+        - `retention`: a message that nobody has acknowledged goes after this time; 4 days unless told.
+        - `max_receives`, `dead_letter`: a message that was received this often goes to that queue.
+        - `backoff`, `backoff_factor`, `backoff_max`, `jitter`: how long a message is hidden after a failure.
+        - `priority_ageing`: a message that has waited this long counts as one level more urgent.
+        - `dedupe_by_content`: in a fifo queue, the same body within 5 minutes is one message.
+        - `max_in_flight`: no more than so many messages are in flight.
+        - `settings`: any others by their names, such as `queue.max.message.bytes`.
+        """
+        options = QueueOptions(
+            type=type or "standard",
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        chosen = settings_of(options)
+        self._create_dead_letter(chosen, lambda: chosen["type"])
+        self._know(self._door.call(wire.CreateQueue(self.name, chosen), wire.Description))
         return self
 
     def _create_dead_letter(self, settings: dict[str, str], kind: Callable[[], str]) -> None:
@@ -109,13 +160,50 @@ class Queue:
         except NoSuchQueue:
             self._door.call(wire.CreateQueue(name, {"type": kind()}), wire.Description)
 
-    def alter(self, unset: Iterable[str] = (), **options: Unpack[QueueOptions]) -> None:
+    def alter(
+        self,
+        unset: Iterable[str] = (),
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Change settings; those that are not given stay. Those in `unset`, by their own names such as
-        `queue.dead.letter`, go back to their defaults."""
-        settings = settings_of(options)
-        self._create_dead_letter(settings, lambda: str(self.describe().settings["type"]))
+        `queue.dead.letter`, go back to their defaults. The others are those of `create`.
+
+        client.queue("emails").alter(max_receives=10, unset=["queue.delay.ms"])
+        """
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        chosen = settings_of(options)
+        self._create_dead_letter(chosen, lambda: str(self.describe().settings["type"]))
         reset: dict[str, str | None] = {known(name): None for name in unset}
-        self._door.call(wire.AlterQueue(self.name, {**reset, **settings}), wire.Nothing)
+        self._door.call(wire.AlterQueue(self.name, {**reset, **chosen}), wire.Nothing)
         self._known = None
 
     def delete(self) -> None:
@@ -138,29 +226,73 @@ class Queue:
 
     # Sending
 
-    def send(self, body: Payload, **options: Unpack[SendOptions]) -> SentMessage:
+    def send(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> SentMessage:
         """Send a message and wait until it is stored. The body is `bytes` as they are, `str` as UTF-8; anything else
-        becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does."""
-        return self.send_awaited(NewMessage(body, **options)).result()
+        becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does.
+
+            client.queue("emails").send({"to": "alice@example.org"}, delay=60, priority=9)
+
+        - `delay`: not to be received before so many seconds from now; without it, as the queue says.
+        - `at`: not to be received before this time, minutes or months from now.
+        - `priority`: 0 to 9, the highest first; 4 unless told.
+        - `group`: messages of a group are handled one after the other. A fifo queue wants one.
+        - `dedupe`: in a fifo queue, one with an id that was sent within five minutes is not kept again.
+        - `ttl`: not to be received after so many seconds from now.
+        - `headers`: a mapping, or pairs where a name comes more than once.
+        """
+        return self.send_awaited(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)).result()
 
     def send_awaited(self, message: NewMessage) -> "Future[SentMessage]":
         """Send without waiting, for a caller that looks at the future."""
         return self._send(message, is_awaited=True)
 
-    def send_soon(self, body: Payload, **options: Unpack[SendOptions]) -> "Future[SentMessage]":
-        """Send a message without waiting, in batches with others. The future says what became of it; or call `flush`,
-        which raises if any since the last was not stored."""
-        return self._send(NewMessage(body, **options), is_awaited=False)
+    def send_soon(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> "Future[SentMessage]":
+        """Send a message without waiting, in batches with others. The future says what became of it; or call
+        `Client.flush`, which raises if any since the last was not stored. The arguments are those of `send`."""
+        return self._send(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers), is_awaited=False)
 
-    def send_many(self, bodies: "Iterable[Payload | NewMessage]", **options: Unpack[SendOptions]) -> list[SentMessage]:
-        """Send messages in batches and wait until all are stored. The options are for all of them, but for those that
-        are a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
+    def send_many(
+        self,
+        bodies: "Iterable[Payload | NewMessage]",
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> list[SentMessage]:
+        """Send messages in batches and wait until all are stored. The options, those of `send`, are for all of them
+        that are not a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
+        common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers)
         records: list[Record] = []
         for kind, run in groupby(bodies, type):
             if issubclass(kind, NewMessage):
                 records += [self._record(each) for each in run]
             else:
-                common = NewMessage(None, **options)
                 self._check(common)
                 records += records_of(self.name, run, common, time.time())
         ids = self._ids()
@@ -212,8 +344,8 @@ class Queue:
     def receive_until(
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
     ) -> list[QueueMessage]:
-        """What a worker does: it waits for a broker that is away until `is_over`."""
-        return self._receive(maximum, wait_s, round(visibility_s * 1000), patience_s=_FOR_EVER_S, is_over=is_over)
+        """What a worker does: it waits for a broker that is away, and says so by `Unreachable` every few seconds."""
+        return self._receive(maximum, wait_s, round(visibility_s * 1000), patience_s=_WORKER_S, is_over=is_over)
 
     def _receive(
         self,
@@ -230,20 +362,42 @@ class Queue:
         name, settler = self.name, self._settler
         return [QueueMessage(name, each, settler) for each in found.messages]
 
-    def peek(self, max: int = 10, *, after_offset: int = -1, **wanted: Unpack[Wanted]) -> list[PeekedMessage]:
+    def peek(
+        self,
+        max: int = 10,
+        *,
+        after_offset: int = -1,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+    ) -> list[PeekedMessage]:
         """Look at messages, whatever their state, in the order of sending, without leasing them: at those that agree
         with everything given."""
-        call = wire.Peek(self.name, _filter(wanted, limit=max), after_offset)
+        call = wire.Peek(self.name, _filter(ids, body_contains, reason_contains, max), after_offset)
         return [PeekedMessage(each) for each in self._door.call(call, wire.AllPeeked).messages]
 
-    def redrive(self, to: str | None = None, **options: Unpack[RedriveOptions]) -> Redrive:
+    def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
         """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
-        that agree with everything given, `rate` a second. The broker does it; `Redrive.wait` waits for it."""
-        limit, rate = options.get("limit"), options.get("rate")
+        that agree with everything given, no more than `limit`, `rate` a second. The broker does it; `Redrive.wait`
+        waits for it.
+
+        client.queue("emails-dead").redrive(reason_contains="Timeout", rate=100).wait()
+        """
         for name, value in (("limit", limit), ("rate", rate)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, not {value}")
-        moved = _filter(options, limit, options.get("sent_from"), options.get("sent_before"))
+        moved = _filter(ids, body_contains, reason_contains, limit, sent_from, sent_before)
         call = wire.StartMove(self.name, to, moved, rate)
         return Redrive(self._door, self._door.call(call, wire.Move))
 
@@ -265,7 +419,8 @@ class Queue:
         """
 
         def register(function: WorkerT) -> WorkerT:
-            self._register(Worker(self, function, concurrency, visibility))
+            monitor = Monitor(name_of(function), f"queue {self.name}")
+            self._register(Worker(self, function, monitor, concurrency, visibility))
             return function
 
         return register
@@ -277,6 +432,7 @@ class Queue:
         return WorkerLoop(
             self,
             worker.function,
+            worker.monitor,
             concurrency=worker.concurrency,
             lease_s=lease_s,
             is_fifo=settings["type"] == "fifo",
@@ -296,6 +452,13 @@ class Queue:
             return False
         message.ack()
         return True
+
+    def backlog(self) -> int | None:
+        """How many messages are available; None if nobody answers."""
+        try:
+            return self._door.call(wire.Count(self.name), Counts, patience_s=0).available
+        except ClientError:
+            return None
 
     def flush(self) -> None:
         """Wait until every acknowledgement so far is with the broker."""
@@ -339,12 +502,15 @@ class Queue:
 
 
 def _filter(
-    wanted: Wanted, limit: int | None, sent_from: datetime | None = None, sent_before: datetime | None = None
+    ids: Iterable[str],
+    body_contains: str | bytes,
+    reason_contains: str,
+    limit: int | None,
+    sent_from: datetime | None = None,
+    sent_before: datetime | None = None,
 ) -> wire.Filter:
-    contains = wanted.get("body_contains", b"")
-    body = contains.encode() if isinstance(contains, str) else contains
-    reason = wanted.get("reason_contains", "")
-    return wire.Filter(list(wanted.get("ids", ())), reason, body, _ms(sent_from), _ms(sent_before), limit)
+    body = body_contains.encode() if isinstance(body_contains, str) else body_contains
+    return wire.Filter(list(ids), reason_contains, body, _ms(sent_from), _ms(sent_before), limit)
 
 
 def _ms(when: datetime | None) -> int | None:

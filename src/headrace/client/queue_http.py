@@ -53,10 +53,17 @@ class _NoAnswer(Exception):
 
 class Door:
     """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
-    does not answer."""
+    does not answer. `reach` raises `Unreachable` if nobody has ever answered: then there is nothing to wait for."""
 
-    def __init__(self, find: Callable[[], Sequence[str]], access_key: str = "", patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Sequence[str]],
+        access_key: str = "",
+        patience_s: float = PATIENCE_S,
+        reach: Callable[[], None] = lambda: None,
+    ) -> None:
         self._find = find
+        self._reach = reach
         self._access_key = access_key
         self._patience_s = patience_s
         self._lock = threading.Lock()
@@ -77,6 +84,7 @@ class Door:
         refused, and `Unreachable` when nobody answers for `patience_s` (unless told, that of the client), or until
         `is_over`."""
         assert wire.ANSWERS[type(request)] is answer
+        self._reach()
         give_up_at_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         wait_s = _AGAIN_S
         while True:

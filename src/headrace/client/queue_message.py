@@ -2,13 +2,14 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, Header
-from headrace.client.outgoing import HeaderValue, Payload, Record, encode_payload, pairs
+from headrace.client.outgoing import Headers, Payload, Record, encode_payload, pairs
 from headrace.client.settling import Settlement
 from headrace.model import queued
 from headrace.model.queue_wire import Peeked, Received
@@ -21,23 +22,18 @@ class SendOptions(TypedDict, total=False):
     """The keyword arguments of `Queue.send`."""
 
     delay: Seconds | None
-    """Not to be received before so long from now; without it, as the queue says."""
     at: datetime | None
-    """Not to be received before: minutes or months from now."""
     priority: int | None
-    """0 to 9, the highest first; 4 unless told."""
     group: str | None
-    """Messages of a group are handled one after the other in the order of sending. A fifo queue wants one."""
     dedupe: str | None
-    """In a fifo queue: one with an id that was sent within five minutes is not kept again."""
     ttl: Seconds | None
-    """Not to be received after so long from now."""
-    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None
+    headers: Headers | None
 
 
+@checks_keywords
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to be sent with options of its own by `Queue.send_many`."""
+    """A message to be sent with options of its own by `Queue.send_many`; they are those of `Queue.send`."""
 
     body: Payload
     delay: Seconds | None = None
@@ -46,7 +42,7 @@ class NewMessage:
     group: str | None = None
     dedupe: str | None = None
     ttl: Seconds | None = None
-    headers: Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]] | None = None
+    headers: Headers | None = None
 
 
 class SentMessage(NamedTuple):
@@ -207,8 +203,16 @@ class Body(Generic[FoundT]):
 
     @property
     def reason(self) -> str | None:
-        """Of a message in a dead-letter queue: why it failed the last time."""
+        """Of a message in a dead-letter queue: why it failed the last time. Of a worker that raised: type and text of
+        the exception, and file and line in its code."""
         return self._of_origin("reason")
+
+    @property
+    def attempts_before(self) -> int:
+        """Of a message in a dead-letter queue: how often it was received in the queue that it came from; otherwise
+        0."""
+        found = self._of_origin("attempts") or ""
+        return int(found) if found.isdecimal() else 0
 
     def _of_origin(self, name: str) -> str | None:
         try:
@@ -254,6 +258,7 @@ class Settling(Protocol):
     def extend(self, receipt: str, visibility_ms: int) -> Settlement: ...
 
 
+@checks_keywords
 class QueueMessage(Body[Received]):
     """A message that was received, and is hidden from others until its lease ends."""
 

@@ -13,31 +13,31 @@ from headrace.model.errors import SettingsError
 class QueueOptions(TypedDict, total=False):
     """The keyword arguments of `Queue.create` and `Queue.alter`."""
 
-    type: Literal["standard", "fifo"]
+    type: Literal["standard", "fifo"] | None
     """fifo: in order within a group, without duplicates. Cannot be changed later."""
-    visibility: Seconds
+    visibility: Seconds | None
     """How long a message that was received is hidden from others; 30 seconds unless told."""
-    delay: Seconds
+    delay: Seconds | None
     """How long a message is hidden after it was sent."""
-    retention: Seconds
+    retention: Seconds | None
     """A message that nobody has acknowledged goes after this time; 4 days unless told."""
-    max_receives: int
+    max_receives: int | None
     """A message that was received this often and not acknowledged goes to the dead-letter queue."""
-    dead_letter: str
+    dead_letter: str | None
     """The queue for them; made with this one if it is not there."""
-    backoff: Seconds
+    backoff: Seconds | None
     """How long a message is hidden after its first failure; further failures double it."""
-    backoff_factor: float
-    backoff_max: Seconds
+    backoff_factor: float | None
+    backoff_max: Seconds | None
     """15 minutes unless told."""
-    jitter: float
+    jitter: float | None
     """The share of the backoff that is added or taken off at random; 0.2 unless told."""
-    priority_ageing: Seconds
+    priority_ageing: Seconds | None
     """A message that has waited this long counts as one level more urgent; without it, strictly by priority."""
-    dedupe_by_content: bool
+    dedupe_by_content: bool | None
     """In a fifo queue: messages with the same body within 5 minutes are one, unless they have ids."""
-    max_in_flight: int
-    settings: Mapping[str, str]
+    max_in_flight: int | None
+    settings: Mapping[str, str] | None
     """Any others by their names, such as `queue.max.message.bytes`."""
 
 
@@ -61,18 +61,23 @@ _OTHERS = {
 
 
 def settings_of(options: QueueOptions) -> dict[str, str]:
-    """The settings by their names without `queue.`. Raises `TypeError` for an option that there is not."""
+    """The settings by their names without `queue.`; options that are None count as not given. Raises `TypeError` for an
+    option that there is not."""
     found: dict[str, str] = {}
     for name, value in options.items():
+        if value is None:
+            continue
         if name == "settings":
-            for setting, text in options["settings"].items():
+            for setting, text in (options["settings"] or {}).items():
                 found[known(setting)] = text
         elif name in _DURATIONS:
             found[_DURATIONS[name]] = str(round(seconds(value) * 1000))  # type: ignore[arg-type]
         elif name in _OTHERS:
             found[_OTHERS[name]] = str(value).lower() if isinstance(value, bool) else str(value)
         else:
-            raise TypeError(f"a queue has no option {name}: there are {', '.join([*_OTHERS, *_DURATIONS])}, settings")
+            there = [*_OTHERS, *_DURATIONS, "settings"]
+            hint = did_you_mean(name, there) or f": there are {', '.join(there)}"
+            raise TypeError(f"a queue has no option {name}{hint}")
     return found
 
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
+from headrace.client.failures import describe_with_place
 from headrace.client.hand import Hand, Held
-from headrace.client.librdkafka import log
+from headrace.client.health import Monitor
 from headrace.client.queue_message import QueueMessage, Seconds, seconds
-from headrace.client.retry import describe
 from headrace.client.settling import Settlement
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _WAIT_S = 1.0
 _AT_MOST = 1_000
 _LEAST_LEASE_S = 1.0
 _MOST_LEASE_S = 12 * 60 * 60.0
+_LOOK_EVERY_S = 5.0
+"""How often the queue is asked how many messages wait in it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Worker:
 
     queue: "Queue"
     function: Callable[[QueueMessage], object]
+    monitor: Monitor
     concurrency: int = 8
     visibility: Seconds | None = None
 
@@ -57,6 +60,7 @@ class Source(Protocol):
         self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
     ) -> list[QueueMessage]: ...
     def bury(self, message: QueueMessage, reason: str) -> bool: ...
+    def backlog(self) -> int | None: ...
     def flush(self) -> None: ...
 
 
@@ -67,6 +71,7 @@ class WorkerLoop:
         self,
         source: Source,
         call: Callable[[QueueMessage], object],
+        monitor: Monitor,
         *,
         concurrency: int,
         lease_s: float,
@@ -74,6 +79,7 @@ class WorkerLoop:
     ) -> None:
         self._source = source
         self._call = call
+        self.monitor = monitor
         self._concurrency = concurrency
         self._lease_s = max(lease_s, _LEAST_LEASE_S)
         self._is_fifo = is_fifo
@@ -85,6 +91,7 @@ class WorkerLoop:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
+        self._looked_at_s = 0.0
 
     def stop(self) -> None:
         """Finish the messages in hand, give back the rest. May be called from anywhere, also a signal handler."""
@@ -141,12 +148,18 @@ class WorkerLoop:
             found = self._source.receive_until(self._is_over, min(room, _AT_MOST), _WAIT_S, self._lease_s)
         except Unreachable as error:
             if not self._is_over():
-                log.warning("waiting for messages of %s: %s", self._source.name, error)
+                self.monitor.troubled(error, f"waiting for messages of {self._source.name}")
             return
+        self._look()
         if found:
             with self._lock:
                 self._hand.put([(each, each.group if self._is_fifo else None) for each in found], time.monotonic())
                 self._work_to_do.notify(len(found))
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked_at_s >= _LOOK_EVERY_S:
+            self.monitor.behind(self._source.backlog())
+            self._looked_at_s = time.monotonic()
 
     def _give_back(self) -> None:
         with self._lock:
@@ -165,6 +178,7 @@ class WorkerLoop:
             with self._lock:
                 due = self._hand.to_renew(time.monotonic())
             self._renew(due)
+            self.monitor.tick()
 
     def _renew(self, due: list[Held[QueueMessage]]) -> None:
         for held in due:
@@ -206,6 +220,7 @@ class WorkerLoop:
             if not isinstance(error, Exception):
                 raise
             return
+        self.monitor.handled()
         if not message.is_settled:
             message.ack()
         with self._lock:
@@ -213,15 +228,18 @@ class WorkerLoop:
             self._room.notify_all()
 
     def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
-        if message.is_settled:
-            log.warning("a worker of %s failed after it settled %s: %s", message.queue, message.id, describe(error))
-            return
         name = f"{message.id} of {message.queue}"
-        if isinstance(error, Reject) and self._source.bury(message, describe(error)):
-            log.warning("%s is dead-lettered: %s", name, describe(error))
+        reason = describe_with_place(error)
+        is_expected = isinstance(error, Reject | Retry)
+        if message.is_settled:
+            self.monitor.failed(error, f"failed after it settled {name}", "after settling", is_expected=is_expected)
             return
-        log.warning("%s failed at attempt %d: %s", name, message.attempt, describe(error))
+        if isinstance(error, Reject) and self._source.bury(message, reason):
+            self.monitor.failed(error, f"{name} is dead-lettered", "dead-lettered", is_expected=True)
+            return
+        what = f"{name} failed at attempt {message.attempt} and is given back"
+        self.monitor.failed(error, what, "given back", is_expected=is_expected)
         if isinstance(error, Retry):
             message.nack(error.delay, " ".join(str(error).split()) or "to be tried again")
         else:
-            message.nack(None, describe(error))
+            message.nack(None, reason)

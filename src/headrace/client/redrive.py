@@ -1,36 +1,17 @@
 """Moves of messages from one queue to another, which a broker makes, as a user watches them."""
 
 import time
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import TypedDict
+from collections.abc import Callable
 
 from headrace.client.errors import QueueFailed
+from headrace.client.keywords import checks_keywords
 from headrace.client.queue_http import Door
 from headrace.model import queue_wire as wire
 
 _LOOK_EVERY_S = 0.2
 
 
-class Wanted(TypedDict, total=False):
-    """Keyword arguments that say which messages of a queue are meant: all that agree with everything given."""
-
-    ids: Iterable[str]
-    body_contains: str | bytes
-    reason_contains: str
-
-
-class RedriveOptions(Wanted, total=False):
-    """The keyword arguments of `Queue.redrive`."""
-
-    sent_from: datetime | None
-    sent_before: datetime | None
-    limit: int | None
-    """No more than so many."""
-    rate: int | None
-    """So many a second; as fast as it goes without it."""
-
-
+@checks_keywords
 class Redrive:
     """A move as it was when it was last looked at."""
 

@@ -11,8 +11,13 @@ from typing import Literal
 
 from headrace.client.backoff import Backoff
 from headrace.client.errors import Reject
+from headrace.client.failures import describe, failure_of
 from headrace.client.message import (
     ATTEMPTS,
+    EXCEPTION_FILE,
+    EXCEPTION_LINE,
+    EXCEPTION_MESSAGE,
+    EXCEPTION_TYPE,
     GROUP,
     NOT_BEFORE,
     ORIGINAL_OFFSET,
@@ -27,9 +32,21 @@ from headrace.client.outgoing import Outgoing
 
 RetryMode = Literal["hold", "retry-topic"]
 
-_MAX_REASON_CHARS = 2000
 OWN_HEADERS = frozenset(
-    {REASON, ATTEMPTS, GROUP, NOT_BEFORE, ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP}
+    {
+        REASON,
+        EXCEPTION_TYPE,
+        EXCEPTION_MESSAGE,
+        EXCEPTION_FILE,
+        EXCEPTION_LINE,
+        ATTEMPTS,
+        GROUP,
+        NOT_BEFORE,
+        ORIGINAL_TOPIC,
+        ORIGINAL_PARTITION,
+        ORIGINAL_OFFSET,
+        ORIGINAL_TIMESTAMP,
+    }
 )
 
 
@@ -57,6 +74,8 @@ class MoveTo:
 
     copy: Outgoing
     is_dead: bool
+    attempts: int = 0
+    """How often the message was tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +99,7 @@ def judge(
         if policy.mode == "hold" or policy.retry_topic is None:
             return Hold(delay_ms)
         marks = [(NOT_BEFORE, str(now_ms + delay_ms))]
-        return MoveTo(_copy(policy, message, policy.retry_topic, error, failures, marks), is_dead=False)
+        return MoveTo(_copy(policy, message, policy.retry_topic, error, failures, marks), False, failures)
     return give_up(policy, message, error, failures_before)
 
 
@@ -90,13 +109,7 @@ def give_up(policy: Policy, message: Message, error: BaseException, failures_bef
     if policy.dead_letter is None:
         topic, partition, offset = message.origin
         return GiveUp(f"{topic}/{partition}/{offset} failed {failures} times, the last time with {describe(error)}")
-    return MoveTo(_copy(policy, message, policy.dead_letter, error, failures, []), is_dead=True)
-
-
-def describe(error: BaseException) -> str:
-    """The reason of a failure in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:_MAX_REASON_CHARS] if text else type(error).__name__
+    return MoveTo(_copy(policy, message, policy.dead_letter, error, failures, []), True, failures)
 
 
 def _copy(
@@ -104,8 +117,13 @@ def _copy(
 ) -> Outgoing:
     origin_topic, origin_partition, origin_offset = message.origin
     timestamp = message.header(ORIGINAL_TIMESTAMP) or str(message.timestamp_ms or 0)
+    failure = failure_of(error)
     own: list[tuple[str, str]] = [
         (REASON, describe(error)),
+        (EXCEPTION_TYPE, failure.type),
+        (EXCEPTION_MESSAGE, failure.message),
+        (EXCEPTION_FILE, failure.file),
+        (EXCEPTION_LINE, str(failure.line)),
         (ATTEMPTS, str(failures)),
         (GROUP, policy.group),
         (ORIGINAL_TOPIC, origin_topic),

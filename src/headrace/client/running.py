@@ -1,21 +1,22 @@
 """Runs the loops of handlers and workers side by side until they are told to stop: by a signal, by a call, or by one
 of them failing."""
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
-from types import FrameType
+from signal import Signals
 from typing import Protocol
 
-from headrace.client.librdkafka import log
+from headrace.client.health import Monitor
+from headrace.client.signals import stopping_on
 
 _WAKE_S = 0.5
 
 
 class Loop(Protocol):
     """What `Client.run` runs: the loop of a handler, or of a worker of a queue."""
+
+    monitor: Monitor
 
     def run(self) -> None:
         """Returns after `stop`, or raises."""
@@ -39,53 +40,41 @@ def start(loops: Sequence[Loop]) -> "list[Future[None]]":
 
 
 def _run(loop: Loop, future: "Future[None]", loops: Sequence[Loop]) -> None:
+    loop.monitor.started()
     try:
         loop.run()
     except BaseException as error:
+        loop.monitor.ended(error)
         future.set_exception(error)
-        for each in loops:
-            each.stop()
+        stop_all(loops)
     else:
+        loop.monitor.ended(None)
         future.set_result(None)
 
 
-def run_until_stopped(loops: Sequence[Loop]) -> None:
-    """Run until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished. Raises what a loop raised."""
+def stop_all(loops: Sequence[Loop]) -> None:
+    for each in loops:
+        each.stop()
 
-    def stop_all() -> None:
-        for loop in loops:
-            loop.stop()
 
-    with _stopping_on_signals(stop_all):
-        pending = set(start(loops))
-        finished: set[Future[None]] = set()
-        while pending:
-            # In slices, so that signals are served on every platform.
-            done, pending = wait(pending, timeout=_WAKE_S, return_when=FIRST_COMPLETED)
-            finished |= done
+def run_until_stopped(loops: Sequence[Loop], signals: Iterable[Signals]) -> None:
+    """Run until `stop` or one of the signals; the messages in hand are finished. Raises what a loop raised."""
+    with stopping_on(signals, lambda: stop_all(loops)):
+        wait_for(start(loops))
+
+
+def wait_for(futures: "Iterable[Future[None]]") -> None:
+    """Wait until all loops have ended. Raises what one of them raised."""
+    pending = set(futures)
+    finished: set[Future[None]] = set()
+    while pending:
+        # In slices, so that signals are served on every platform.
+        done, pending = wait(pending, timeout=_WAKE_S, return_when=FIRST_COMPLETED)
+        finished |= done
     for future in finished:
         future.result()
 
 
-@contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first SIGTERM or Ctrl-C calls `stop`; a second one takes effect at once. Elsewhere than on the main thread
-    signals are left alone, as Python wants it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        log.info("%s: finishing the messages in hand", signal.Signals(number).name)
-        for each, before in previous.items():
-            signal.signal(each, before)
-        stop()
-
-    previous = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    for each in previous:
-        signal.signal(each, on_signal)
-    try:
-        yield
-    finally:
-        for each, before in previous.items():
-            signal.signal(each, before)
+def wait_quietly(futures: "Iterable[Future[None]]") -> None:
+    """Wait until all loops have ended. What they raised was logged, and gives way to another error."""
+    wait(list(futures))

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from headrace.client.errors import ClientError
+from headrace.client.keywords import checks_keywords
 from headrace.client.librdkafka import logged
 from headrace.client.message import Message
 from headrace.client.polling import Poller, Where
@@ -17,6 +18,7 @@ _SLICE_S = 0.2
 S = TypeVar("S", bound="Stream")
 
 
+@checks_keywords
 class Stream(ABC, Iterator[Message]):
     """Iterate over it for one message after another, or `take` batches; it waits for messages that are yet to come.
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from headrace.client.errors import Unreachable
+from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.polling import Poller, Where
 from headrace.client.stream import Stream
@@ -18,6 +19,7 @@ Start = str | datetime
 """`"latest"`, `"earliest"`, or a time."""
 
 
+@checks_keywords
 class Subscription(Stream):
     """All partitions of a topic from `start` on, including those added later.
 

@@ -1,14 +1,17 @@
 """The loop of a worker against a queue in memory."""
 
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, Reject, Retry, Unreachable
+from headrace.client.health import Monitor
 from headrace.client.queue_message import QueueMessage
 from headrace.client.queue_worker import WorkerLoop
 from headrace.client.settling import Settlement
@@ -70,6 +73,9 @@ class _Queue:
             self._say("bury", message.receipt, reason)
         return self.buries
 
+    def backlog(self) -> int | None:
+        return len(self.waiting)
+
     def flush(self) -> None:
         self.flushed = True
 
@@ -81,7 +87,7 @@ class _Queue:
 @contextmanager
 def _running(queue: _Queue, call: Callable[[QueueMessage], object], **options: object) -> Iterator[WorkerLoop]:
     chosen: dict[str, object] = {"concurrency": 2, "lease_s": 30.0, "is_fifo": False, **options}
-    loop = WorkerLoop(queue, call, **chosen)  # type: ignore[arg-type]
+    loop = WorkerLoop(queue, call, Monitor("work", "queue q"), **chosen)  # type: ignore[arg-type]
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -113,10 +119,14 @@ def test_what_fails_is_given_back_with_the_reason() -> None:
     queue.buries = True
     with _running(queue, work):
         queue.wait_for(lambda: len(queue.said) == 3)
-    assert sorted(queue.said, key=str) == [
-        ("bury", "hopeless", "Reject: never"),
-        ("nack", "bad", None, "ValueError: no"),
-        ("nack", "later", 5000, "not yet"),
+    here = Path(__file__).name
+    said = [
+        tuple(re.sub(rf" \(.*{here}:\d+\)$", " at a line of this file", str(x)) for x in each) for each in queue.said
+    ]
+    assert sorted(said) == [
+        ("bury", "hopeless", "Reject: never at a line of this file"),
+        ("nack", "bad", "None", "ValueError: no at a line of this file"),
+        ("nack", "later", "5000", "not yet"),
     ]
 
 
@@ -127,7 +137,8 @@ def test_without_a_dead_letter_queue_what_is_rejected_is_given_back() -> None:
     queue = _Queue("hopeless")
     with _running(queue, work):
         queue.wait_for(lambda: bool(queue.said))
-    assert queue.said == [("nack", "hopeless", None, "Reject: never")]
+    assert [each[:3] for each in queue.said] == [("nack", "hopeless", None)]
+    assert str(queue.said[0][3]).startswith("Reject: never (")
 
 
 def test_leases_are_kept_while_a_message_is_handled() -> None:
@@ -201,7 +212,7 @@ def test_a_broker_that_is_away_is_waited_for() -> None:
 def test_what_cannot_go_on_is_raised() -> None:
     queue = _Queue()
     queue.fails = [NoSuchQueue("there is no queue q", code="UnknownQueue")]
-    loop = WorkerLoop(queue, lambda message: None, concurrency=2, lease_s=30, is_fifo=False)
+    loop = WorkerLoop(queue, lambda message: None, Monitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False)
     with pytest.raises(NoSuchQueue):
         loop.run()
 
@@ -212,7 +223,8 @@ def test_an_exit_in_a_worker_ends_the_loop_and_gives_the_message_back() -> None:
     def work(message: QueueMessage) -> None:
         raise SystemExit(3)
 
-    loop = WorkerLoop(queue, work, concurrency=2, lease_s=30, is_fifo=False)
+    loop = WorkerLoop(queue, work, Monitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False)
     with pytest.raises(SystemExit):
         loop.run()
-    assert queue.said == [("nack", "x", None, "SystemExit: 3")]
+    assert [each[:3] for each in queue.said] == [("nack", "x", None)]
+    assert re.fullmatch(r"SystemExit: 3 \(.*test_queue_worker\.py:\d+\)", str(queue.said[0][3]))

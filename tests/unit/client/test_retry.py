@@ -3,9 +3,10 @@ from hypothesis import strategies as st
 
 from headrace.client.backoff import Backoff
 from headrace.client.errors import Reject
+from headrace.client.failures import describe
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, encode
-from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, Verdict, describe, judge
+from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, Verdict, judge
 
 BACKOFF = Backoff(initial_s=1, factor=2, cap_s=8, attempts=3, jitter=0)
 ORDER = Message("orders", 2, 40, b"tea", b"alice", (("h", b"1"),), 1000)

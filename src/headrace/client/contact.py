@@ -1,0 +1,160 @@
+"""The first contact with a cluster: a wrong address is an error within seconds and says what was tried.
+
+Once a broker has answered, nothing is checked here any more: a broker that is away is waited for.
+"""
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
+from typing import Any
+from urllib.parse import urlsplit
+
+from headrace.client.errors import Unreachable
+from headrace.client.threads import DaemonThreads
+
+TIMEOUT_S = 2.5
+
+_AGAIN_S = 0.1
+_MOST_ADDRESSES = 16
+_KAFKA_PORT = 9092
+_HTTP_PORTS = {"http": 80, "https": 443}
+_API_VERSIONS = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff"
+"""A request that any broker answers to anyone: its size, API 18, version 0, correlation id 7, no client id."""
+_CORRELATION_ID = b"\x00\x00\x00\x07"
+_MOST_ANSWER_BYTES = 1024 * 1024
+
+Address = tuple[str, int]
+Probe = Callable[[Address, float], None]
+"""Returns if the address answers; raises `OSError`, or `NotABroker`, within so many seconds."""
+
+
+class NotABroker(Exception):
+    """Something else than a broker answers: there is no use in trying again."""
+
+
+class Contact:
+    """Thread-safe. `make` returns at once when any of the addresses has answered before."""
+
+    def __init__(self, where: str, addresses: Sequence[Address], probe: Probe, timeout_s: float, advice: str) -> None:
+        self._where = where
+        self._addresses = addresses[:_MOST_ADDRESSES]
+        self._probe = probe
+        self._timeout_s = timeout_s
+        self._advice = advice
+        self._lock = threading.Lock()
+        self._is_made = not addresses
+
+    def make(self) -> None:
+        """Try all addresses until one answers. Raises `Unreachable` when none does within the time."""
+        if self._is_made:
+            return
+        with self._lock:
+            if not self._is_made:
+                self._try()
+                self._is_made = True
+
+    def _try(self) -> None:
+        give_up_at_s = time.monotonic() + self._timeout_s
+        reasons: dict[Address, str] = {}
+        threads = DaemonThreads(len(self._addresses), "headrace-contact")
+        try:
+            while (left_s := give_up_at_s - time.monotonic()) > 0:
+                if self._try_once(threads, reasons, left_s):
+                    return
+                time.sleep(max(0.0, min(_AGAIN_S, give_up_at_s - time.monotonic())))
+        finally:
+            threads.shutdown(wait=False)
+        self._fail(reasons, f"after {self._timeout_s:g} seconds")
+
+    def _try_once(self, threads: DaemonThreads, reasons: dict[Address, str], left_s: float) -> bool:
+        tries = {threads.submit(self._probe, each, left_s): each for each in self._addresses}
+        others = 0
+        try:
+            for done in as_completed(tries, timeout=left_s):
+                error = done.exception()
+                if error is None:
+                    return True
+                others += isinstance(error, NotABroker)
+                reasons[tries[done]] = _words(error, tries[done])
+        except TimeoutError:
+            for each in tries.values():
+                reasons.setdefault(each, "no answer")
+        if others == len(self._addresses):
+            self._fail(reasons, "")
+        return False
+
+    def _fail(self, reasons: Mapping[Address, str], when: str) -> None:
+        told = ", ".join(f"{_text(each)}: {reasons.get(each, 'no answer')}" for each in self._addresses)
+        raise Unreachable(f"no broker answers at {self._where}{when and ' '}{when} ({told}). {self._advice}")
+
+
+def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float) -> Contact:
+    """Contact over the Kafka protocol; where TLS is used, no more than that the port is open."""
+    where = str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or bootstrap)
+    is_secure = "ssl" in str(settings.get("security.protocol", "")).lower()
+    advice = (
+        "Is a broker running there? `headrace serve` starts one on localhost:9092; Client('HOST:PORT') says where "
+        f"it is, `headrace doctor --bootstrap {where}` finds out more, and Client(connect_timeout=60) waits longer"
+    )
+    return Contact(where, kafka_addresses(where), connect if is_secure else ask_versions, timeout_s, advice)
+
+
+def http_contact(urls: Sequence[str], timeout_s: float) -> Contact:
+    """Contact with the addresses that a user gave for queues: that the port is open."""
+    addresses = []
+    for each in urls:
+        parts = urlsplit(each if "//" in each else f"http://{each}")
+        if parts.hostname:
+            addresses.append((parts.hostname, parts.port or _HTTP_PORTS.get(parts.scheme, 80)))
+    advice = "Client(http=…) is the address for queues (`http.listen` of the broker); without it the broker is asked"
+    return Contact(",".join(urls), addresses, connect, timeout_s, advice)
+
+
+def kafka_addresses(bootstrap: str) -> list[Address]:
+    """The addresses of `bootstrap.servers`. Those that cannot be understood are left to librdkafka."""
+    found = []
+    for each in bootstrap.split(","):
+        try:
+            parts = urlsplit("//" + each.strip().rpartition("//")[2])
+            if parts.hostname:
+                found.append((parts.hostname, parts.port or _KAFKA_PORT))
+        except ValueError:
+            continue
+    return found
+
+
+def connect(address: Address, timeout_s: float) -> None:
+    socket.create_connection(address, timeout_s).close()
+
+
+def ask_versions(address: Address, timeout_s: float) -> None:
+    """Ask which versions of the Kafka protocol it speaks, and look whether that is what it answers."""
+    with socket.create_connection(address, timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(_API_VERSIONS)
+        head = b""
+        while len(head) < 8:
+            data = connection.recv(8 - len(head))
+            if not data:
+                text = "it closes the connection; does it want TLS (settings={'security.protocol': 'SSL'})?"
+                raise ConnectionResetError(errno.ECONNRESET, text)
+            head += data
+        if head[4:] != _CORRELATION_ID or not 6 <= int.from_bytes(head[:4]) <= _MOST_ANSWER_BYTES:
+            raise NotABroker("what answers there does not speak the Kafka protocol; is it the port of something else?")
+
+
+def _words(error: BaseException, address: Address) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the host name {address[0]} is not known"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return text[:1].lower() + text[1:]
+
+
+def _text(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
