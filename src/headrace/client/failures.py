@@ -40,10 +40,17 @@ def failure_of(error: BaseException) -> Failure:
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
-    frames = [(each.f_code.co_filename, line) for each, line in traceback.walk_tb(error.__traceback__)]
-    own = [each for each in frames if not each[0].startswith(_LIBRARIES)]
-    file, line = (own or frames or [("", 0)])[-1]
+    file, line = ([("", 0)] + (_own(frames := _frames(error)) or frames))[-1]
     return Failure(name, str(error)[:_MAX_CHARS], file[-_MAX_CHARS:], line)
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    return [(each.f_code.co_filename, line) for each, line in traceback.walk_tb(error.__traceback__)]
+
+
+def _own(frames: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those in the user's own code."""
+    return [each for each in frames if not each[0].startswith(_LIBRARIES)]
 
 
 def describe(error: BaseException) -> str:
@@ -53,9 +60,9 @@ def describe(error: BaseException) -> str:
 
 
 def describe_with_place(error: BaseException) -> str:
-    """The reason of a failure and where in the user's code it was raised, in one line."""
-    place = failure_of(error).place
-    return f"{describe(error)} ({place})" if place else describe(error)
+    """The reason of a failure and where in the user's code it was raised, if it was there, in one line."""
+    is_own = bool(_own(_frames(error)))
+    return f"{describe(error)} ({failure_of(error).place})" if is_own else describe(error)
 
 
 @dataclass(slots=True)

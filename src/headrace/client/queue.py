@@ -1,22 +1,19 @@
 """`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from headrace.client.errors import ClientError, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.errors import ClientError, NoSuchQueue
 from headrace.client.health import Monitor, name_of
 from headrace.client.keywords import checks_keywords
 from headrace.client.librdkafka import log
-from headrace.client.outgoing import Headers, Payload, Record
-from headrace.client.publisher import Publisher
+from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue_http import Door
+from headrace.client.queue_known import Description as Description
+from headrace.client.queue_known import KnownQueue
 from headrace.client.queue_message import (
     NewMessage,
     PeekedMessage,
@@ -25,44 +22,27 @@ from headrace.client.queue_message import (
     SentMessage,
     buried,
     milliseconds,
-    record_of,
-    records_of,
     seconds,
 )
+from headrace.client.queue_sender import QueueSender
 from headrace.client.queue_settings import QueueOptions, check, known, settings_of
 from headrace.client.queue_worker import Worker, WorkerLoop
-from headrace.client.redrive import Redrive
+from headrace.client.redrive import Redrive, filter_of
 from headrace.client.settling import Settler
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
-from headrace.model.queued import Ids
 
 if TYPE_CHECKING:
     from headrace.client.connection import Connection
 
 _SLICE_S = 20.0
 """How long one call waits for messages."""
-_KNOWN_FOR_S = 30.0
-"""After this long it is asked again whether the queue is there: sending to one that is not would make a topic of it."""
 _AT_ONCE = 1_000
 """No more in one call."""
 _WORKER_S = 5.0
 """How long a worker waits for a broker before it says so; then it goes on waiting."""
 
 WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A queue and its settings in force, by the names of `headrace.config.queue.QueueSettings`."""
-
-    name: str
-    settings: dict[str, bool | int | float | str]
-    counts: Counts | None = None
-
-    @property
-    def is_fifo(self) -> bool:
-        return self.settings.get("type") == "fifo"
 
 
 @checks_keywords
@@ -79,15 +59,11 @@ class Queue:
 
     def __init__(self, name: str, connection: "Connection", door: Door, register: Callable[[Worker], None]) -> None:
         self.name = name
-        self._connection = connection
         self._door = door
         self._settler = Settler(name, door)
         self._register = register
-        self._known: tuple[wire.Description, float] | None = None
-        self._bulk = connection.bulk(name)
-        self._sending = threading.Lock()
-        self._sent_last: Future[SentMessage] | None = None
-        """Of those that nobody waits for."""
+        self._known = KnownQueue(name, door)
+        self._sender = QueueSender(name, connection, self._known)
 
     # The queue
 
@@ -145,7 +121,7 @@ class Queue:
         )
         chosen = settings_of(options)
         self._create_dead_letter(chosen, lambda: chosen["type"])
-        self._know(self._door.call(wire.CreateQueue(self.name, chosen), wire.Description))
+        self._known.note(self._door.call(wire.CreateQueue(self.name, chosen), wire.Description))
         return self
 
     def _create_dead_letter(self, settings: dict[str, str], kind: Callable[[], str]) -> None:
@@ -204,16 +180,16 @@ class Queue:
         self._create_dead_letter(chosen, lambda: str(self.describe().settings["type"]))
         reset: dict[str, str | None] = {known(name): None for name in unset}
         self._door.call(wire.AlterQueue(self.name, {**reset, **chosen}), wire.Nothing)
-        self._known = None
+        self._known.forget()
 
     def delete(self) -> None:
         """Delete the queue with everything in it."""
         self._door.call(wire.DeleteQueue(self.name), wire.Nothing)
-        self._known = None
+        self._known.forget()
 
     def describe(self) -> Description:
         """Its settings, and how many messages it has."""
-        found = self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
+        found = self._known.ask()
         return Description(found.queue, found.settings, found.counts)
 
     def counts(self) -> Counts:
@@ -255,7 +231,7 @@ class Queue:
 
     def send_awaited(self, message: NewMessage) -> "Future[SentMessage]":
         """Send without waiting, for a caller that looks at the future."""
-        return self._send(message, is_awaited=True)
+        return self._sender.send(message, is_awaited=True)
 
     def send_soon(
         self,
@@ -271,7 +247,8 @@ class Queue:
     ) -> "Future[SentMessage]":
         """Send a message without waiting, in batches with others. The future says what became of it; or call
         `Client.flush`, which raises if any since the last was not stored. The arguments are those of `send`."""
-        return self._send(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers), is_awaited=False)
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        return self._sender.send(message, is_awaited=False)
 
     def send_many(
         self,
@@ -288,46 +265,7 @@ class Queue:
         """Send messages in batches and wait until all are stored. The options, those of `send`, are for all of them
         that are not a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
         common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers)
-        records: list[Record] = []
-        for kind, run in groupby(bodies, type):
-            if issubclass(kind, NewMessage):
-                records += [self._record(each) for each in run]
-            else:
-                self._check(common)
-                records += records_of(self.name, run, common, time.time())
-        ids = self._ids()
-        if self._sent_last is not None:
-            # They keep their order.
-            self._sent_last.exception()
-        return [SentMessage(ids.at(offset), offset) for offset in self._bulk.send(records)]
-
-    def _send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
-        record, ids = self._record(message), self._ids()
-
-        def sent(stored: Any) -> SentMessage:
-            offset = stored.offset()
-            return SentMessage(ids.at(offset), offset)
-
-        if is_awaited:
-            return self._publisher.send_record(record, sent, is_awaited=True)
-        with self._sending:
-            self._sent_last = self._publisher.send_record(record, sent, is_awaited=False)
-            return self._sent_last
-
-    def _record(self, message: NewMessage) -> Record:
-        self._check(message)
-        return record_of(self.name, message, time.time())
-
-    def _check(self, message: NewMessage) -> None:
-        if self._settings()["type"] == "fifo" and message.group is None:
-            raise ValueError(f"{self.name} is a fifo queue: say to which group the message belongs, group=…")
-
-    def _ids(self) -> Ids:
-        return Ids(UUID(self._description().topic_id))
-
-    @property
-    def _publisher(self) -> Publisher:
-        return self._connection.publisher
+        return self._sender.send_many(bodies, common)
 
     # Receiving
 
@@ -373,7 +311,7 @@ class Queue:
     ) -> list[PeekedMessage]:
         """Look at messages, whatever their state, in the order of sending, without leasing them: at those that agree
         with everything given."""
-        call = wire.Peek(self.name, _filter(ids, body_contains, reason_contains, max), after_offset)
+        call = wire.Peek(self.name, filter_of(ids, body_contains, reason_contains, max), after_offset)
         return [PeekedMessage(each) for each in self._door.call(call, wire.AllPeeked).messages]
 
     def redrive(
@@ -397,7 +335,7 @@ class Queue:
         for name, value in (("limit", limit), ("rate", rate)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be 1 or more, not {value}")
-        moved = _filter(ids, body_contains, reason_contains, limit, sent_from, sent_before)
+        moved = filter_of(ids, body_contains, reason_contains, limit, sent_from, sent_before)
         call = wire.StartMove(self.name, to, moved, rate)
         return Redrive(self._door, self._door.call(call, wire.Move))
 
@@ -427,7 +365,7 @@ class Queue:
 
     def loop(self, worker: Worker) -> WorkerLoop:
         """The loop of a worker of this queue."""
-        settings = self._settings()
+        settings = self._known.settings
         lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
         return WorkerLoop(
             self,
@@ -440,13 +378,13 @@ class Queue:
 
     def bury(self, message: QueueMessage, reason: str) -> bool:
         """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""
-        found = self._description()
+        found = self._known.look()
         dead_letter = str(found.settings.get("dead_letter", ""))
         if not dead_letter:
             return False
         copy = buried(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
         try:
-            self._publisher.send_record(copy, lambda _: None, is_awaited=True).result()
+            self._sender.send_record(copy)
         except ClientError as error:
             log.warning("%s of %s could not be dead-lettered: %s", message.id, self.name, error)
             return False
@@ -469,49 +407,5 @@ class Queue:
         try:
             self._settler.close()
         finally:
-            self._bulk.close()
+            self._sender.close()
             self._door.close()
-
-    def _settings(self) -> dict[str, Any]:
-        """Its settings, as they were within the last half minute. Raises `NoSuchQueue`."""
-        return self._description().settings
-
-    def _description(self) -> wire.Description:
-        known = self._known
-        if known is None:
-            try:
-                return self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description))
-            except NoSuchQueue as error:
-                text = f"{error}; make it with queue.create() or `headrace queue create {self.name}`"
-                raise NoSuchQueue(text, code=error.code) from None
-        found, asked_at_s = known
-        if time.monotonic() - asked_at_s <= _KNOWN_FOR_S:
-            return found
-        try:
-            return self._know(self._door.call(wire.DescribeQueue(self.name), wire.Description, patience_s=0))
-        except NoSuchQueue:
-            self._known = None
-            raise
-        except (Unreachable, QueueFailed):
-            # What is sent waits for the broker by itself.
-            return self._know(found)
-
-    def _know(self, found: wire.Description) -> wire.Description:
-        self._known = (found, time.monotonic())
-        return found
-
-
-def _filter(
-    ids: Iterable[str],
-    body_contains: str | bytes,
-    reason_contains: str,
-    limit: int | None,
-    sent_from: datetime | None = None,
-    sent_before: datetime | None = None,
-) -> wire.Filter:
-    body = body_contains.encode() if isinstance(body_contains, str) else body_contains
-    return wire.Filter(list(ids), reason_contains, body, _ms(sent_from), _ms(sent_before), limit)
-
-
-def _ms(when: datetime | None) -> int | None:
-    return None if when is None else round(when.timestamp() * 1000)

@@ -1,7 +1,8 @@
 """Moves of messages from one queue to another, which a broker makes, as a user watches them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from headrace.client.errors import QueueFailed
 from headrace.client.keywords import checks_keywords
@@ -73,3 +74,20 @@ class Redrive:
         if self.status == "FAILED":
             raise QueueFailed(f"the move ended after {self.moved} messages: {self._move.failure}", code="MoveFailed")
         return self
+
+
+def filter_of(
+    ids: Iterable[str],
+    body_contains: str | bytes,
+    reason_contains: str,
+    limit: int | None,
+    sent_from: datetime | None = None,
+    sent_before: datetime | None = None,
+) -> wire.Filter:
+    """Which messages of a queue are meant: those that agree with everything given."""
+    body = body_contains.encode() if isinstance(body_contains, str) else body_contains
+    return wire.Filter(list(ids), reason_contains, body, _ms(sent_from), _ms(sent_before), limit)
+
+
+def _ms(when: datetime | None) -> int | None:
+    return None if when is None else round(when.timestamp() * 1000)
