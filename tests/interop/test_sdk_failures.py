@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,47 @@ def test_a_worker_s_failures_are_in_its_health_and_in_the_log(
     told = [each for each in caplog.records if "ValueError" in each.getMessage()]
     assert [each.exc_info is not None for each in told] == [True] + [False] * 10
     assert "failed 5 more times" in told[-1].getMessage()
+
+
+def test_a_message_is_settled_by_its_block(client: Client, topic: str) -> None:
+    queue = client.queue(f"{topic}-queue").create(max_receives=1, dead_letter=f"{topic}-dead")
+    queue.send_many(["good", "bad", "settled"])
+    for message in queue.receive(max=3):
+        with suppress(ValueError), message:
+            if message.text == "bad":
+                raise ValueError("no")
+            if message.text == "settled":
+                message.ack()
+                raise ValueError("after it was acknowledged")
+    dead = client.queue(f"{topic}-dead")
+    until(lambda: dead.counts().available == 1)
+    assert re.fullmatch(r"ValueError: no \(.*:\d+\)", dead.peek()[0].reason or "")
+    until(lambda: (counts := queue.counts()).available + counts.in_flight + counts.delayed == 0)
+    client.publish(topic, "good")
+    client.publish(topic, "bad")
+    with client.consume(topic, group="blocks") as stream, next(stream) as message:
+        assert message.text == "good"
+    with client.consume(topic, group="blocks") as stream, suppress(ValueError), next(stream) as message:
+        assert message.text == "bad"
+        raise ValueError
+    with client.consume(topic, group="blocks") as stream:
+        assert next(stream).text == "bad"
+
+
+def test_a_message_is_settled_by_its_block_with_asyncio(broker: Subject, topic: str) -> None:
+    async def test() -> None:
+        async with aio.Client(broker.bootstrap) as client:
+            queue = await client.queue(f"{topic}-queue").create(max_receives=1, dead_letter=f"{topic}-dead")
+            await queue.send_many(["good", "bad"])
+            for message in await queue.receive(max=2):
+                with suppress(ValueError):
+                    async with message:
+                        if message.text == "bad":
+                            raise ValueError("no")
+            (letter,) = await client.queue(f"{topic}-dead").receive(wait=60)
+            assert letter.text == "bad"
+
+    asyncio.run(test())
 
 
 def test_the_lag_of_a_handler(client: Client, topic: str) -> None:

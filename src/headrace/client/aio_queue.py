@@ -6,9 +6,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
+from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from headrace.client import queue as sync
+from headrace.client.failures import describe_with_place
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue_message import (
@@ -72,6 +74,20 @@ class QueueMessage(Body[Received]):
     async def nack(self, delay: Seconds | None = None, reason: str = "") -> None:
         """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says."""
         await _settled(self._message.nack(delay, reason))
+
+    async def __aenter__(self) -> "QueueMessage":
+        """`async with message:` acknowledges it when the block ends, unless it was settled there; when an exception
+        ends the block, it is given back with that as the reason."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._message.is_settled:
+            if error is None:
+                await self.ack()
+            else:
+                await self.nack(reason=describe_with_place(error))
 
     async def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -100,8 +101,17 @@ class Deduplicator:
         return _unpack(packed)
 
     def close(self) -> None:
+        """Close the file; also at the end of a `with` block."""
         with self._lock:
             self._database.close()
+
+    def __enter__(self) -> "Deduplicator":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Cursor(Protocol):

@@ -1,6 +1,8 @@
 """Misspelt keyword arguments of public calls are a `TypeError` that names the closest argument there is."""
 
+import asyncio
 import inspect
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -39,4 +41,14 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
             raise TypeError(f"{label}() has no argument {name!r}{hint}")
         return function(*args, **kwargs)
 
+    if inspect.iscoroutinefunction(function):
+        _mark_as_coroutine_function(call)
     return call
+
+
+def _mark_as_coroutine_function(call: Any) -> None:
+    """For mocks and frameworks that ask: an argument that does not exist is an error of the call, not of its await."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(call)
+    else:
+        call._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 Header = tuple[str, bytes | None]
@@ -108,6 +109,14 @@ class Message:
     def not_before_ms(self) -> int:
         """The time before which a message that was set aside is not tried again; 0 for a fresh one."""
         return _number(self.header(NOT_BEFORE))
+
+    def __enter__(self) -> "Message":
+        """`with message:` acknowledges it when the block ends, and not when an exception ends it."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.ack()
 
     def ack(self) -> None:
         """Say that the message is done (see `Client.consume`). Where there is nothing to acknowledge, do nothing."""

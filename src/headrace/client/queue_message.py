@@ -5,8 +5,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
+from headrace.client.failures import describe_with_place
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, Header
 from headrace.client.outgoing import Headers, Payload, Record, encode_payload, pairs
@@ -294,6 +296,20 @@ class QueueMessage(Body[Received]):
         goes with it to the dead-letter queue."""
         self.is_settled = True
         return self._settling.nack(self.receipt, milliseconds(delay), reason)
+
+    def __enter__(self) -> "QueueMessage":
+        """`with message:` acknowledges it when the block ends, unless it was settled there; when an exception ends the
+        block, it is given back with that as the reason."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.is_settled:
+            if error is None:
+                self.ack()
+            else:
+                self.nack(reason=describe_with_place(error))
 
     def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

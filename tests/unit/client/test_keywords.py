@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock, create_autospec
 
 import pytest
 
@@ -68,6 +69,12 @@ def test_public_methods_show_their_arguments_and_say_what_they_do(kind: type) ->
             kinds = {each.kind for each in inspect.signature(method).parameters.values()}
             assert inspect.Parameter.VAR_KEYWORD not in kinds, name
             assert (method.__doc__ or "").strip(), f"{kind.__module__}.{kind.__name__}.{name} has no docstring"
+
+
+def test_a_mock_of_a_client_is_awaited_where_the_client_is() -> None:
+    mock = create_autospec(aio.Client, instance=True)
+    assert isinstance(mock.publish, AsyncMock)
+    assert not isinstance(mock.ack, AsyncMock)
 
 
 def test_help_shows_options_and_an_example() -> None:
