@@ -1,6 +1,5 @@
 """A web application whose messages are handled in the same process: Starlette here, FastAPI takes the same lifespan.
 
-    pip install starlette uvicorn
     python examples/web_app.py localhost:9092
 
     curl -X POST localhost:8000/orders -d '{"item": "tea"}'

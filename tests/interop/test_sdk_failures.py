@@ -190,8 +190,8 @@ def test_a_program_with_a_wrong_address_ends_with_a_sentence(call: str) -> None:
         assert raw not in ended.stderr
 
 
-def test_a_broker_that_restarts_is_waited_for(topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    with Broker() as own, Client(own.bootstrap, connect_timeout=0.5) as client:
+def test_a_broker_that_restarts_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(settings={"num.partitions": 1}) as own, Client(own.bootstrap, connect_timeout=0.5) as client:
         client.publish("t", "before")
         queue = client.queue("q").create()
         own.stop()
@@ -199,6 +199,8 @@ def test_a_broker_that_restarts_is_waited_for(topic: str, caplog: pytest.LogCapt
         # Longer than a first contact may take.
         until(lambda: "no broker answers at" in caplog.text)
         assert not later.done()
+        assert client.health().last_error == f"no broker answers at {own.bootstrap}"
+        assert client.health().is_running
         own.start()
         assert later.result(120).offset == 1
         queue.send("x")

@@ -49,7 +49,8 @@ class Connection:
         self._client_id = client_id
         self.partitioner = partitioner
         self._source = f"/{client_id}" if source is None else source
-        self._settings = dict(settings or {})
+        self.troubles = librdkafka.Troubles(bootstrap)
+        self._settings = {"error_cb": self.troubles, **(settings or {})}
         self._http = [each.strip() for each in http.split(",") if each.strip()]
         self._access_key = access_key
         self._patience_s = patience_s

@@ -36,6 +36,9 @@ class Health:
     """What `Client.health` returns."""
 
     workers: tuple[WorkerHealth, ...] = ()
+    broker_error: str | None = None
+    """Why a connection to a broker failed the last time; the client connects again by itself."""
+    broker_error_at: datetime | None = None
 
     @property
     def is_running(self) -> bool:
@@ -49,17 +52,21 @@ class Health:
 
     @property
     def last_error(self) -> str | None:
-        """The latest error of any of them."""
-        found = [each for each in self.workers if each.last_error_at is not None]
-        return max(found, key=lambda each: each.last_error_at or datetime.min).last_error if found else None
+        """The latest error of any of them, or of a connection."""
+        errors = [(each.last_error_at, each.last_error) for each in self.workers]
+        errors.append((self.broker_error_at, self.broker_error))
+        return max(((at, text) for at, text in errors if at is not None), default=(None, None))[1]
 
     def as_dict(self) -> dict[str, Any]:
         """The same for JSON."""
-        workers = []
-        for each in self.workers:
-            at = each.last_error_at
-            workers.append(asdict(each) | {"last_error_at": None if at is None else at.isoformat()})
-        return {"is_running": self.is_running, "lag": self.lag, "last_error": self.last_error, "workers": workers}
+        workers = [asdict(each) | {"last_error_at": _iso(each.last_error_at)} for each in self.workers]
+        broker = {"broker_error": self.broker_error, "broker_error_at": _iso(self.broker_error_at)}
+        summary = {"is_running": self.is_running, "lag": self.lag, "last_error": self.last_error}
+        return {**summary, **broker, "workers": workers}
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
 
 
 class Monitor:
@@ -140,5 +147,6 @@ def name_of(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
-def health_of(monitors: Sequence[Monitor]) -> Health:
-    return Health(tuple(each.look() for each in monitors))
+def health_of(monitors: Sequence[Monitor], broker_error: tuple[str, datetime] | None) -> Health:
+    text, at = broker_error or (None, None)
+    return Health(tuple(each.look() for each in monitors), text, at)

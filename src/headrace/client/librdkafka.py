@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, libversion
@@ -71,14 +72,17 @@ _lines = _Lines()
 
 
 class Troubles:
-    """Says once a minute what keeps librdkafka from reaching brokers, in a sentence. Thread-safe enough: at worst a
-    sentence comes twice."""
+    """Says once a minute what keeps librdkafka from reaching brokers, in a sentence; one for all producers and
+    consumers of a client. At worst, when several threads call it, a sentence comes twice."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._told_at_s: dict[int, float] = {}
+        self.last: tuple[str, datetime] | None = None
+        """The last of them, and when it was."""
 
     def __call__(self, error: KafkaError) -> None:
+        self.last = (explain(error, self._bootstrap), datetime.now(UTC))
         now_s = time.monotonic()
         if now_s - self._told_at_s.get(error.code(), float("-inf")) < _TELL_EVERY_S:
             return
@@ -96,7 +100,6 @@ def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]
         "bootstrap.servers": bootstrap,
         "client.id": client_id,
         "logger": _lines,
-        "error_cb": Troubles(bootstrap),
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 2_000,
         **_RECOVERY,
