@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace import Backoff, Client, Message, QueueMessage, aio
 from headrace.testing import Broker
@@ -236,7 +236,7 @@ def test_a_worker_process_stops_on_sigterm_by_its_own_handler_if_it_has_one(
     script.write_text(WORKER)
     client.publish(topic, "x")
     command = [sys.executable, str(script), broker.bootstrap, topic, whose]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "began\n"
         process.send_signal(signal.SIGTERM)
@@ -245,12 +245,48 @@ def test_a_worker_process_stops_on_sigterm_by_its_own_handler_if_it_has_one(
     assert said == (["theirs"] if whose == "theirs" else []) + ["ended", "returned"]
 
 
-def test_a_group_in_a_test_starts_at_once(headrace_broker: Broker) -> None:
-    with Client(headrace_broker.bootstrap) as client:
-        entry = client.topics  # the broker is there
-        assert entry.list() == []
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+AIO_WORKER = """
+import asyncio, sys
+from headrace.aio import Client
 
+async def main():
+    async with Client(sys.argv[1]) as client:
+        @client.handler(sys.argv[2], group="signals")
+        async def work(message):
+            print("began", flush=True)
+            await asyncio.sleep(0.3)
+            print("ended", flush=True)
+
+        await client.run()
+        print("returned", flush=True)
+
+if sys.argv[3] == "uvloop":
+    import uvloop
+    uvloop.run(main())
+else:
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_worker_process_with_asyncio_stops_on_signals(
+    broker: Subject, client: Client, topic: str, tmp_path: Path, loop: str, number: signal.Signals
+) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(AIO_WORKER)
+    client.publish(topic, "x")
+    command = [sys.executable, str(script), broker.bootstrap, topic, loop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        process.send_signal(number)
+        said = process.stdout.read().split()
+        assert process.wait(60) == 0
+    assert said == ["ended", "returned"]
+
+
+def test_a_group_in_a_test_starts_at_once(headrace_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": headrace_broker.bootstrap})
     resource = ConfigResource(ResourceType.BROKER, "0")
     found = admin.describe_configs([resource])[resource].result(60)
