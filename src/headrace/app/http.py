@@ -9,20 +9,24 @@ one write.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
 from starlette.routing import Router
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.server import why_not_listening
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
+
+try:
+    from uvicorn.config import Config
+    from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+    from uvicorn.server import ServerState
+except ImportError as error:  # The package has no upper bound on uvicorn, and these are not part of its interface.
+    raise StartupError("this uvicorn is too new for the broker's HTTP server: pip install 'uvicorn<0.55'") from error
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +36,6 @@ _MAX_HEAD_BYTES = 64 * 1024
 _CLOSE_TIMEOUT_S = 1.0
 
 Event = MutableMapping[str, Any]
-App = Callable[[Any, Any, Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
 class HttpServer:
@@ -130,6 +133,7 @@ class _Connection(HttpToolsProtocol):
         self, config: Config, state: ServerState, settings: BrokerSettings, on_closed: Callable[[], None]
     ) -> None:
         super().__init__(config, state, app_state={})
+        self.app = _answering(self.app)
         self._on_closed = on_closed
         self._max_connections = settings.max_connections
         self._active_s = self.loop.time()
@@ -164,10 +168,12 @@ class _Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        before = self.cycle
         super().on_headers_complete()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, _answering(app, cycle))
+        cycle: Any = self.cycle
+        # Versions of uvicorn before 0.47 look for the client's `Connection: close` only in what they send themselves.
+        if cycle is not None and cycle is not before and not self.parser.should_keep_alive():
+            cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         """uvicorn's would set a timer for each answer; here `look_after` closes what is silent."""
@@ -175,7 +181,10 @@ class _Connection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.flow.resume_reading()
             if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())
+                cycle, app = self.pipeline.pop()
+                task = self.loop.create_task(cycle.run_asgi(app))
+                task.add_done_callback(self.tasks.discard)
+                self.tasks.add(task)
 
     def look_after(self, now_s: float, *, stall_s: float, idle_s: float) -> None:
         """Close the connection if it has been silent for too long."""
@@ -193,8 +202,9 @@ class _Connection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def _answering(app: App, cycle: RequestResponseCycle) -> App:
-    return lambda scope, receive, _: app(scope, receive, _Answer(cycle))
+def _answering(app: Any) -> Any:
+    """The application with `_Answer` in place of uvicorn's `send`, which is a method of the request's cycle."""
+    return lambda scope, receive, send: app(scope, receive, _Answer(send.__self__))
 
 
 class _Answer:
