@@ -26,7 +26,7 @@ install: ## Make .venv with everything that is developed with (quick when nothin
 
 run: ## Run a broker on localhost:9092 with its data in ./headrace-data
 	$(INSTALL) --extras '$(EXTRAS)'
-	@case ',$(EXTRAS),' in *,spark,*) echo "For a tour in another terminal, with a pipeline on Spark: $(BIN)/headrace demo";; esac
+	@echo "For a tour of a minute, in another terminal: $(BIN)/headrace demo"
 	$(BIN)/headrace serve $(ARGS)
 
 cluster: ## Run three brokers and an etcd on this machine, with their data in ./headrace-cluster

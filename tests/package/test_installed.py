@@ -85,7 +85,7 @@ COMMANDS = {
     "serve": Command("--etcd 127.0.0.1:1 --kafka-listen 127.0.0.1:0", needs=CLUSTER),
     "produce": Command("orders /dev/null"),
     "consume": Command("orders --from-beginning"),
-    "demo": Command(needs=SPARK),
+    "demo": Command(),
     "bench": Command("produce --messages 100"),
     "doctor": Command(),
     "cluster dev": Command(needs=CLUSTER),

@@ -1,4 +1,4 @@
-"""`headrace demo`: the tour, from an empty folder to a pipeline's result."""
+"""`headrace demo`: the tour, from an empty folder to topics, queues, a failover and a pipeline's result."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +7,16 @@ import typer
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders flow.")] = 20_000,
+    orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders the pipeline gets.")] = 20_000,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep the data and the pipeline's file here; else both are removed."),
     ] = None,
 ) -> None:
-    """Take the tour: start a queue, publish orders, run a pipeline on Spark and look at what came out.
+    """Take the tour: a topic that survives a crash, a queue with retries, a failover, and a pipeline on Spark.
 
-    It needs nothing but Java 17, takes about a minute, and leaves nothing behind.
+    It takes less than a minute and leaves nothing behind. The failover needs etcd and `headrace[cluster]`, the pipeline
+    Java 17 and `headrace[spark]`; where one of them is missing, the tour says so and shows the rest.
 
     Examples:
 

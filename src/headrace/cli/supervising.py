@@ -23,7 +23,7 @@ _STEADY_S = 60.0
 """A child that ran for so long is started again soon, however often it died before."""
 
 
-def _ended_with_parent(number: signal.Signals) -> Callable[[], None]:
+def ended_with_parent(number: signal.Signals) -> Callable[[], None]:
     """For a process to call when it begins: it gets this signal when its parent ends."""
 
     def arrange() -> None:
@@ -84,7 +84,7 @@ class Child:
             stderr=asyncio.subprocess.PIPE,
             limit=_MAX_LINE_BYTES,
             start_new_session=True,
-            preexec_fn=_ended_with_parent(self._orphaned),
+            preexec_fn=ended_with_parent(self._orphaned),
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
