@@ -1,5 +1,6 @@
 """What both clients have in common: how they are made, and the handlers that `run` runs."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -7,7 +8,7 @@ from headrace.client.backoff import Backoff
 from headrace.client.connection import Connection, names_of
 from headrace.client.contact import TIMEOUT_S
 from headrace.client.handlers import Delivery, Handler
-from headrace.client.health import Health, health_of
+from headrace.client.health import Health, health_of, name_of
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.partitioners import Partitioner, by_key
@@ -167,6 +168,9 @@ class ClientBase(Generic[StreamT]):
 
     def _made_loops(self, handlers: list[Handler], workers: list[Worker]) -> list[Loop]:
         """What `run` is to run. Asks the broker."""
+        for function in (*(each.function for each in handlers), *(each.function for each in workers)):
+            if inspect.iscoroutinefunction(function):
+                raise TypeError(f"{name_of(function)} is a coroutine function: those are for headrace.aio.Client")
         # Workers first: what fails of them has nothing to let go of.
         loops: list[Loop] = [each.queue.loop(each) for each in workers]
         return [*loops, *self._connection.loops(handlers)]

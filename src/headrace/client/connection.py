@@ -129,6 +129,8 @@ class Connection:
     ) -> Consumption:
         if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
+        if start not in ("earliest", "latest"):
+            raise ValueError(f"start must be earliest or latest, not {start!r}")
         names = names_of(topic)
         with ExitStack() as undo:
             poller = self._poller(undo, group, start)

@@ -38,6 +38,8 @@ class Handler:
             raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {self.delivery!r}")
         if self.retry_mode not in ("hold", "retry-topic"):
             raise ValueError(f"retry_mode must be hold or retry-topic, not {self.retry_mode!r}")
+        if self.start not in ("earliest", "latest"):
+            raise ValueError(f"start must be earliest or latest, not {self.start!r}")
         if self.workers < 1 or self.batch < 1:
             raise ValueError("workers and batch must be at least 1")
         if not self.monitor.name:

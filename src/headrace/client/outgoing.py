@@ -4,6 +4,7 @@ A message with a `type` becomes a CloudEvent in the binary mode of the Kafka bin
 and its payload stays as it is, so that consumers that know nothing of CloudEvents read it all the same.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,6 +50,9 @@ def collect(returned: object) -> list[Outgoing]:
         return []
     if isinstance(returned, Outgoing):
         return [returned]
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the handler returned a coroutine that nobody awaits: register an `async def` function itself")
     results: list[Outgoing] = []
     for each in returned if isinstance(returned, Iterable) else [returned]:
         if not isinstance(each, Outgoing):

@@ -4,6 +4,7 @@ One thread receives, one keeps the leases of everything in hand for as long as i
 handle. A broker that is away is waited for; leases survive its restart, as they do on its side.
 """
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -209,7 +210,7 @@ class WorkerLoop:
         message = held.message
         behind: list[QueueMessage] = []
         try:
-            self._call(message)
+            _refuse_coroutine(self._call(message))
         except BaseException as error:
             with self._lock:
                 behind = self._hand.failed(held)
@@ -243,3 +244,10 @@ class WorkerLoop:
             message.nack(error.delay, " ".join(str(error).split()) or "to be tried again")
         else:
             message.nack(None, reason)
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """A coroutine that nobody awaits has done nothing: its message must not be acknowledged."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the worker returned a coroutine that nobody awaits: register an `async def` function itself")

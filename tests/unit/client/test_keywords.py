@@ -71,6 +71,28 @@ def test_public_methods_show_their_arguments_and_say_what_they_do(kind: type) ->
             assert (method.__doc__ or "").strip(), f"{kind.__module__}.{kind.__name__}.{name} has no docstring"
 
 
+def test_coroutine_functions_are_for_the_other_client() -> None:
+    plain = Client("localhost:1")
+
+    async def bill(message: object) -> None: ...
+
+    plain.handler("orders", group="g")(bill)
+    with pytest.raises(TypeError, match=r"bill is a coroutine function: those are for headrace\.aio\.Client"):
+        plain.run()
+    worker = Client("localhost:1")
+    worker.queue("emails").worker()(bill)
+    with pytest.raises(TypeError, match=r"headrace\.aio\.Client"), worker.running():
+        pass
+
+
+def test_a_start_that_does_not_exist_is_an_error_at_once() -> None:
+    start: Any = "erliest"
+    with pytest.raises(ValueError, match="start must be earliest or latest, not 'erliest'"):
+        client.handler("orders", group="g", start=start)(print)
+    with pytest.raises(ValueError, match="start must be earliest or latest"):
+        client.consume("orders", group="g", start=start)
+
+
 def test_a_mock_of_a_client_is_awaited_where_the_client_is() -> None:
     mock = create_autospec(aio.Client, instance=True)
     assert isinstance(mock.publish, AsyncMock)

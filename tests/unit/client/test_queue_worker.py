@@ -130,6 +130,16 @@ def test_what_fails_is_given_back_with_the_reason() -> None:
     ]
 
 
+def test_a_coroutine_that_nobody_awaits_is_a_failure_not_an_acknowledgement() -> None:
+    async def work(message: QueueMessage) -> None: ...
+
+    queue = _Queue("x")
+    with _running(queue, work):
+        queue.wait_for(lambda: bool(queue.said))
+    assert [each[:2] for each in queue.said] == [("nack", "x")]
+    assert "a coroutine that nobody awaits" in str(queue.said[0][3])
+
+
 def test_without_a_dead_letter_queue_what_is_rejected_is_given_back() -> None:
     def work(message: QueueMessage) -> None:
         raise Reject("never")
