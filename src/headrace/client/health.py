@@ -20,7 +20,7 @@ class WorkerHealth:
     """What it reads: `orders (group billing)`, or `queue emails`."""
     is_running: bool
     handled: int = 0
-    """Messages that were handled since `run` began."""
+    """Calls of the function that returned, since the client was made."""
     failed: int = 0
     """Calls of the function that raised."""
     lag: int | None = None
