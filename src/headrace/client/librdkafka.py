@@ -77,22 +77,38 @@ class Troubles:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._told_at_s: dict[int, float] = {}
+        self._bootstrap_addresses = {each.strip() for each in bootstrap.split(",")}
+        self._told_at_s: dict[str, float] = {}
         self.last: tuple[str, datetime] | None = None
         """The last of them, and when it was."""
 
     def __call__(self, error: KafkaError) -> None:
-        self.last = (explain(error, self._bootstrap), datetime.now(UTC))
-        now_s = time.monotonic()
-        if now_s - self._told_at_s.get(error.code(), float("-inf")) < _TELL_EVERY_S:
+        sentence = self._sentence(error)
+        self.last = (sentence or explain(error, self._bootstrap), datetime.now(UTC))
+        if sentence is None:
+            log.debug("a connection to %s failed: %s", self._bootstrap, error.str())
             return
-        self._told_at_s[error.code()] = now_s
+        now_s = time.monotonic()
+        self._told_at_s = {told: at_s for told, at_s in self._told_at_s.items() if now_s - at_s < _TELL_EVERY_S}
+        if sentence not in self._told_at_s:
+            self._told_at_s[sentence] = now_s
+            log.warning("%s; the client tries again", sentence)
+
+    def _sentence(self, error: KafkaError) -> str | None:
+        """What a user should know of it; None where others will say so, or it mends itself."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            log.warning("no broker answers at %s: the client tries again until one does", self._bootstrap)
-        elif error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT):
-            log.info("a connection to %s failed: %s", self._bootstrap, error.str())
-        else:
-            log.warning("a connection to %s failed: %s", self._bootstrap, error.str())
+            return f"no broker answers at {self._bootstrap}"
+        text = str(error.str())
+        if error.code() not in (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT):
+            return f"a connection to {self._bootstrap} failed: {text}"
+        # It begins with the address and the id of the broker. An address that the cluster names may be of another
+        # network than the client's, and nothing else tells of that: the bootstrap servers do answer.
+        address, _, rest = text.partition("/")
+        is_known = not rest or address in self._bootstrap_addresses
+        if is_known or not ("Connect" in rest or "resolve" in rest):
+            return None
+        what = rest.partition(": ")[2].partition(" (after")[0]
+        return f"no connection to {address}, which the cluster at {self._bootstrap} names as a broker's address: {what}"
 
 
 def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]:
