@@ -183,7 +183,8 @@ def warm_up(producer: Producer, topic: str) -> None:
 
     librdkafka asks for the id half a second after it was started, and again half a second later if no broker was
     connected by then; until it has one, messages wait. It also asks after an answer about a topic when a broker is
-    connected, which the second question makes sure of. So the first message takes some 10 ms, not 500 to 1,000.
+    connected, which the second question makes sure of. So the first message to a topic that is there takes
+    some 15 ms, not 500 to 1,000.
     """
     with suppress(KafkaException):
         for _ in range(2):
