@@ -176,6 +176,8 @@ def test_a_broker_that_is_killed_shows_and_leadership_comes_back(shell):
     shell.run("topic", "create", "kept", "-p", "6", "--replicas", "3")
     shell.cluster.await_in_sync(WAIT_S)
     shell.cluster.kill(2)
+    # The cluster does not know yet: whoever asks every broker must wait until it does.
+    assert "There are no groups" in shell.run("group", "list")
 
     def is_away() -> str:
         found = shell.status()

@@ -54,6 +54,8 @@ class Broker:
             return function(*args, **kwargs)
         except KafkaException as error:
             raise self.failed(error.args[0]) from None
+        except TimeoutError:
+            raise CommandFailed(f"the broker at {self.bootstrap} did not answer in {REQUEST_TIMEOUT_S:.0f} s") from None
         except (ValueError, TypeError) as error:
             raise CommandFailed(str(error)) from None
 
@@ -66,9 +68,9 @@ class Broker:
         first: CommandFailed | None = None
         for name, future in futures.items():
             try:
-                future.result(REQUEST_TIMEOUT_S + 5)
-            except KafkaException as failure:
-                first = first or self.failed(failure.args[0], failed.format(name))
+                self.wait(future)
+            except CommandFailed as failure:
+                first = first or CommandFailed(f"{failed.format(name)}: {failure}")
             else:
                 done(name)
         if first is not None:

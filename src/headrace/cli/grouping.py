@@ -7,29 +7,41 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka.admin import OffsetSpec
 
 from headrace.cli.client import REQUEST_TIMEOUT_S, Broker
+from headrace.cli.cluster_view import connected
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import nearest, no_such
 from headrace.cli.output import count, setting_text, table
 from headrace.cli.resets import Bounds, Move, Target, new_offset, parse_topic
-from headrace.cli.share_grouping import describe_share, set_started, share_group, share_groups, started
-from headrace.cli.streams_grouping import state_word, streams_group, streams_groups
+from headrace.cli.share_grouping import describe_share, set_started, share_group, started
+from headrace.cli.streams_grouping import state_word, streams_group
+from headrace.wire import Unsupported
 
 Where = tuple[str, int]
 
 
 def list_all(bootstrap: str) -> list[dict[str, Any]]:
+    """Every group of every broker. One that has just died is waited for until the cluster knows that it is away."""
     broker = Broker(bootstrap)
     broker.cluster()
+    with connected(bootstrap) as cluster:
+        try:
+            return [
+                {"group": each.name, "state": state_word(each.state), "type": each.kind} for each in cluster.groups()
+            ]
+        except Unsupported:
+            return _consumer_groups(broker)
+
+
+def _consumer_groups(broker: Broker) -> list[dict[str, Any]]:
+    """For brokers that do not know of types of groups."""
     found = broker.wait(broker.call(broker.admin.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
-    for error in found.errors or ():
-        found_error = error.args[0] if isinstance(error, KafkaException) else error
-        raise broker.failed(found_error, "listing the groups failed")
+    for each in found.errors or ():
+        error = each.args[0] if isinstance(each, KafkaException) else each
+        raise broker.failed(error, "listing the groups failed")
     groups = [
         {"group": each.group_id, "state": _word(each.state), "type": _word(getattr(each, "type", None))}
         for each in found.valid or ()
     ]
-    for kind, found_of_kind in (("share", share_groups(bootstrap)), ("streams", streams_groups(bootstrap))):
-        groups += [{"group": name, "state": state, "type": kind} for name, state in found_of_kind]
     return sorted(groups, key=lambda each: str(each["group"]))
 
 

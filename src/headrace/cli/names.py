@@ -40,7 +40,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
-    return _complete(context, incomplete, lambda cluster: cluster.groups())
+    return _complete(context, incomplete, lambda cluster: [each.name for each in cluster.groups()])
 
 
 def complete_queues(context: typer.Context, incomplete: str) -> list[str]:

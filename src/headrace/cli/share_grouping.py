@@ -11,15 +11,6 @@ from headrace.wire import Cluster, ShareGroupInfo, WireError
 Where = tuple[str, int]
 
 
-def share_groups(bootstrap: str) -> list[tuple[str, str]]:
-    """Name and state of each."""
-    try:
-        with Cluster(bootstrap) as cluster:
-            return [(name, state.lower()) for name, state in cluster.share_groups().items()]
-    except WireError as error:
-        raise CommandFailed(str(error)) from None
-
-
 def share_group(bootstrap: str, group: str) -> ShareGroupInfo | None:
     """None if there is no share group of this name."""
     try:

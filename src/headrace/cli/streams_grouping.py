@@ -7,15 +7,6 @@ from headrace.wire import Cluster, WireError
 from headrace.wire.streams_groups import StreamsGroupInfo
 
 
-def streams_groups(bootstrap: str) -> list[tuple[str, str]]:
-    """Name and state of each."""
-    try:
-        with Cluster(bootstrap) as cluster:
-            return [(name, state_word(state)) for name, state in cluster.streams_groups().items()]
-    except WireError as error:
-        raise CommandFailed(str(error)) from None
-
-
 def streams_group(bootstrap: str, group: str) -> StreamsGroupInfo | None:
     """None if there is no streams group of this name."""
     try:

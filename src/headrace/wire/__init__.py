@@ -34,6 +34,7 @@ from headrace.wire.errors import (
     WireError,
 )
 from headrace.wire.features import NO_FEATURE, Feature
+from headrace.wire.groups import GroupInfo
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
 from headrace.wire.settings import Resource, SettingInForce
@@ -56,6 +57,7 @@ __all__ = [
     "Feature",
     "Fenced",
     "FetchedRecords",
+    "GroupInfo",
     "LogDir",
     "NotKafka",
     "OffsetAt",

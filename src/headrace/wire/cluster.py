@@ -22,6 +22,7 @@ from headrace.wire.connection import Timeouts
 from headrace.wire.errors import Refused
 from headrace.wire.features import Feature
 from headrace.wire.following import follow
+from headrace.wire.groups import GroupInfo
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, Router, Topic
 from headrace.wire.settings import Resource, SettingInForce
@@ -281,9 +282,9 @@ class Cluster:
         """Everything that a group has committed."""
         return reading.committed_offsets(self._router, group)
 
-    def groups(self) -> dict[str, str]:
-        """The groups of all types, each with its state."""
-        return groups.list_groups(self._router, None)
+    def groups(self) -> list[GroupInfo]:
+        """The groups of all types, by name. `Unsupported` where brokers do not know of types (Kafka before 3.8)."""
+        return groups.all_groups(self._router)
 
     def share_groups(self) -> dict[str, str]:
         """The share groups (KIP-932), each with its state."""

@@ -1,7 +1,7 @@
 """Groups by their type, which librdkafka's admin client leaves out unless they are consumers."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Unsupported, check
@@ -12,22 +12,40 @@ _LIST_VERSION = 5
 """The first that knows of types."""
 
 
-def list_groups(router: Router, kind: str | None) -> dict[str, str]:
-    """The groups of one type, or of all, of all brokers; each with its state."""
+class GroupInfo(NamedTuple):
+    name: str
+    state: str
+    kind: str
+    """classic, consumer, share or streams."""
 
+
+def all_groups(router: Router) -> list[GroupInfo]:
+    """The groups of all types and of all brokers, by name. `Unsupported` where brokers do not know of types."""
+    return _listed(router, ())
+
+
+def list_groups(router: Router, kind: str) -> dict[str, str]:
+    """The groups of one type of all brokers, each with its state."""
+    try:
+        return {each.name: each.state for each in _listed(router, (kind,))}
+    except Unsupported:
+        return {}
+
+
+def _listed(router: Router, kinds: tuple[str, ...]) -> list[GroupInfo]:
     def build(schema: ModuleType) -> Any:
-        return make(schema.ListGroupsRequest, states_filter=(), types_filter=() if kind is None else (kind,))
+        return make(schema.ListGroupsRequest, states_filter=(), types_filter=kinds)
 
-    def attempt() -> dict[str, str]:
-        found: dict[str, str] = {}
+    def attempt() -> list[GroupInfo]:
+        found: dict[str, GroupInfo] = {}
         for address in router.brokers().values():
             with router.using(address) as connection:
                 answer = connection.call(_LIST_GROUPS, _LIST_VERSION, build, lowest=_LIST_VERSION)
-                check("listing the groups" if kind is None else f"listing the {kind} groups", answer.error_code)
-                found |= {each.group_id: each.group_state for each in answer.groups}
-        return dict(sorted(found.items()))
+                check(" ".join(("listing the", *kinds, "groups")), answer.error_code)
+            for each in answer.groups:
+                found[each.group_id] = GroupInfo(
+                    str(each.group_id), str(each.group_state), str(each.group_type).lower()
+                )
+        return sorted(found.values())
 
-    try:
-        return router.patiently(attempt)
-    except Unsupported:
-        return {}
+    return router.patiently(attempt)
