@@ -89,6 +89,8 @@ COMMANDS = {
     "bench": Command("produce --messages 100"),
     "doctor": Command(),
     "cluster dev": Command(needs=CLUSTER),
+    "cluster dev start": Command("2 --data-dir nowhere", code=1),
+    "cluster dev kill": Command("2 --data-dir nowhere", code=1),
     "cluster status": Command(),
     "cluster drain": Command("7", code=1),
     "cluster undrain": Command("7", code=1),
@@ -96,6 +98,9 @@ COMMANDS = {
     "cluster reassign": Command("orders --replicas 0"),
     "cluster throttle": Command("10MB"),
     "cluster upgrade": Command("--dry-run"),
+    "cluster settings": Command(),
+    "cluster alter": Command("--set log.cleaner.threads=1"),
+    "cluster log-level": Command("info"),
     "topic create": Command("new-topic"),
     "topic list": Command(),
     "topic describe": Command("orders"),
@@ -104,6 +109,7 @@ COMMANDS = {
     "topic truncate": Command("truncated --yes"),
     "group list": Command(),
     "group describe": Command("no-group", code=1),
+    "group alter": Command("packing --set share.auto.offset.reset=earliest"),
     "group reset-offsets": Command("no-group --topic orders --to-earliest"),
     "group delete": Command("no-group --yes", code=1),
     "queue create": Command("new-queue"),
@@ -140,10 +146,10 @@ COMMANDS = {
 
 def commands_of(command: typer.core.TyperGroup, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, each in command.commands.items():
+        if not hasattr(each, "commands") or each.invoke_without_command:
+            yield " ".join((*path, name))
         if hasattr(each, "commands"):
             yield from commands_of(each, (*path, name))
-        else:
-            yield " ".join((*path, name))
 
 
 def test_every_command_is_tried_here() -> None:
