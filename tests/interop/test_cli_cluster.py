@@ -4,7 +4,6 @@ Each test finds all brokers running and no topics: it may come before or after a
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from headrace.model.errors import HeadraceError
 from headrace.testing import etcd
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
+from tests.snippets import blocks_of
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -198,12 +198,10 @@ def test_a_broker_that_is_killed_shows_and_leadership_comes_back(shell):
     shell.all_is_well()
 
 
-def test_what_the_readme_tells_to_type(shell):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    section = text.partition("## A cluster in a minute")[2].partition("\n## ")[0]
-    commands = re.findall(r"^    \$ headrace (.+)$", section, flags=re.MULTILINE)
-    assert commands[0] == "cluster dev --brokers 3"
+@pytest.mark.parametrize(("page", "topic"), [("README.md", "orders"), ("docs/quickstart.md", "payments")])
+def test_the_commands_of_a_page_for_a_cluster(shell, page, topic):
+    (block,) = [each for each in blocks_of(page) if each.reason.endswith("test_cli_cluster.py runs it")]
     shell.all_is_well()
-    for command in commands[1:]:
-        printed = shell.run(*command.split())
-    assert printed.startswith("orders: 6 partitions")
+    for line in block.text.splitlines():
+        printed = shell.run(*line.removeprefix("$ ").removeprefix("headrace ").split())
+    assert printed.startswith(f"{topic}: 6 partitions")

@@ -4,10 +4,14 @@ Slow, and so in `make interop` and not in `make test`: that client is a preview 
 of its own. `test_wire_share_groups.py` says the same things to the broker without it.
 """
 
+import re
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -265,3 +269,18 @@ def test_offsets_are_reset_when_the_group_has_no_members(
             time.sleep(0.05)
         assert told.responses[0].partitions[0].error_code is wire.Error.none
     assert values(poll(consumer("implicit"), 2)) == ["b", "c"]
+
+
+def test_the_code_of_the_page_on_queues(broker: Subject, new_topic: Callable[..., str]) -> None:
+    """On a topic that has messages already, as a reader of the page has it."""
+    topic, group = new_topic(partitions=3), f"share-{uuid.uuid4().hex[:8]}"
+    configure(broker, group, {"share.auto.offset.reset": "earliest"})
+    send(broker, topic, *map(str, range(1, 10)))
+    page = (Path(__file__).parents[2] / "docs/queues.md").read_text().partition("## Share groups")[2]
+    code = re.findall(r"```python\n(.+?)```", page, flags=re.DOTALL)[0]
+    for told, real in (("localhost:9092", broker.bootstrap), ('"orders"', repr(topic)), ('"packing"', repr(group))):
+        assert told in code
+        code = code.replace(told, real)
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=False)
+    assert sorted(result.stdout.splitlines()) == [f"b'{number}' 1" for number in range(1, 10)], result.stderr

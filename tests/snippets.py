@@ -1,0 +1,264 @@
+"""The code in Markdown pages, and a shell and a Python that run it block by block.
+
+A block is Python or shell if its fence says so; an indented block is shell if it begins like a command. A comment of
+HTML before a block, which readers do not see, changes what is done with it:
+
+    <!-- not run: the reason -->    it is only checked for its syntax
+    <!-- setup                      Python, run before the block: the names that the block takes for granted
+    def deliver(mail): ...
+    -->
+    <!-- until: text -->            it runs until it has printed this, and is interrupted as by Ctrl-C
+    <!-- needs: etcd -->            it is left out where there is neither such a program nor such a module
+    <!-- pytest -->                 a file of tests, which pytest runs
+
+The Python blocks of a page share their names, and its shell blocks a session, in the order of the page. In a shell
+block with prompts (`$ `) the other lines are what the command prints, with `…` for what differs.
+"""
+
+import fnmatch
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]
+_SHELL = re.compile(r"(\$ |headrace |make |printf |echo |pip |for |install |etcdctl |kafka-|\. )")
+_COMMENT = re.compile(r"<!-- ?(.*?) ?-->", re.DOTALL)
+_TOP_LEVEL_AWAIT = 0x2000
+_STEP_S = 120.0
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
+    setup: str = ""
+    reason: str = ""
+    """Why it is not run; empty if it is."""
+    until: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    def check_syntax(self) -> None:
+        if self.language == "shell":
+            script = "\n".join(each for each, _ in self.commands())
+            done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{self.where}: {done.stderr}"
+        else:
+            compile(self.text, self.where, "exec", flags=_TOP_LEVEL_AWAIT)
+
+    def commands(self) -> Iterator[tuple[str, list[str]]]:
+        """Each command with the lines that it prints; without prompts, all of it and nothing."""
+        if not self.text.startswith("$ "):
+            yield self.text, []
+            return
+        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
+            lines = part.rstrip("\n").split("\n")
+            end = next(number for number, line in enumerate(lines, start=1) if not line.endswith("\\"))
+            yield "\n".join(lines[:end]), [line for line in lines[end:] if line]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The blocks of Python and shell of a page, in order."""
+    return [*_collect(page, (ROOT / page).read_text())]
+
+
+def _collect(page: str, text: str) -> Iterator[Block]:
+    lines = text.splitlines()
+    number, comments = 0, ""
+    while number < len(lines):
+        line = lines[number]
+        start = number
+        if line.lstrip().startswith("```"):
+            while not lines[(number := number + 1)].lstrip().startswith("```"):
+                pass
+            language = {"python": "python", "sh": "shell", "bash": "shell", "console": "shell"}.get(line.strip()[3:])
+            found = textwrap.dedent("\n".join(lines[start + 1 : number]) + "\n")
+            start += 1
+        elif line.lstrip().startswith("<!--"):
+            while "-->" not in lines[number]:
+                number += 1
+            comments += "\n".join(lines[start : number + 1]) + "\n"
+            number += 1
+            continue
+        elif line.startswith("    ") and (not start or not lines[start - 1].strip()):
+            while number + 1 < len(lines) and lines[number + 1].startswith("    "):
+                number += 1
+            found = textwrap.dedent("\n".join(lines[start : number + 1]) + "\n")
+            language = "shell" if _SHELL.match(found) else None
+        else:
+            comments = comments if not line.strip() else ""
+            number += 1
+            continue
+        if language is not None:
+            yield _annotated(Block(page, start + 1, language, found), comments)
+        comments = ""
+        number += 1
+
+
+def _annotated(block: Block, comments: str) -> Block:
+    for comment in _COMMENT.findall(comments):
+        if comment.startswith("not run: "):
+            block = block._replace(reason=" ".join(comment.removeprefix("not run: ").split()))
+        elif comment.startswith("setup\n"):
+            block = block._replace(setup=block.setup + comment.removeprefix("setup\n") + "\n")
+        elif comment.startswith("until: "):
+            block = block._replace(until=comment.removeprefix("until: "))
+        elif comment.startswith("needs: "):
+            name = comment.removeprefix("needs: ")
+            is_there = shutil.which(name) is not None or find_spec(name) is not None
+            block = block._replace(reason="" if is_there else f"there is no {name}")
+        elif comment == "pytest":
+            block = block._replace(language="pytest")
+        else:
+            raise AssertionError(f"{block.where}: a comment that is not understood: {comment}")
+    return block
+
+
+class _Session:
+    """A program that does what it reads from stdin, and ends each answer with a line of `_END` and a code."""
+
+    def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def ask(self, request: str, where: str, until: str = "") -> str:
+        """What it prints; fails where the code is not 0. It is interrupted once it has printed `until`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(request.encode())
+        self._process.stdin.flush()
+        printed, deadline_s = b"", time.monotonic() + _STEP_S
+        while (end := _END.search(printed)) is None:
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            assert ready, f"{where} is not done after {_STEP_S:.0f} s, and printed: {printed.decode()}"
+            data = os.read(self._process.stdout.fileno(), 65_536)
+            assert data, f"{where} ended the session, and printed: {printed.decode()}"
+            printed += data
+            if until and until in printed.decode(errors="replace"):
+                self._process.send_signal(signal.SIGINT)
+                until = ""
+        text = printed[: end.start()].decode()
+        assert not until, f"{where} did not print {until}, but: {text}"
+        assert end[1] == b"0", f"{where} failed with {end[1].decode()}, and printed: {text}"
+        return text
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+_END = re.compile(rb"\x1e(\d+)\n")
+_PYTHON = """
+import json, sys, traceback
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    code, where, line_number, is_endless = json.loads(line)
+    try:
+        exec(compile("\\n" * (line_number - 1) + code, where, "exec"), names)
+    except BaseException as error:
+        if is_endless and isinstance(error, KeyboardInterrupt):
+            print("\\x1e0", flush=True)
+            continue
+        traceback.print_exc(file=sys.stdout)
+        print("\\x1e1", flush=True)
+    else:
+        print("\\x1e0", flush=True)
+"""
+
+
+class Runner:
+    """Runs the blocks of one page in `folder`, with `addresses` in place of those that the page names."""
+
+    def __init__(self, folder: Path, addresses: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._addresses = addresses
+        self._environment = environment
+        self._python: _Session | None = None
+        self._shell: _Session | None = None
+        self._files_of_tests = 0
+
+    def run(self, block: Block) -> str:
+        """What it prints, checked where the page says what that is."""
+        if block.setup:
+            self._exec(block.setup, block)
+        if block.language == "shell":
+            return "".join(self._command(command, expected, block) for command, expected in block.commands())
+        if block.language == "pytest":
+            return self._test(block)
+        return self._exec(block.text, block, block.until)
+
+    def _exec(self, code: str, block: Block, until: str = "") -> str:
+        if self._python is None:
+            self._python = _Session([sys.executable, "-u", "-c", _PYTHON], self._folder, self._environment)
+        request = json.dumps([self._local(code), block.page, block.line, bool(until)])
+        return self._python.ask(f"{request}\n", block.where, until)
+
+    def _command(self, command: str, expected: list[str], block: Block) -> str:
+        if self._shell is None:
+            self._shell = _Session(["bash"], self._folder, self._environment)
+            self._shell.ask(f'headrace() {{ "{sys.executable}" -m headrace "$@"; }}; printf "\\0360\\n"\n', "bash")
+        script = f"( set -e\n{self._local(command)}\n) </dev/null 2>&1; printf '\\036%d\\n' $?\n"
+        printed = self._shell.ask(script, f"{block.where}: {command}")
+        for line in expected:
+            pattern = line.replace("[", "[[]").replace("…", "*")
+            assert fnmatch.filter(printed.splitlines(), pattern), (block.where, command, line, printed)
+        return printed
+
+    def _test(self, block: Block) -> str:
+        self._files_of_tests += 1
+        file = self._folder / f"test_snippet_{self._files_of_tests}.py"
+        file.write_text(self._local(block.text))
+        options = ["-q", "-p", "no:cacheprovider", "--rootdir", str(self._folder)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, file.name],
+            cwd=self._folder,
+            env={**os.environ, **self._environment},
+            capture_output=True,
+            text=True,
+            timeout=_STEP_S,
+            check=False,
+        )
+        no_tests = 5
+        assert done.returncode in (0, no_tests), f"{block.where}: {done.stdout}"
+        return done.stdout
+
+    def _local(self, text: str) -> str:
+        for address, local in self._addresses.items():
+            text = text.replace(address, local)
+        return text
+
+    def close(self) -> None:
+        for session in (self._python, self._shell):
+            if session is not None:
+                session.close()
+
+
+@contextmanager
+def runner(folder: Path, addresses: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Runner]:
+    made = Runner(folder, addresses, environment)
+    try:
+        yield made
+    finally:
+        made.close()
