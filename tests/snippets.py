@@ -10,6 +10,7 @@ HTML before a block, which readers do not see, changes what is done with it:
     <!-- until: text -->            it runs until it has printed this, and is interrupted as by Ctrl-C
     <!-- needs: etcd -->            it is left out where there is neither such a program nor such a module
     <!-- pytest -->                 a file of tests, which pytest runs
+    <!-- spark -->                  Python with a session `spark`: tests/pipelines/test_documents.py runs it
 
 The Python blocks of a page share their names, and its shell blocks a session, in the order of the page. In a shell
 block with prompts (`$ `) the other lines are what the command prints, with `…` for what differs.
@@ -123,8 +124,8 @@ def _annotated(block: Block, comments: str) -> Block:
             name = comment.removeprefix("needs: ")
             is_there = shutil.which(name) is not None or find_spec(name) is not None
             block = block._replace(reason="" if is_there else f"there is no {name}")
-        elif comment == "pytest":
-            block = block._replace(language="pytest")
+        elif comment in ("pytest", "spark"):
+            block = block._replace(language=comment)
         else:
             raise AssertionError(f"{block.where}: a comment that is not understood: {comment}")
     return block

@@ -1,0 +1,47 @@
+"""The code of the guides that needs Spark runs as it is written. `tests/snippets.py` says how it is found."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.snippets import PAGES, ROOT, blocks_of
+
+from headrace.testing import Broker
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page) if block.language == "spark"]
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(block.page for block in BLOCKS))
+def test_the_code_of_a_page_runs_on_spark(
+    page: str, spark, headrace_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", headrace_broker.bootstrap)
+    monkeypatch.setenv("SHOP_DB", "")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+
+    def headrace(*arguments: str) -> None:
+        subprocess.run([sys.executable, "-m", "headrace", *arguments], check=True, capture_output=True, timeout=120)
+
+    # The JVM has a folder of its own to work in, so that names of files are made absolute for it.
+    places = {"localhost:9092": headrace_broker.bootstrap, "checkpoints/": f"{tmp_path}/checkpoints/"}
+    places |= {"lake/": f"{tmp_path}/lake/", '"\u2026"': f'"{tmp_path}/checkpoint"'}
+    (toml, *_) = re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL) or [""]
+    names = {"spark": spark, "headrace": headrace, "page_toml": toml}
+    try:
+        for block in BLOCKS:
+            if block.page == page:
+                code = block.setup + block.text
+                for name, place in places.items():
+                    code = code.replace(name, place)
+                exec(compile(code, block.where, "exec"), names)
+        for query in spark.streams.active:
+            query.processAllAvailable()
+            assert query.exception() is None
+        if page == "docs/tables.md":
+            assert [names[name].count() for name in ("orders", "typed")] == [1, 1]
+    finally:
+        for query in spark.streams.active:
+            query.stop()
