@@ -76,10 +76,11 @@ class Block(NamedTuple):
 
 def blocks_of(page: str) -> list[Block]:
     """The blocks of Python and shell of a page, in order."""
-    return [*_collect(page, (ROOT / page).read_text())]
+    return [*collect(page, (ROOT / page).read_text())]
 
 
-def _collect(page: str, text: str) -> Iterator[Block]:
+def collect(page: str, text: str) -> Iterator[Block]:
+    """The blocks of a page with this text."""
     lines = text.splitlines()
     number, comments = 0, ""
     while number < len(lines):
@@ -117,7 +118,7 @@ def _annotated(block: Block, comments: str) -> Block:
         if comment.startswith("not run: "):
             block = block._replace(reason=" ".join(comment.removeprefix("not run: ").split()))
         elif comment.startswith("setup\n"):
-            block = block._replace(setup=block.setup + comment.removeprefix("setup\n") + "\n")
+            block = block._replace(setup=block.setup + comment.removeprefix("setup\n").rstrip() + "\n")
         elif comment.startswith("until: "):
             block = block._replace(until=comment.removeprefix("until: "))
         elif comment.startswith("needs: "):

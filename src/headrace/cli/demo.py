@@ -10,7 +10,7 @@ def demo(
     orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders the pipeline gets.")] = 20_000,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the data and the pipeline's file here; else both are removed."),
+        typer.Option(metavar="FOLDER", help="Keep what the tour writes here; else it is removed."),
     ] = None,
 ) -> None:
     """Take the tour: a topic that survives a crash, a queue with retries, a failover, and a pipeline on Spark.

@@ -53,7 +53,7 @@ def tour(orders: int, keep: Path | None) -> None:
         raise CommandFailed(f"{took} Not everything worked: part {', '.join(map(str, failed))} failed, see above")
     voice.say(f"\n{took} Go on with: headrace serve · headrace topic create · headrace queue create · headrace --help")
     if keep:
-        voice.say(f"The data and the pipeline are in {keep}.")
+        voice.say(f"What it wrote is in {keep}.")
 
 
 def show_parts(voice: Voice, parts: list[Part]) -> list[int]:
