@@ -7,7 +7,7 @@ import typer
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders the pipeline gets.")] = 20_000,
+    orders: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many orders the pipeline gets.")] = 5_000,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Keep what the tour writes here; else it is removed."),

@@ -20,6 +20,8 @@ class Voice:
         self._last_s = time.monotonic()
         self._overwrites = sys.stderr.isatty()
         self._is_dirty = False
+        self._waits: list[tuple[str, float]] = []
+        """What is waited for and since when, the innermost last."""
 
     def say(self, text: str) -> None:
         with self._lock:
@@ -29,27 +31,32 @@ class Voice:
 
     @contextmanager
     def waiting_for(self, what: str) -> Iterator[None]:
-        """Give signs of life, whenever nothing else is said, until the block ends."""
+        """Give signs of life, whenever nothing else is said, until the block ends. A block within names its own."""
+        with self._lock:
+            self._waits.append((what, time.monotonic()))
+            is_outermost = len(self._waits) == 1
         is_over = threading.Event()
-        started_s = time.monotonic()
-
-        def give_signs() -> None:
-            while not is_over.wait(self._quiet_s / 6):
-                with self._lock:
-                    now_s = time.monotonic()
-                    if now_s - self._last_s >= self._quiet_s:
-                        self._sign(f"   … {what}, {now_s - started_s:.0f} s")
-                        self._last_s = now_s
-
-        thread = threading.Thread(target=give_signs, name="tour-progress", daemon=True)
-        thread.start()
+        thread = threading.Thread(target=self._give_signs, args=(is_over,), name="tour-progress", daemon=True)
+        if is_outermost:
+            thread.start()
         try:
             yield
         finally:
             is_over.set()
-            thread.join()
+            if is_outermost:
+                thread.join()
             with self._lock:
+                self._waits.pop()
                 self._clear()
+
+    def _give_signs(self, is_over: threading.Event) -> None:
+        while not is_over.wait(self._quiet_s / 6):
+            with self._lock:
+                now_s = time.monotonic()
+                if now_s - self._last_s >= self._quiet_s:
+                    what, started_s = self._waits[-1]
+                    self._sign(f"   … {what}, {now_s - started_s:.0f} s")
+                    self._last_s = now_s
 
     def _sign(self, text: str) -> None:
         if self._overwrites:

@@ -60,18 +60,26 @@ def show_parts(voice: Voice, parts: list[Part]) -> list[int]:
     """Show one after the other, whatever becomes of each; the numbers of those that failed."""
     failed = []
     for number, part in enumerate(parts, start=1):
-        try:
-            part.check()
-        except HeadraceError as error:
-            voice.say(f"{number}. {part.title}: left out, {error}")
-            continue
-        voice.say(f"{number}. {part.title}")
-        try:
-            part.show()
-        except (HeadraceError, OSError, ImportError) as error:
-            voice.say(f"   This part failed: {missing_extra(error) or error}")
-            failed.append(number)
+        with voice.waiting_for("working"):
+            if not _show(voice, number, part):
+                failed.append(number)
     return failed
+
+
+def _show(voice: Voice, number: int, part: Part) -> bool:
+    """Whether it did not fail."""
+    try:
+        part.check()
+    except HeadraceError as error:
+        voice.say(f"{number}. {part.title}: left out, {error}")
+        return True
+    voice.say(f"{number}. {part.title}")
+    try:
+        part.show()
+    except (HeadraceError, OSError, ImportError) as error:
+        voice.say(f"   This part failed: {missing_extra(error) or error}")
+        return False
+    return True
 
 
 class _Single:

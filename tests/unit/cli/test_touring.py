@@ -59,8 +59,10 @@ def test_a_wait_gives_signs_of_life(capsys: pytest.CaptureFixture[str]) -> None:
         signs += capsys.readouterr().err
         return signs.count("   … Spark, 0 s\n") >= 2
 
-    with voice.waiting_for("Spark"):
-        until(two_signs, "signs of life")
+    with voice.waiting_for("working"):
+        with voice.waiting_for("Spark"):
+            until(two_signs, "signs of life")
+        until(lambda: "   … working, " in capsys.readouterr().err, "signs of life of what is around it")
 
 
 def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
