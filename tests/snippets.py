@@ -173,14 +173,22 @@ class _Session:
 
 _END = re.compile(rb"\x1e(\d+)\n")
 _PYTHON = """
-import json, sys, traceback
+import json, signal, sys, traceback
 names = {"__name__": "__main__"}
+is_interrupted = False
+def interrupt(*_):
+    global is_interrupted
+    is_interrupted = True
+    raise KeyboardInterrupt
+signal.signal(signal.SIGINT, interrupt)
 for line in sys.stdin:
     code, where, line_number, is_endless = json.loads(line)
+    is_interrupted = False
     try:
         exec(compile("\\n" * (line_number - 1) + code, where, "exec"), names)
-    except BaseException as error:
-        if is_endless and isinstance(error, KeyboardInterrupt):
+    except BaseException:
+        # Within a call of librdkafka an interrupt comes out as another error.
+        if is_endless and is_interrupted:
             print("\\x1e0", flush=True)
             continue
         traceback.print_exc(file=sys.stdout)
