@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.rejects import read_rejects, write_rejects
+from headrace.pipelines.rejects import Rejects, read_rejects, write_rejects
 from headrace.wire import Cluster
 
 from .running import Pipelines, Write, as_json
@@ -92,7 +92,7 @@ def test_a_run_that_was_killed_after_it_noted_a_failing_record_writes_its_letter
     rejects = read_rejects(noted)
     assert [each.place for each in rejects.records] == [f"{topic}/0/2"]
     # As if it had been killed before it could note that the letter is there, and its state had to be made anew.
-    write_rejects(noted, type(rejects)(rejects.query_id, rejects.batch, rejects.rounds))
+    write_rejects(noted, Rejects(rejects.query_id, rejects.batch, rejects.rounds))
     pipelines.run("killed", text)
     assert [each.origin for each in pipelines.messages(f"{topic}.dlq")] == [(topic, 0, 2)]
     assert len(pipelines.messages(out)) == 5

@@ -26,6 +26,7 @@ from headrace.pipelines.row_plans import row_plans
 from headrace.pipelines.spark_errors import sentence
 from headrace.pipelines.spec import Source
 from headrace.pipelines.specfile import SpecFile
+from headrace.pipelines.topics import matching
 
 REJECTED_MAX = 100
 """If more records of a batch fail, it is the step that is wrong."""
@@ -92,34 +93,31 @@ def find_failing(
 
     None if it is to stop meanwhile: all of them or nothing.
     """
-    streams = file.spec.streams
-    by_source = {
-        name: [each for part in batch for each in part if _reads(source, each.topic)]
-        for name, source in streams.items()
-    }
-    read = [each for part in by_source.values() for each in part]
-    if len(read) != len(set(read)) or sum(map(len, batch)) != len(read):
-        return []  # Two sources read the same topic: whose records these are is not known.
     found: list[Rejected] = []
-    for name, ranges in by_source.items():
+    for name, ranges in by_source(batch, file.spec.streams).items():
         for chunk in _chunks(ranges):
             with_rows = _Chunk(spark, file, query, name, chunk, is_stopping)
             try:
                 for each in with_rows.search(chunk):
                     if len(found) == limit:
-                        if limit == 1:
-                            return found
                         raise TooManyFail(found[0])
                     found.append(each)
+                    if limit == 1:
+                        return found
             finally:
                 with_rows.close()
     return [] if is_stopping() else found
 
 
-def _reads(source: Source, topic: str) -> bool:
-    from headrace.pipelines.topics import matching
+def by_source(batch: Sequence[Ranges], streams: Mapping[str, Source]) -> dict[str, list[Range]]:
+    """What each source has read. Nothing if two sources read the same topic: whose records these are is not known.
 
-    return bool(matching(source, [topic]))
+    A query that uses a source twice reads it twice, in most batches up to the same offsets.
+    """
+    unique = [*dict.fromkeys(each for part in batch for each in part)]
+    found = {name: [each for each in unique if matching(source, [each.topic])] for name, source in streams.items()}
+    is_clear = len({each[:2] for each in unique}) == len(unique) == sum(map(len, found.values()))
+    return found if is_clear else {}
 
 
 def _chunks(ranges: Ranges) -> Iterator[list[Range]]:
@@ -162,7 +160,7 @@ class _Chunk:
     def _decoded(self, name: str, ranges: Ranges) -> DataFrame:
         spec = self._file.spec
         source = spec.sources[name]
-        records = read_range(self._spark, spec, spec.sources[self._source], ranges, headers=True)
+        records = read_range(self._spark, spec, spec.sources[self._source], ranges, headers=True, fail_on_loss=False)
         if source.decoded_format == "raw":
             return records
         return values.rows(values.decoded(records, source, spec.folder), source, "skip")

@@ -22,6 +22,7 @@ from headrace.pipelines.table_store import CATALOG_NOTE, HIDDEN, TableError
 NAMESPACE = "headrace"
 """Of a table that was named without one."""
 OWN = "catalog.db"
+_FORMAT = 1
 CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException)
 
 
@@ -30,6 +31,7 @@ class Noted(msgspec.Struct, frozen=True):
 
     catalog: str
     table: str
+    format: int = _FORMAT
 
 
 def identifier_of(name: str) -> Identifier:
@@ -47,11 +49,16 @@ def flat_identifier_of(name: str) -> Identifier:
 def noted_catalog(root: Path) -> Noted | None:
     """The catalog elsewhere that a directory belongs to."""
     try:
-        return msgspec.json.decode(_note(root).read_bytes(), type=Noted)
+        found = msgspec.json.decode(_note(root).read_bytes(), type=Noted)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise TableError(f"{_note(root)} cannot be read: {error}") from None
+    if found.format > _FORMAT:
+        raise TableError(
+            f"{root} was written by a newer Headrace (format {found.format}, this one reads {_FORMAT}): use that one"
+        )
+    return found
 
 
 def check_catalog(root: Path, catalog: str, table: str) -> Noted | None:

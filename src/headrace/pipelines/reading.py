@@ -12,8 +12,8 @@ from headrace.pipelines.offsets import Range
 from headrace.pipelines.spec import Source, Spec
 
 FORMAT = "headrace"
-_WHERE = ("subscribe", "assign", "starting", "ending")
-"""What options that say what is read begin with, in small letters."""
+_OVERRIDDEN = ("subscribe", "assign", "starting", "ending", "failondataloss")
+"""What options of a stream that have no meaning for a given range begin with, in small letters."""
 
 Start = Mapping[str, Mapping[str, int]]
 """By topic and partition (as text, as in JSON): the offset to begin with."""
@@ -42,14 +42,23 @@ def read_topics(spark: SparkSession, spec: Spec, source: Source, *, headers: boo
     return reader.load()
 
 
-def read_range(spark: SparkSession, spec: Spec, source: Source, ranges: Sequence[Range], *, headers: bool) -> DataFrame:
-    """These records of the source's topics, as a table."""
+def read_range(
+    spark: SparkSession,
+    spec: Spec,
+    source: Source,
+    ranges: Sequence[Range],
+    *,
+    headers: bool,
+    fail_on_loss: bool = True,
+) -> DataFrame:
+    """These records of the source's topics, as a table. What is gone of them is an error unless it is not to be."""
     places: dict[str, dict[str, tuple[int, int]]] = {}
     for each in ranges:
         start, end = places.setdefault(each.topic, {}).get(str(each.partition), (each.start, each.end))
         places[each.topic][str(each.partition)] = (min(start, each.start), max(end, each.end))
     given = source_options(spec, source, headers=headers, start=None)
-    options = {name: value for name, value in given.items() if not name.lower().startswith(_WHERE)}
+    options = {name: value for name, value in given.items() if not name.lower().startswith(_OVERRIDDEN)}
+    options |= {} if fail_on_loss else {"failOnDataLoss": "false"}
     options |= {
         "assign": json.dumps({topic: [int(each) for each in parts] for topic, parts in places.items()}),
         "startingOffsets": json.dumps({t: {p: at[0] for p, at in parts.items()} for t, parts in places.items()}),

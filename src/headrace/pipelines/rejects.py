@@ -17,8 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.state import replace_text
 
+FORMAT = 1
 _ROUNDS = 1024
 """A batch may fail more than once, each time by other records: so often at the most."""
 
@@ -42,6 +44,7 @@ class Rejects(msgspec.Struct, frozen=True):
     query_id: str = ""
     batch: int = -1
     rounds: tuple[tuple[Rejected, ...], ...] = ()
+    format: int = FORMAT
     written: int = 0
     """How many rounds are known to be dead letters already."""
 
@@ -56,7 +59,7 @@ class Rejects(msgspec.Struct, frozen=True):
         fresh = tuple(each for each in found if each.place not in known)
         if not fresh or len(kept) == _ROUNDS:
             return self
-        return Rejects(query_id, batch, (*kept, fresh), self.written if kept else 0)
+        return Rejects(query_id, batch, (*kept, fresh), written=self.written if kept else 0)
 
     def all_written(self) -> "Rejects":
         return msgspec.structs.replace(self, written=len(self.rounds))
@@ -68,9 +71,14 @@ class Rejects(msgspec.Struct, frozen=True):
 
 def read_rejects(file: Path) -> Rejects:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Rejects)
+        found = msgspec.json.decode(file.read_bytes(), type=Rejects)
     except FileNotFoundError:
         return Rejects()
+    if found.format > FORMAT:
+        raise PipelineError(
+            f"{file} was written by a newer Headrace (format {found.format}, this one reads {FORMAT}): use that one"
+        )
+    return found
 
 
 def write_rejects(file: Path, rejects: Rejects) -> None:

@@ -116,6 +116,11 @@ def test_a_table_in_a_rest_catalog(tmp_path: Path, address: str, monkeypatch: py
     with pytest.raises(TableError, match=r"of the catalog is at file://.*revenue, not at"):
         open_store(elsewhere, OsDisk())
 
+    note = tmp_path / "lake" / "revenue" / "_headrace" / "catalog.json"
+    note.write_text(note.read_text().replace('"format":1', '"format":2'))
+    with pytest.raises(TableError, match=r"was written by a newer Headrace \(format 2, this one reads 1\)"):
+        open_store(wanted, OsDisk())
+
     # A table that somebody drops from the catalog keeps its files.
     catalog_files = sorted((tmp_path / "lake" / "costs" / "data").iterdir())
     server = SqlCatalog("server", uri=f"sqlite:///{tmp_path / 'server.db'}")
