@@ -15,8 +15,9 @@ def demo(
 ) -> None:
     """Take the tour: a topic that survives a crash, a queue with retries, a failover, and a pipeline on Spark.
 
-    It takes less than a minute and leaves nothing behind. The failover needs etcd and `headrace[cluster]`, the pipeline
-    Java 17 and `headrace[spark]`; where one of them is missing, the tour says so and shows the rest.
+    It takes about a minute, most of it for Spark, and leaves nothing behind. The failover needs etcd and
+    `headrace[cluster]`, the pipeline Java 17 and `headrace[spark]`; where one of them is missing, the tour says so and
+    shows the rest.
 
     Examples:
 
