@@ -74,7 +74,9 @@ class BrokerApp:
             await self._start()
         except BaseException:
             # In a cluster the directory may be registered by now, and a broker must come back with the one it had.
-            if self._data_dir is not None and not self.settings.etcd_endpoints:
+            # Once it has listened, clients may have been told that something is stored.
+            has_listened = self._endpoint is not None
+            if self._data_dir is not None and not self.settings.etcd_endpoints and not has_listened:
                 self._data_dir.leave_unused()
             await self.stop()
             raise

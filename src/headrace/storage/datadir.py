@@ -82,6 +82,7 @@ class DataDir:
             cls._lock_or_refuse(lock, path)
             is_locked = True
             if (path / META).exists():
+                is_new = False
                 found = cls._identify(path, disk.read_bytes(path / META))
                 if cluster_id is not None and cluster_id != found.cluster_id:
                     raise StartupError(f"{path} belongs to cluster {found.cluster_id}, not to {cluster_id}.")
@@ -90,7 +91,6 @@ class DataDir:
                         f"{path} belongs to broker {found.broker_id}, not to {broker_id}: use another directory."
                     )
                 whose = found
-                is_new = False
             else:
                 whose = _Whose(cluster_id or topic_id_to_text(uuid4()), broker_id, level=level)
             if not whose.directory_id:
@@ -99,7 +99,7 @@ class DataDir:
                 disk.write_atomic(path / META, whose.to_text().encode())
         except BaseException as error:
             if is_new and is_locked:
-                shutil.rmtree(path, ignore_errors=True)
+                cls._remove_unused(path)
             elif is_new:
                 # Another broker may have come between: then it is not empty.
                 with suppress(OSError):
@@ -129,17 +129,24 @@ class DataDir:
     def leave_unused(self) -> None:
         """The broker did not start: a directory that was made for it is removed by `release`.
 
-        Only one that `acquire` has made and marked itself, under the lock that is still held: nothing that anybody was
-        told to be stored can be in it.
+        Only one that `acquire` has made and marked itself, under the lock that is still held, and that has no folder of
+        a partition in it: nothing that was acknowledged is removed.
         """
         self._is_unused = True
 
     def release(self) -> None:
         if self._lock >= 0:
             if self._is_new and self._is_unused:
-                shutil.rmtree(self.path, ignore_errors=True)
+                self._remove_unused(self.path)
             os.close(self._lock)
             self._lock = -1
+
+    @staticmethod
+    def _remove_unused(path: Path) -> None:
+        """Remove a directory and its files, unless there are folders in it."""
+        with suppress(OSError):
+            if not any(entry.is_dir() for entry in path.iterdir()):
+                shutil.rmtree(path, ignore_errors=True)
 
     @staticmethod
     def _make(path: Path) -> bool:
