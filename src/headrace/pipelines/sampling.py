@@ -18,16 +18,21 @@ def newest_messages(cluster: Cluster, topic: str, count: int) -> list[Message] |
     partitions = [(topic, index) for index in range(len(found.partitions))]
     starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = cluster.list_offsets(partitions, isolation=READ_COMMITTED)
-    filled = [where for where in partitions if starts[where].offset < ends[where].offset]
+    sizes = {where: ends[where].offset - starts[where].offset for where in partitions}
+    filled = sorted((where for where in partitions if sizes[where] > 0), key=lambda where: sizes[where])
     messages: list[Message] = []
     size_bytes = 0
     for number, where in enumerate(filled):
-        # What a partition does not have is left to those that follow.
+        # What a small partition does not have is left to the larger ones.
         share = -(-(count - len(messages)) // (len(filled) - number))
         end = ends[where].offset
         for each in read_between(cluster, *where, max(starts[where].offset, end - share), end):
             messages.append(each)
             size_bytes += len(each.payload or b"") + len(each.key or b"")
             if size_bytes > _MAX_BYTES:
-                return messages
-    return messages
+                return _in_order(messages)
+    return _in_order(messages)
+
+
+def _in_order(messages: list[Message]) -> list[Message]:
+    return sorted(messages, key=lambda each: (each.partition, each.offset))
