@@ -25,7 +25,7 @@ class Extra(NamedTuple):
 
 
 CLUSTER = Extra("cluster", "the client of etcd", ("aetcd", "grpc"))
-ARCHIVE = Extra("archive", "Arrow", ("numpy", "pyarrow"), ("pyiceberg", "sqlalchemy"))
+ARCHIVE = Extra("archive", "Arrow", ("numpy", "pyarrow"), ("pyiceberg", "requests", "sqlalchemy"))
 SPARK = Extra("spark", "Spark", ("pyspark", "py4j", "numpy", "pyarrow"), ("pandas", "psycopg"))
 EXTRAS = (CLUSTER, ARCHIVE, SPARK)
 
