@@ -16,6 +16,7 @@ from headrace.cli.messages import Header, Message, parse_json, parse_text
 from headrace.cli.names import nearest
 from headrace.cli.output import count, done_in, say
 from headrace.cli.progress import Progress
+from headrace.client.librdkafka import warm_up
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _SHOW_EVERY = 256
@@ -73,6 +74,8 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) 
         say("Each line is a message; Ctrl-D ends")
     tally = _Tally()
     started = time.monotonic()
+    if options.acks == "all":
+        warm_up(producer, topic)
     with _lines(file) as lines, Progress("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:
         try:
             for number, line in enumerate(lines, 1):
