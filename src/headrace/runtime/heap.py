@@ -3,7 +3,8 @@
 glibc gives back a freed buffer only if it was mapped by itself or is at the top of the heap. After a burst of large
 messages hundreds of MiB are free below some small object that is still in use, and stay resident until they are used
 again. `malloc_trim` gives back every free page. It holds the heap's lock while it does so, some milliseconds for
-100 MiB, so it is called when memory has grown and the broker has become idle, or has been busy for a minute since.
+100 MiB, so it is called when memory has grown and the broker has become idle, or has been busy for a minute since; and
+again, less and less often, for as long as there is more than at the start: what was in use at a trim may be free later.
 
 For a process of its own, on Linux with glibc; anywhere else nothing happens. See docs/adr/0013.
 """
@@ -20,6 +21,7 @@ GROWTH_BYTES = 32 * 1024 * 1024
 IDLE_BELOW = 0.25
 """The share of one processor below which a broker is idle."""
 BUSY_LOOKS_MAX = 30
+WAIT_LOOKS_MAX = 15
 _LOOK_EVERY_S = 2.0
 _STATM = Path("/proc/self/statm")
 
@@ -29,22 +31,25 @@ class TrimPolicy:
 
     def __init__(self, resident_bytes: int) -> None:
         self._least_bytes = resident_bytes
-        """The resident memory after the last trim, or less if it has fallen since."""
-        self._busy_looks = 0
+        """The least resident memory so far."""
+        self._looks = 0
+        """How often there was more than that, since the last trim."""
+        self._wait_looks = 1
 
     def is_due(self, resident_bytes: int, busy_share: float) -> bool:
         """Whether to trim now; `busy_share` is the processor time since the last look, per second."""
         self._least_bytes = min(self._least_bytes, resident_bytes)
         if resident_bytes < self._least_bytes + GROWTH_BYTES:
-            self._busy_looks = 0
+            self._looks, self._wait_looks = 0, 1
             return False
-        self._busy_looks += 1
-        return busy_share < IDLE_BELOW or self._busy_looks >= BUSY_LOOKS_MAX
+        self._looks += 1
+        is_idle = busy_share < IDLE_BELOW
+        return (is_idle and self._looks >= self._wait_looks) or self._looks >= BUSY_LOOKS_MAX
 
-    def trimmed(self, resident_bytes: int) -> None:
-        """What is resident after a trim is in use: only growth from here on counts."""
-        self._least_bytes = resident_bytes
-        self._busy_looks = 0
+    def trimmed(self) -> None:
+        """What is left may be in use: the next trim waits for longer."""
+        self._looks = 0
+        self._wait_looks = min(2 * self._wait_looks, WAIT_LOOKS_MAX)
 
 
 class HeapTrimmer:
@@ -73,7 +78,7 @@ class HeapTrimmer:
             looked_s, used_s = time.monotonic(), time.process_time()
             if policy.is_due(_resident_bytes(), (used_s - used_before_s) / (looked_s - before_s)):
                 self._trim(0)
-                policy.trimmed(_resident_bytes())
+                policy.trimmed()
 
 
 def _malloc_trim() -> Callable[[int], int] | None:

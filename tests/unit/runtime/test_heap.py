@@ -17,17 +17,28 @@ def test_after_a_burst_it_is_trimmed_as_soon_as_the_broker_is_idle() -> None:
     assert policy.is_due(400 * MIB, IDLE)
 
 
-def test_memory_that_is_in_use_is_not_trimmed_again_and_again() -> None:
+def test_memory_that_is_in_use_is_trimmed_less_and_less_often_and_never_given_up() -> None:
+    """It may be free later."""
     policy = TrimPolicy(START)
+    looks = []
+    for look in range(1, 70):
+        if policy.is_due(400 * MIB, IDLE):
+            policy.trimmed()
+            looks.append(look)
+    assert looks == [1, 3, 7, 15, 30, 45, 60]
+
+
+def test_a_burst_after_all_was_given_back_is_trimmed_at_once() -> None:
+    policy = TrimPolicy(START)
+    for _ in range(5):
+        policy.is_due(400 * MIB, IDLE)
+        policy.trimmed()
+    assert not policy.is_due(START, IDLE)
     assert policy.is_due(400 * MIB, IDLE)
-    policy.trimmed(350 * MIB)
-    assert not policy.is_due(350 * MIB, IDLE)
-    assert policy.is_due(350 * MIB + GROWTH_BYTES, IDLE)
 
 
-def test_growth_counts_from_the_least_since_the_last_trim() -> None:
-    policy = TrimPolicy(START)
-    policy.trimmed(350 * MIB)
+def test_growth_counts_from_the_least_so_far() -> None:
+    policy = TrimPolicy(400 * MIB)
     assert not policy.is_due(100 * MIB, IDLE)
     assert policy.is_due(100 * MIB + GROWTH_BYTES, IDLE)
 
