@@ -3,13 +3,17 @@
 import fcntl
 import os
 import shutil
+import signal
 import struct
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _WITHOUT_FLUSHING_THE_JOURNAL = 2
@@ -38,6 +42,22 @@ def small_disk(folder: Path, size_mib: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
+def stop_all(pids: Iterable[int]) -> None:
+    """SIGSTOP, and wait until no thread runs any more: each is stopped, or in a system call that it does not return
+    from before it is."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+        until(partial(_is_stopped, pid), f"process {pid} stops")
+
+
+def _is_stopped(pid: int) -> bool:
+    states = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return "T" in states and states <= {"T", "D"}
+
+
 class LoopDisk:
     """An ext4 file system in a file, whose power can be cut: what was not synced is then gone."""
 
@@ -59,8 +79,14 @@ class LoopDisk:
     def unmount(self) -> None:
         subprocess.run(["umount", str(self.folder)], check=True, capture_output=True)
 
-    def cut_power(self) -> None:
-        """From now on nothing reaches the disk any more, and what was not synced never will."""
+    def cut_power(self, *pids: int) -> None:
+        """From now on nothing reaches the disk any more, and what was not synced never will.
+
+        `pids` are the processes that write to it. They stop before the cut, as they would with the machine: an
+        fdatasync that is under way when ext4 is shut down may return success although its data is lost (without any
+        broker in 12 of 150 cuts), and must not be acknowledged after the power is gone.
+        """
+        stop_all(pids)
         at = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(at, _EXT4_IOC_SHUTDOWN, struct.pack("I", _WITHOUT_FLUSHING_THE_JOURNAL))

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.testing.checkers import POWER_CUT
 from headrace.testing.histories import Recorder
+from tests.faults.mounts import stop_all
 from tests.faults.networks import CLIENTS
 from tests.faults.strace import failing_syncs
 from tests.faults.testbed import BROKERS, CLOCK, DISKS, NETWORK, STRACE, Testbed, node
@@ -220,8 +221,10 @@ def cut_from_clients(scene: Scene) -> str:
 
 
 def _cut_power(scene: Scene, names: list[str]) -> None:
-    """The disks stop taking anything, then the processes die, then what was not synced is gone."""
+    """The processes stop, then the disks take nothing any more, then what was not synced is gone."""
     bed = scene.bed
+    writers = {node(broker_id): bed.cluster.brokers[broker_id] for broker_id in BROKERS} | {"etcd": bed.cluster.etcd}
+    stop_all(writers[name].pid for name in names)
     for name in names:
         bed.disks[name].cut_power()
     scene.record.note(POWER_CUT, ", ".join(names))

@@ -104,7 +104,7 @@ def cut_power_again_and_again(loop_disk: LoopDisk, turns: int) -> None:
         writer.start()
         for turn in range(turns):
             wait_acked(writer, 30 + 40 * turn)
-            loop_disk.cut_power()
+            loop_disk.cut_power(broker.pid)
             broker.kill()
             loop_disk.unmount()
             loop_disk.mount()
@@ -112,8 +112,10 @@ def cut_power_again_and_again(loop_disk: LoopDisk, turns: int) -> None:
         wait_acked(writer, 5)
         check(writer.finish(), read_partition(broker.bootstrap, "durable"))
     finally:
-        writer.finish() if writer.ident else None
-        broker.close()
+        try:
+            writer.finish() if writer.ident else None
+        finally:
+            broker.close()
 
 
 @pytest.mark.skipif(not subject.IS_HEADRACE, reason="Apache Kafka acknowledges what is not on disk yet")
@@ -140,7 +142,7 @@ def test_the_power_cut_really_loses_what_was_not_synced(loop_disk: LoopDisk) -> 
                 assert (
                     wire.produce(connection, "hopeful", batches.batch([b"%d" % number])).error_code == wire.Error.none
                 )
-        loop_disk.cut_power()
+        loop_disk.cut_power(broker.pid)
         broker.kill()
         loop_disk.unmount()
         loop_disk.mount()
