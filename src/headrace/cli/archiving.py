@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:
     from headrace.pipelines.archiver import Archiver, Progress
-    from headrace.pipelines.reaching import check_reached
+    from headrace.pipelines.reachability import check_reached
 
     with failing():
         check_reached([bootstrap])
@@ -61,7 +61,7 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
 
 def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *, as_json: bool) -> None:
     from headrace.pipelines.archive import read_archive
-    from headrace.pipelines.reaching import check_reached
+    from headrace.pipelines.reachability import check_reached
     from headrace.pipelines.replaying import replay
 
     view = read_archive(source)

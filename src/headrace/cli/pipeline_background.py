@@ -13,7 +13,7 @@ from headrace.cli.output import print_json, say, table
 from headrace.cli.pipelining import failing, load
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.reaching import brokers_of, check_reached
+from headrace.pipelines.reachability import brokers_of, check_reached
 from headrace.pipelines.session import check_ready
 from headrace.pipelines.sink_options import sink_options
 from headrace.pipelines.state import AlreadyRunning, StateFolder, read_json

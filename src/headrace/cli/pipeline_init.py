@@ -8,9 +8,9 @@ from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, say
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.inferring import Inferred, infer, quoted
-from headrace.pipelines.reaching import check_reached
-from headrace.pipelines.sampling import newest_messages
+from headrace.pipelines.reachability import check_reached
+from headrace.pipelines.samples import newest_messages
+from headrace.pipelines.schema_inference import Inferred, infer, quoted
 from headrace.pipelines.topics import cluster_at
 from headrace.wire import WireError
 

@@ -12,7 +12,7 @@ from headrace.cli.pipelining import failing, load
 from headrace.cli.progress import Progress
 from headrace.client.message import REASON, Message
 from headrace.pipelines.letters import Reason, by_reason, count_letters, read_letters, read_replayed, replay
-from headrace.pipelines.reaching import check_reached
+from headrace.pipelines.reachability import check_reached
 from headrace.pipelines.topics import cluster_at, matching
 
 _SHOWN_CHARS = 120

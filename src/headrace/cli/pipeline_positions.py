@@ -9,7 +9,7 @@ from headrace.cli.output import print_json, table
 from headrace.cli.pipelining import failing, load
 from headrace.cli.times import parse_time
 from headrace.pipelines.lag import Target, mirror_to, positions, targets
-from headrace.pipelines.reaching import brokers_of, check_reached
+from headrace.pipelines.reachability import brokers_of, check_reached
 from headrace.pipelines.state import StateFolder
 from headrace.pipelines.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition

@@ -9,8 +9,8 @@ from headrace.cli.output import count, print_json, say, table
 from headrace.cli.pipelining import failing, load, quick_session
 from headrace.client.message import Message
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.reaching import check_reached
-from headrace.pipelines.sampling import newest_messages
+from headrace.pipelines.reachability import check_reached
+from headrace.pipelines.samples import newest_messages
 from headrace.pipelines.session import check_ready
 from headrace.pipelines.spec import Spec
 from headrace.pipelines.topics import cluster_at, matching

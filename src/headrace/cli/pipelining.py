@@ -16,7 +16,7 @@ from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 from headrace.pipelines.errors import PipelineError, SpecError
-from headrace.pipelines.reaching import brokers_of, check_reached
+from headrace.pipelines.reachability import brokers_of, check_reached
 from headrace.pipelines.session import check_ready, start_session
 from headrace.pipelines.specfile import SpecFile
 from headrace.pipelines.state import RunState, StateFolder, noted

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
-from headrace.cli.tour_processes import Process
+from headrace.cli.tour_processes import TourProcess
 from headrace.cli.tour_voice import Voice
 from headrace.client import Client
 from headrace.model.extras import CLUSTER, require
@@ -32,7 +32,7 @@ def check_cluster_ready() -> None:
 def show_failover(voice: Voice, folder: Path) -> None:
     arguments = ["cluster", "dev", "--brokers", str(_BROKERS), "--base-port", "0"]
     arguments += ["--data-dir", str(folder / "cluster"), "--set", f"broker.session.timeout.ms={_SESSION_MS}"]
-    cluster = Process("the cluster", arguments, folder / "cluster.log")
+    cluster = TourProcess("the cluster", arguments, folder / "cluster.log")
     try:
         with voice.waiting_for("etcd and three brokers"):
             bootstrap, pid, broker = cluster.await_line(_READY).groups()

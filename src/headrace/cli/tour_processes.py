@@ -27,7 +27,7 @@ _STOP_S = 30.0
 _LOOK_EVERY_S = 0.02
 
 
-class Process:
+class TourProcess:
     """A `headrace` command whose words go to a file."""
 
     def __init__(self, name: str, arguments: Sequence[str], log_file: Path) -> None:
@@ -78,19 +78,19 @@ class Process:
             self.kill()
 
 
-class Broker:
+class TourBroker:
     """`headrace serve` on free ports of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kafka = "127.0.0.1:0"
-        self._process: Process | None = None
+        self._process: TourProcess | None = None
 
     def start(self) -> str:
         """Its address, when it is ready; the same after each start."""
         arguments = ["serve", "--data-dir", str(self._folder / "data"), "--kafka-listen", self._kafka]
         arguments += ["--http-listen", "127.0.0.1:0"]
-        self._process = Process("the broker", arguments, self._folder / "broker.log")
+        self._process = TourProcess("the broker", arguments, self._folder / "broker.log")
         self._kafka = self._process.await_line(_READY)[1]
         return self._kafka
 

@@ -4,7 +4,7 @@ import time
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import table
-from headrace.cli.tour_processes import Broker
+from headrace.cli.tour_processes import TourBroker
 from headrace.cli.tour_voice import Voice
 from headrace.client import Client, PeekedMessage, Queue, QueueMessage
 
@@ -15,7 +15,7 @@ _BACKOFF_S = 0.3
 _PATIENCE_S = 30.0
 
 
-def show_topics(voice: Voice, broker: Broker, bootstrap: str) -> None:
+def show_topics(voice: Voice, broker: TourBroker, bootstrap: str) -> None:
     with Client(bootstrap) as client:
         for key, value in _ORDERS:
             stored = client.publish("greetings", value, key=key)

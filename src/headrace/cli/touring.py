@@ -16,7 +16,7 @@ from typing import NamedTuple
 from headrace.cli.errors import CommandFailed
 from headrace.cli.tour_cluster import check_cluster_ready, show_failover
 from headrace.cli.tour_pipeline import show_pipeline
-from headrace.cli.tour_processes import Broker
+from headrace.cli.tour_processes import TourBroker
 from headrace.cli.tour_topics import show_queue, show_topics
 from headrace.cli.tour_voice import Voice
 from headrace.model.errors import HeadraceError
@@ -86,7 +86,7 @@ class _Single:
     """The broker that the parts share. It starts with the first that asks for it, and again if it has died."""
 
     def __init__(self, voice: Voice, folder: Path) -> None:
-        self.broker = Broker(folder)
+        self.broker = TourBroker(folder)
         self._voice = voice
         self._bootstrap = ""
 

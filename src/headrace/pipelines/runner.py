@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.mending import Mender
+from headrace.pipelines.failure_recovery import FailureRecovery
 from headrace.pipelines.mirror import Mirror
 from headrace.pipelines.modes import uses_transform_with_state
 from headrace.pipelines.plan import Query, plan
@@ -60,7 +60,7 @@ class Runner:
         self._stopping = threading.Event()
         self._queries: dict[str, StreamingQuery] = {}
         self._planned: dict[str, Query] = {}
-        self._mender = Mender(spark, file, folder, self._stopping.is_set)
+        self._recovery = FailureRecovery(spark, file, folder, self._stopping.is_set)
         self._seen: dict[str, str] = {}
         self.book = Book([], [])
 
@@ -160,15 +160,15 @@ class Runner:
 
     def _without_rejected(self, query: Query) -> Query:
         """The query as it goes on past records that have failed in its steps."""
-        if query.sink is None or not self._mender.rejected(query.name).records:
+        if query.sink is None or not self._recovery.rejected(query.name).records:
             return query
-        self._mender.finish(query.name)
-        again = plan(self._spark, self._file, self._mender.reading(query.name, self._read))
+        self._recovery.finish(query.name)
+        again = plan(self._spark, self._file, self._recovery.reading(query.name, self._read))
         return next(each for each in again if each.name == query.name)
 
     def _with_rejected(self, batch: Batch) -> Batch:
         """What was set aside of a batch is bad, too; Spark has not seen it."""
-        rejects = self._mender.rejected(batch.query)
+        rejects = self._recovery.rejected(batch.query)
         if not batch.did_work or rejects.batch != batch.batch_id:
             return batch
         count = len(rejects.records)
@@ -181,7 +181,7 @@ class Runner:
             error = query.exception()
             if error is not None:
                 _log.error("the query %s failed", name, exc_info=error)
-                self._mender.mend(self._planned[name], query, error)
+                self._recovery.recover(self._planned[name], query, error)
                 self._start(self._without_rejected(self._planned[name]))
 
     def _check(self) -> None:

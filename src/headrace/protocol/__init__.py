@@ -1,5 +1,5 @@
 """The Kafka protocol: framing, and requests and responses as objects."""
 
-from headrace.protocol.loading import load_kio
+from headrace.protocol.kio_import import load_kio
 
 load_kio()

@@ -26,14 +26,14 @@ _NOT_JSON = "Redrive policy is not a valid JSON map."
 _NOT_SUPPORTED = "Amazon SQS can't create the redrive allow policy, as it\u2019s in an unsupported format."
 
 
-class Redrive(NamedTuple):
+class RedrivePolicy(NamedTuple):
     """What a redrive policy says."""
 
     target: str
     max_receives: int
 
 
-def parse_policy(realm: Realm, queue: str, value: str, is_fifo: bool) -> Redrive | None:
+def parse_policy(realm: Realm, queue: str, value: str, is_fifo: bool) -> RedrivePolicy | None:
     """None for an empty policy, which removes the one that a queue has."""
     if not value:
         return None
@@ -59,7 +59,7 @@ def parse_policy(realm: Realm, queue: str, value: str, is_fifo: bool) -> Redrive
     if not _allows(target, realm.arn(queue)):
         arn = realm.arn(target.name)
         raise _refused(value, f"Queue {arn} does not allow this queue to use it as a dead-letter queue.")
-    return Redrive(target.name, count)
+    return RedrivePolicy(target.name, count)
 
 
 def _count(value: object) -> int | None:
@@ -154,16 +154,16 @@ def _allows(target: QueueInfo, source_arn: str) -> bool:
 # -- what a queue has
 
 
-def policy_of(info: QueueInfo) -> Redrive | None:
+def policy_of(info: QueueInfo) -> RedrivePolicy | None:
     settings = info.settings
     if settings.dead_letter and settings.max_receives:
-        return Redrive(settings.dead_letter, settings.max_receives)
+        return RedrivePolicy(settings.dead_letter, settings.max_receives)
     count = info.attributes.get(POLICY, "")
     own = _count(count)
-    return None if own is None else Redrive(info.name, own)
+    return None if own is None else RedrivePolicy(info.name, own)
 
 
-def changes(queue: str, redrive: Redrive | None) -> tuple[dict[str, str | None], dict[str, str | None]]:
+def changes(queue: str, redrive: RedrivePolicy | None) -> tuple[dict[str, str | None], dict[str, str | None]]:
     """The settings and the stored attributes of a queue with this policy."""
     if redrive is None:
         return {"dead.letter": None, "max.receives": None}, {POLICY: None}
@@ -179,6 +179,6 @@ def comparable(text: str) -> tuple[object, int | None]:
     return policy.get(_TARGET), _count(policy.get(_COUNT))
 
 
-def show(realm: Realm, redrive: Redrive) -> str:
+def show(realm: Realm, redrive: RedrivePolicy) -> str:
     policy = {_TARGET: realm.arn(redrive.target), _COUNT: redrive.max_receives}
     return json.dumps(policy, separators=(",", ":"))

@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import until
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.tour_processes import Process
+from headrace.cli.tour_processes import TourProcess
 from headrace.cli.tour_voice import Voice
 from headrace.cli.touring import Part, show_parts
 
@@ -66,7 +66,7 @@ def test_a_wait_gives_signs_of_life(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
-    process = Process("the broker", ["serve", "--set", "nonsense"], tmp_path / "broker.log")
+    process = TourProcess("the broker", ["serve", "--set", "nonsense"], tmp_path / "broker.log")
     with pytest.raises(CommandFailed, match=r"the broker ended with exit code 2: .*nonsense"):
         process.await_line(re.compile("ready on"))
     assert not process.is_running

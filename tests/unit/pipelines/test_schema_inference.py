@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.pipelines.inferring import infer
-from headrace.pipelines.sampling import newest_messages
+from headrace.pipelines.samples import newest_messages
+from headrace.pipelines.schema_inference import infer
 from headrace.pipelines.specfile import SpecFile
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record

@@ -39,7 +39,7 @@ _OURS = re.compile(
 _log = logging.getLogger("headrace.pipelines")
 
 
-class Mender:
+class FailureRecovery:
     def __init__(
         self, spark: SparkSession, file: SpecFile, folder: StateFolder, is_stopping: Callable[[], bool]
     ) -> None:
@@ -66,7 +66,7 @@ class Mender:
         """Write the dead letters that a run which was killed had only noted."""
         self._write_letters(query, self.rejected(query))
 
-    def mend(self, query: Query, running: StreamingQuery, error: PySparkException) -> int:
+    def recover(self, query: Query, running: StreamingQuery, error: PySparkException) -> int:
         """After a failure: how many records were set aside, so that the query can be started again.
 
         Raises `PipelineFailed`, with the place, if the failure is to stop the pipeline or is not of single records.
