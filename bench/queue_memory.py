@@ -18,8 +18,8 @@ from resource import getpagesize
 
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import Entry
-from headrace.queues.arrivals import Arrival
-from headrace.queues.engine import Engine
+from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.engine import Engine
 
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -15,11 +15,11 @@ from uuid import UUID
 import msgspec
 
 from headrace.model.queue_wire import Counts, Move, Peeked, Received, Sent
-from headrace.queues.calls import Call, Done, Refused
-from headrace.queues.routing import AnyQueueCall
-from headrace.queues.shares import ShareCall
-from headrace.queues.state import Page
-from headrace.queues.store import StateCall
+from headrace.queues.router import AnyQueueCall
+from headrace.queues.rpc import Call, Done, Refused
+from headrace.queues.share.service import ShareCall
+from headrace.queues.state_machine import Page
+from headrace.queues.state_store import StateCall
 
 CALLS = typing.get_args(AnyQueueCall | ShareCall | StateCall)
 ANSWERS = (Sent, Received, Peeked, Move, Counts, Page, Refused, Done)

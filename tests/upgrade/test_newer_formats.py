@@ -22,7 +22,7 @@ from headrace.pipelines.state import StateFolder
 from headrace.pipelines.table_store import ManifestStore, TableError
 from headrace.pipelines.upsert_sqlite import Sqlite
 from headrace.pipelines.upserts import Plan, UpsertError
-from headrace.queues.receipts import Receipts
+from headrace.queues.host.receipts import Receipts
 from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.testing.process import BrokerProcess
 from tests.interop import batches, wire

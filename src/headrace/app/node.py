@@ -35,7 +35,7 @@ from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.image import Endpoint
 from headrace.queues.service import QueueService
-from headrace.queues.shares import ShareLocator
+from headrace.queues.share.service import ShareLocator
 from headrace.replication.fetchers import Fetchers
 from headrace.replication.isr import InSync
 from headrace.replication.partitions import PartitionTable

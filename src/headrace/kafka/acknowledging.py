@@ -8,8 +8,8 @@ from typing import Any
 from headrace.kafka.dispatch import Context
 from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopicId
-from headrace.queues.share_acks import AckBatch, Acknowledge
-from headrace.queues.shares import Place
+from headrace.queues.share.acks import AckBatch, Acknowledge
+from headrace.queues.share.service import Place
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from headrace.kafka.recoding import Recoder
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.queues.service import QueueService
-from headrace.queues.shares import Shares
+from headrace.queues.share.service import Shares
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock

@@ -29,8 +29,8 @@ from headrace.model.errors import (
 )
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.queues.share_partition import SharePartition, Taken, Wanted
-from headrace.queues.shares import Place
+from headrace.queues.share.partition import SharePartition, Taken, Wanted
+from headrace.queues.share.service import Place
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
 

@@ -10,8 +10,8 @@ from headrace.kafka.dispatch import Context
 from headrace.model.errors import GroupNotEmpty, HeadraceError, UnknownPartition, UnknownTopic
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
-from headrace.queues.share_partition import Position
-from headrace.queues.shares import Place
+from headrace.queues.share.partition import Position
+from headrace.queues.share.service import Place
 from headrace.runtime.deferred import Deferred
 
 _NOWHERE = Position(-1, -1, -1)

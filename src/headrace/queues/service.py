@@ -1,7 +1,7 @@
 """The queues of a broker: what the doors ask for, done here or by the broker that leads the queue.
 
 A queue lives on the broker that leads its partition, for one leader epoch; this opens and closes queues as leadership
-comes and goes. Share groups get engines of their own on any partition that is led here (`shares`).
+comes and goes. Share groups get engines of their own on any partition that is led here (`share`).
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from headrace.model.errors import (
 )
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_wire import Counts, Filter, Move, Outgoing, Peeked, Received, Sent
-from headrace.queues import routing
+from headrace.queues import router
 from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
-from headrace.queues.bodies import Kept
-from headrace.queues.burying import Burial
-from headrace.queues.calls import Refused, answer_to, decoded_error, encoded_error, unknown_call
-from headrace.queues.definitions import Definitions, is_queue
-from headrace.queues.host import Around, Host, Time
-from headrace.queues.led import MOST_MESSAGES, LedQueue
-from headrace.queues.moving import Moves
-from headrace.queues.routing import AnyQueueCall, Router
-from headrace.queues.sending import Budget
-from headrace.queues.shares import ShareCall, Shares
-from headrace.queues.store import ReplicatedState, StateCall
+from headrace.queues.catalog import Definitions, is_queue
+from headrace.queues.host.host import Around, Host, Time
+from headrace.queues.host.message_cache import Kept
+from headrace.queues.host.queue import MOST_MESSAGES, LedQueue
+from headrace.queues.host.send import Budget
+from headrace.queues.move.dead_letters import Burial
+from headrace.queues.move.redrive import Moves
+from headrace.queues.router import AnyQueueCall, Router
+from headrace.queues.rpc import Refused, answer_to, decoded_error, encoded_error, unknown_call
+from headrace.queues.share.service import ShareCall, Shares
+from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
@@ -230,35 +230,35 @@ class QueueService:
 
     async def send(self, name: str, messages: Sequence[Outgoing]) -> list[Sent]:
         _check_count(messages)
-        return await self._router.ask(routing.SendCall(name, list(messages)), list[Sent])
+        return await self._router.ask(router.SendCall(name, list(messages)), list[Sent])
 
     async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
-        return await self._router.ask(routing.ReceiveCall(name, options), list[Received])
+        return await self._router.ask(router.ReceiveCall(name, options), list[Received])
 
     async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         _check_count(receipts)
-        return await self._settle(routing.AcknowledgeCall(name, list(receipts), any_receipt))
+        return await self._settle(router.AcknowledgeCall(name, list(receipts), any_receipt))
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         _check_count(wanted)
-        return await self._settle(routing.ExtendCall(name, list(wanted), any_receipt))
+        return await self._settle(router.ExtendCall(name, list(wanted), any_receipt))
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         _check_count(wanted)
-        return await self._settle(routing.GiveBackCall(name, list(wanted)))
+        return await self._settle(router.GiveBackCall(name, list(wanted)))
 
     async def _settle(self, call: AnyQueueCall) -> Failures:
         refused: list[Refused | None] = await self._router.ask(call, list[Refused | None])
         return [None if each is None else decoded_error(each) for each in refused]
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
-        return await self._router.ask(routing.PeekCall(name, wanted, after_offset), list[Peeked])
+        return await self._router.ask(router.PeekCall(name, wanted, after_offset), list[Peeked])
 
     async def purge(self, name: str) -> None:
-        await self._router.ask(routing.PurgeCall(name, self._new_id()), type(None))
+        await self._router.ask(router.PurgeCall(name, self._new_id()), type(None))
 
     async def counts(self, name: str) -> Counts:
-        return await self._router.ask(routing.CountCall(name), Counts)
+        return await self._router.ask(router.CountCall(name), Counts)
 
     # -- moving messages
 
@@ -267,13 +267,13 @@ class QueueService:
     ) -> Move:
         if destination is not None:
             self.find(destination)
-        return await self._router.ask(routing.StartMoveCall(source, destination, wanted, per_second), Move)
+        return await self._router.ask(router.StartMoveCall(source, destination, wanted, per_second), Move)
 
     async def cancel_move(self, move_id: str) -> Move:
-        return await self._router.ask(routing.CancelMoveCall(self._source_of(move_id), move_id), Move)
+        return await self._router.ask(router.CancelMoveCall(self._source_of(move_id), move_id), Move)
 
     async def moves(self, source: str) -> list[Move]:
-        return await self._router.ask(routing.ListMovesCall(source), list[Move])
+        return await self._router.ask(router.ListMovesCall(source), list[Move])
 
     def _source_of(self, move_id: str) -> str:
         """The id begins with that of the queue's topic."""
@@ -287,7 +287,7 @@ class QueueService:
 
     async def _send_records(self, name: str, records: Sequence[Record]) -> None:
         encoded = [(record.timestamp, record.key, record.value, record.headers) for record in records]
-        await self._router.ask(routing.RecordsCall(name, encoded), type(None))
+        await self._router.ask(router.RecordsCall(name, encoded), type(None))
 
     # -- doing it here
 
@@ -312,29 +312,29 @@ class QueueService:
             raise NotLeader(f"the queue {topic.name} is not led by this broker, or not yet")
         led, moves = opened.led, opened.moves
         match call:
-            case routing.SendCall(_, messages):
+            case router.SendCall(_, messages):
                 return await led.send(messages)
-            case routing.RecordsCall(_, records):
+            case router.RecordsCall(_, records):
                 return await led.send_records([Record(0, *record) for record in records])
-            case routing.ReceiveCall(_, options):
+            case router.ReceiveCall(_, options):
                 return await led.receive(options)
-            case routing.AcknowledgeCall(_, receipts, any_receipt):
+            case router.AcknowledgeCall(_, receipts, any_receipt):
                 return _refused(await led.acknowledge(receipts, any_receipt=any_receipt))
-            case routing.ExtendCall(_, wanted, any_receipt):
+            case router.ExtendCall(_, wanted, any_receipt):
                 return _refused(await led.extend(wanted, any_receipt=any_receipt))
-            case routing.GiveBackCall(_, wanted_back):
+            case router.GiveBackCall(_, wanted_back):
                 return _refused(await led.give_back(wanted_back))
-            case routing.PeekCall(_, wanted_of, after_offset):
+            case router.PeekCall(_, wanted_of, after_offset):
                 return await led.peek(wanted_of, after_offset)
-            case routing.PurgeCall(_, asked):
+            case router.PurgeCall(_, asked):
                 return await led.purge(asked)
-            case routing.CountCall():
+            case router.CountCall():
                 return await led.counts()
-            case routing.StartMoveCall(_, destination, wanted_of, per_second):
+            case router.StartMoveCall(_, destination, wanted_of, per_second):
                 return await moves.start(destination, wanted_of, per_second)
-            case routing.CancelMoveCall(_, move_id):
+            case router.CancelMoveCall(_, move_id):
                 return await moves.cancel(move_id)
-            case routing.ListMovesCall():
+            case router.ListMovesCall():
                 return await moves.all()
 
     # -- the log

@@ -8,11 +8,11 @@ choice; `NaiveQueue.received` says whether it is a fair one.
 from dataclasses import dataclass, field, replace
 
 from headrace.config.queue import QueueSettings
-from headrace.queues.ages import grain_ms
-from headrace.queues.arrivals import Arrival
-from headrace.queues.dedupe import WINDOW_MS
-from headrace.queues.late import turn_ms
-from headrace.queues.pages import Place
+from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.dedupe import WINDOW_MS
+from headrace.queues.engine.delayed_retention import turn_ms
+from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.send_times import grain_ms
 
 AVAILABLE, IN_FLIGHT, HIDDEN, DEAD, DONE = "available", "in flight", "delayed", "dead", "done"
 

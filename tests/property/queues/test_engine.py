@@ -14,11 +14,11 @@ from tests.property.queues.naive import AVAILABLE, DEAD, DONE, HIDDEN, IN_FLIGHT
 from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
-from headrace.queues.arrivals import Arrival
-from headrace.queues.engine import Engine
-from headrace.queues.pages import Place
-from headrace.queues.records import CHUNK
-from headrace.queues.times import STEP_MS
+from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.engine import Engine
+from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.packed_times import STEP_MS
+from headrace.queues.engine.stored import CHUNK
 
 START_MS = 1_700_000_000_000 // STEP_MS * STEP_MS
 STEPS_PER_SECOND = 15

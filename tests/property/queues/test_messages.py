@@ -11,8 +11,8 @@ from headrace.model import queued
 from headrace.model.errors import InvalidReceipt
 from headrace.model.queue_wire import Outgoing
 from headrace.model.queued import Ids, read_origin
-from headrace.queues.messages import Origin, dedupe_key, message_of, moved_record, place_of, record_of
-from headrace.queues.receipts import Receipts
+from headrace.queues.host.codec import Origin, dedupe_key, message_of, moved_record, place_of, record_of
+from headrace.queues.host.receipts import Receipts
 from headrace.records.reader import Record
 
 TOPIC = UUID(int=99)

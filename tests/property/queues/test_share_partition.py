@@ -18,9 +18,9 @@ from headrace.config.group import GroupSettings, group_settings
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import InvalidRecordState, ProtocolError, QueueUnavailable, StaleQueueLeader
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
-from headrace.queues.share_acks import AckBatch, Acknowledge
-from headrace.queues.share_dead_letters import DeadLetter
-from headrace.queues.share_partition import SharePartition, Wanted
+from headrace.queues.share.acks import AckBatch, Acknowledge
+from headrace.queues.share.dead_letters import DeadLetter
+from headrace.queues.share.partition import SharePartition, Wanted
 from headrace.replication.partition import Partition
 from headrace.testing.logs import LogBench
 

@@ -10,8 +10,8 @@ from tests.property.profile import examples
 
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import NotInFlight
-from headrace.queues.records import CHUNK
-from headrace.queues.spans import SpanEngine
+from headrace.queues.engine.stored import CHUNK
+from headrace.queues.share.engine import SpanEngine
 
 LOCK_MS = 1000
 MOST_DELIVERIES = 3

@@ -12,8 +12,8 @@ from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.model.errors import UnknownQueue
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader
-from headrace.queues.calls import encode_call, read_answer
-from headrace.queues.routing import CountCall
+from headrace.queues.router import CountCall
+from headrace.queues.rpc import encode_call, read_answer
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
 from tests.unit.kafka.harness import Harness

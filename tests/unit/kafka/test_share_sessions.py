@@ -14,7 +14,7 @@ from headrace.kafka.share_sessions import (
     ShareSessions,
 )
 from headrace.model.errors import ProtocolError
-from headrace.queues.share_acks import AckBatch
+from headrace.queues.share.acks import AckBatch
 
 A, B = (SharePlace(UUID(int=number), 0) for number in (1, 2))
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import Entry
-from headrace.queues.arrivals import Arrival, Duplicate
-from headrace.queues.engine import Engine
+from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.engine.engine import Engine
 
 START_MS = 1_700_000_000_000
 SECOND = 1000

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.queues.brokers import QueueBroker
 
 from headrace.coordinator.machine import Entry
 from headrace.model.errors import (
@@ -21,6 +20,7 @@ from headrace.model.errors import (
 from headrace.model.queue_wire import Filter, Outgoing
 from headrace.queues.api import Edit, ReceiveOptions
 from headrace.records.reader import Record
+from tests.unit.queues.brokers import QueueBroker
 
 
 def test_a_queue_is_created_once_and_found(broker: QueueBroker) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.main import main
-from headrace.queues.carrying import Carrier, Page
+from headrace.queues.move.transfer import Carrier, Page
 from headrace.runtime.deferred import Deferred
 from headrace.testing.process import BrokerProcess
 from headrace.transactions.routing import MarkerRouter

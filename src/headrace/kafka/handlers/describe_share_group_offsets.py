@@ -18,7 +18,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicId, TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
-from headrace.queues.share_partition import Position
+from headrace.queues.share.partition import Position
 
 KEY = 90
 

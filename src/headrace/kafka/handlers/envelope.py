@@ -1,6 +1,6 @@
 """Envelope (58), version 0: what brokers ask of each other beside Kafka's own APIs.
 
-- `request_data` is a call of `queues/calls.py`, and `response_data` its answer; principal and host are not looked at.
+- `request_data` is a call of `queues/rpc.py`, and `response_data` its answer; principal and host are not looked at.
 - Kafka puts a client's request in it, on its way to the controller. Nothing here needs that.
 - Told in ApiVersions only to connections that said that they are brokers, and taken only from those; from anybody else
   it is CLUSTER_AUTHORIZATION_FAILED.

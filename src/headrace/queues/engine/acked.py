@@ -1,0 +1,164 @@
+"""Which messages are done. Pure.
+
+Everything below `head` is. Above it, a chunk of offsets that has any done has their bits in one number: 512 bytes for
+4,096 messages, whatever the order in which they were done.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from headrace.coordinator.machine import Entry
+from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, DONE, HEAD, DoneValue, HeadValue, entry, tombstone
+
+_IN_CHUNK = CHUNK - 1
+_FULL = (1 << CHUNK) - 1
+
+
+def bits_of(first: int, last: int) -> int:
+    """A number that has these bits, both included."""
+    return ((1 << (last - first + 1)) - 1) << first
+
+
+def numbers_of(bits: int) -> Iterator[int]:
+    """Which bits a number has, from the lowest."""
+    for start, byte in enumerate(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
+        if byte:
+            for number in _NUMBERS[byte]:
+                yield start * 8 + number
+
+
+def number_with(bits: Iterable[int]) -> int:
+    """The number that has these bits."""
+    found = bytearray(CHUNK // 8)
+    for bit in bits:
+        found[bit >> 3] |= 1 << (bit & 7)
+    return int.from_bytes(found, "little")
+
+
+_NUMBERS = tuple(tuple(number for number in range(8) if byte >> number & 1) for byte in range(256))
+
+
+def chunks_of(first: int, last: int) -> Iterator[tuple[int, int, int]]:
+    """The chunks of offsets first to last: each with the numbers in it that are meant, first and last."""
+    while first <= last:
+        chunk = first >> CHUNK_BITS
+        end = min(last, (chunk << CHUNK_BITS) + _IN_CHUNK)
+        yield chunk, first & _IN_CHUNK, end & _IN_CHUNK
+        first = end + 1
+
+
+class Done:
+    def __init__(self) -> None:
+        self.head = 0
+        """The first offset that is not done. Not past what was added."""
+        self._bits: dict[int, int] = {}
+        self._dirty: set[int] = set()
+        self._stored: set[int] = set()
+        self._passed: set[int] = set()
+        """Chunks that are stored and not needed any more."""
+        self.is_head_dirty = False
+        """Whether the head is among the next changes."""
+
+    def __contains__(self, offset: int) -> bool:
+        if offset < self.head:
+            return True
+        bits = self._bits.get(offset >> CHUNK_BITS)
+        return bits is not None and bool(bits >> (offset & _IN_CHUNK) & 1)
+
+    def bits(self, chunk: int) -> int:
+        """The done ones of a chunk that head has not passed."""
+        return self._bits.get(chunk, 0)
+
+    def add(self, offset: int) -> None:
+        """It is done. It was not."""
+        chunk = offset >> CHUNK_BITS
+        self._bits[chunk] = self._bits.get(chunk, 0) | 1 << (offset & _IN_CHUNK)
+        self._dirty.add(chunk)
+        if offset == self.head:
+            self._move_head()
+
+    def add_range(self, first: int, last: int) -> int:
+        """They are done: how many of them were not."""
+        added = 0
+        for chunk, start, end in chunks_of(max(first, self.head), last):
+            added += self._add(chunk, bits_of(start, end))
+        if first <= self.head <= last:
+            self._move_head()
+        return added
+
+    def add_bits(self, chunk: int, bits: int) -> int:
+        """The same for some of a chunk."""
+        head_chunk = self.head >> CHUNK_BITS
+        if chunk < head_chunk:
+            return 0
+        if chunk > head_chunk:
+            return self._add(chunk, bits)
+        added = self._add(chunk, bits & ~((1 << (self.head & _IN_CHUNK)) - 1))
+        self._move_head()
+        return added
+
+    def _add(self, chunk: int, bits: int) -> int:
+        before = self._bits.get(chunk, 0)
+        after = before | bits
+        if after != before:
+            self._bits[chunk] = after
+            self._dirty.add(chunk)
+        return after.bit_count() - before.bit_count()
+
+    def _move_head(self) -> None:
+        chunk = self.head >> CHUNK_BITS
+        bits = self._bits.get(chunk, 0) | ((1 << (self.head & _IN_CHUNK)) - 1)
+        while bits == _FULL:
+            self._bits.pop(chunk, None)
+            self._dirty.discard(chunk)
+            self._passed.add(chunk)
+            self.is_head_dirty = True
+            chunk += 1
+            bits = self._bits.get(chunk, 0)
+        # The lowest bit that is not set.
+        self.head = (chunk << CHUNK_BITS) + (~bits & (bits + 1)).bit_length() - 1
+
+    def move_to(self, head: int) -> None:
+        """Everything below is done, and nothing else is known to be."""
+        self.head = head
+        self._bits.clear()
+        self._dirty.clear()
+        self._passed |= self._stored
+        self.is_head_dirty = True
+
+    # -- what is kept
+
+    def load_head(self, value: HeadValue) -> None:
+        self.head = value.head
+
+    def load(self, chunk: int, value: DoneValue) -> None:
+        """After the head."""
+        self._stored.add(chunk)
+        if (chunk + 1) << CHUNK_BITS > self.head:
+            self._bits[chunk] = int.from_bytes(value.bits, "little")
+        else:
+            self._passed.add(chunk)
+
+    def loaded(self) -> None:
+        self._move_head()
+
+    def take_bits(self) -> list[Entry]:
+        entries = []
+        for chunk in sorted(self._dirty):
+            bits = self._bits[chunk]
+            entries.append(entry(DONE, chunk, DoneValue(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))))
+        self._stored |= self._dirty
+        self._dirty.clear()
+        return entries
+
+    def take_head(self) -> list[Entry]:
+        """The head, if it has passed a chunk; then the chunks that it has passed are not needed any more."""
+        if not self.is_head_dirty:
+            return []
+        self.is_head_dirty = False
+        return [entry(HEAD, 0, HeadValue(self.head))]
+
+    def take_passed(self) -> list[Entry]:
+        passed = sorted(chunk for chunk in self._passed & self._stored if chunk not in self._bits)
+        self._passed.clear()
+        self._stored.difference_update(passed)
+        return [tombstone(DONE, chunk) for chunk in passed]

@@ -1,0 +1,231 @@
+"""Messages that may be received now, by priority. Pure.
+
+Each level is a queue. A message that was never received stands in it by its offset; one that was received and came back
+stands behind every message that was there when it did. So while a message waits, no other message of its level is
+received twice. A bitmap per level has the offsets of the first kind, which costs next to nothing for millions; the few
+of the second kind are listed in the order in which they came back.
+
+Without ageing a level gives nothing while a higher one has anything. With it, a message counts as one level more for
+every `ageing_ms` since it was sent or came back, up to the highest, and of those that count the same the one that
+stands in front is first: whatever is sent later, each comes to be first in the end.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
+from headrace.queues.engine.send_times import Ages
+
+_LEVELS = HIGHEST_PRIORITY + 1
+_DOWNWARDS = range(HIGHEST_PRIORITY, LOWEST_PRIORITY - 1, -1)
+_AT_ONCE = 64
+
+
+class _Standing(NamedTuple):
+    """Where a message that came back stands."""
+
+    position: int
+    """Behind all messages with a lower offset that were never received, and before the others."""
+    turn: int
+    """Among those that came back: a number that rises."""
+    since_ms: int
+
+
+class Shelf:
+    def __init__(self, ages: Ages, ageing_ms: int) -> None:
+        self._ages = ages
+        self.ageing_ms = ageing_ms
+        self._available = [BitMap64() for _ in range(_LEVELS)]
+        """Per level, those that were never received."""
+        self._returned: dict[int, OrderedDict[int, _Standing]] = {}
+        """Per level that has any, those that came back, in their order. Positions never fall."""
+        self._turns = 0
+        self._of_level: dict[int, BitMap64] = {}
+        """Of levels other than the normal one, all messages that are not done, available or not."""
+
+    # -- priorities
+
+    def set_level(self, offset: int, level: int) -> None:
+        """Of a new message."""
+        if level != NORMAL_PRIORITY:
+            self._members(level).add(offset)
+
+    def set_levels(self, offsets: BitMap64, level: int) -> None:
+        self._members(level).update(offsets)
+
+    def _members(self, level: int) -> BitMap64:
+        found = self._of_level.get(level)
+        if found is None:
+            found = self._of_level[level] = BitMap64()
+        return found
+
+    def level_of(self, offset: int) -> int:
+        for level, members in self._of_level.items():
+            if offset in members:
+                return level
+        return NORMAL_PRIORITY
+
+    # -- what is there
+
+    def __bool__(self) -> bool:
+        return bool(self._returned) or any(self._available)
+
+    def put(self, offset: int) -> None:
+        """Of a message that was never received, or has the place of one."""
+        self._available[self.level_of(offset)].add(offset)
+
+    def put_behind(self, offset: int, position: int, now_ms: int) -> None:
+        """Of a message that came back: it stands behind all offsets below `position`, and all that came back before."""
+        self._turns += 1
+        standing = _Standing(position, self._turns, now_ms)
+        self._returned.setdefault(self.level_of(offset), OrderedDict())[offset] = standing
+
+    def put_normal(self, first: int, last: int) -> None:
+        self._available[NORMAL_PRIORITY].add_range(first, last + 1)
+
+    def put_all(self, offsets: BitMap64) -> None:
+        """`offsets` is used up."""
+        for level, members in self._of_level.items():
+            part = offsets & members
+            if part:
+                self._available[level] |= part
+                offsets -= part
+        self._available[NORMAL_PRIORITY] |= offsets
+
+    def take_off(self, offset: int) -> None:
+        self._take_off(offset, self.level_of(offset))
+
+    def _take_off(self, offset: int, level: int) -> None:
+        self._available[level].discard(offset)
+        returned = self._returned.get(level)
+        if returned is not None and returned.pop(offset, None) is not None and not returned:
+            del self._returned[level]
+
+    def forget(self, offset: int) -> None:
+        """It is done."""
+        level = self.level_of(offset)
+        if level != NORMAL_PRIORITY:
+            self._of_level[level].discard(offset)
+        self._take_off(offset, level)
+
+    def forget_range(self, first: int, last: int) -> None:
+        for offsets in (*self._available, *self._of_level.values()):
+            offsets.remove_range(first, last + 1)
+        inside = range(first, last + 1)
+        for level, returned in list(self._returned.items()) if self._returned else ():
+            for offset in _common(inside, returned):
+                self._take_off(offset, level)
+
+    def forget_all(self, gone: BitMap64) -> None:
+        for offsets in (*self._available, *self._of_level.values()):
+            offsets -= gone
+        for level, returned in list(self._returned.items()):
+            for offset in [offset for offset in returned if offset in gone]:
+                self._take_off(offset, level)
+
+    # -- by offset, for queues without priorities
+
+    def take_between(self, first: int, last: int, most: int) -> list[int]:
+        """Take off those in this range that were never received, the first of them."""
+        offsets = self._available[NORMAL_PRIORITY]
+        found = []
+        for offset in islice(offsets.iter_equal_or_larger(first), most):
+            if offset > last:
+                break
+            found.append(offset)
+        if found and found[-1] - found[0] + 1 == len(found):
+            offsets.remove_range(found[0], found[-1] + 1)
+        else:
+            offsets -= BitMap64(found)
+        return found
+
+    def take_returned_between(self, first: int, last: int, most: int, before: int | None) -> list[int]:
+        """Take off those in this range that came back and stand before an offset, the first of them; with None,
+        wherever they stand."""
+        returned = self._returned.get(NORMAL_PRIORITY)
+        if not returned:
+            return []
+        candidates = _common(range(first, last + 1), returned)
+        found = [offset for offset in candidates if self._stands(returned[offset], before)]
+        found = sorted(found, key=lambda offset: returned[offset].turn)[:most]
+        for offset in found:
+            self._take_off(offset, NORMAL_PRIORITY)
+        return found
+
+    @staticmethod
+    def _stands(standing: _Standing, before: int | None) -> bool:
+        return before is None or standing.position <= before
+
+    def first(self) -> int | None:
+        """The first that was never received."""
+        offsets = self._available[NORMAL_PRIORITY]
+        return offsets.min() if offsets else None
+
+    def first_returned(self, before: int | None) -> int | None:
+        """The first that came back, if it stands before an offset; with None, wherever it stands."""
+        returned = self._returned.get(NORMAL_PRIORITY)
+        if not returned:
+            return None
+        offset, standing = next(iter(returned.items()))
+        return offset if self._stands(standing, before) else None
+
+    # -- in which order
+
+    def order(self, now_ms: int, wanted: int) -> Iterator[int]:
+        """The offsets in the order in which they are to be received. Each is taken off as it is given out."""
+        while True:
+            level = self._next_level(now_ms)
+            if level is None:
+                return
+            returned = self._returned.get(level)
+            if returned is not None and self._is_returned_first(level):
+                offset = next(iter(returned))
+                self._take_off(offset, level)
+                yield offset
+                continue
+            offsets = self._available[level]
+            most = 1 if self.ageing_ms and len(self._filled) > 1 else min(wanted, _AT_ONCE)
+            end = next(iter(returned.values())).position if returned else None
+            for offset in list(islice(offsets, most)):
+                if end is not None and offset >= end:
+                    break
+                offsets.discard(offset)
+                yield offset
+
+    def _is_returned_first(self, level: int) -> bool:
+        returned, offsets = self._returned.get(level), self._available[level]
+        return returned is not None and (not offsets or next(iter(returned.values())).position <= offsets.min())
+
+    @property
+    def _filled(self) -> list[int]:
+        """The levels that have something, the highest first."""
+        available, returned = self._available, self._returned
+        return [level for level in _DOWNWARDS if available[level] or level in returned]
+
+    def _next_level(self, now_ms: int) -> int | None:
+        filled = self._filled
+        if not filled:
+            return None
+        if not self.ageing_ms or len(filled) == 1:
+            return filled[0]
+        return min(filled, key=lambda level: self._rank(level, now_ms))
+
+    def _rank(self, level: int, now_ms: int) -> tuple[int, int]:
+        if self._is_returned_first(level):
+            position, _, since_ms = next(iter(self._returned[level].values()))
+        else:
+            position = self._available[level].min()
+            since_ms = self._ages.sent_ms(position)
+        aged = level + max(0, now_ms - since_ms) // self.ageing_ms
+        return -min(aged, HIGHEST_PRIORITY), position
+
+
+def _common(inside: range, returned: OrderedDict[int, _Standing]) -> list[int]:
+    """The offsets that are in both, by walking through the shorter one."""
+    if len(inside) < len(returned):
+        return [offset for offset in inside if offset in returned]
+    return [offset for offset in returned if offset in inside]

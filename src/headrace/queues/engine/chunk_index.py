@@ -1,0 +1,204 @@
+"""What the log's records say of messages, and how it is kept so that they need not be read again. Pure.
+
+A chunk of offsets that is whole is an entry, of some twenty bytes if its messages are plain. Of the last one, which is
+not whole, the records are read again, unless it was saved as far as it had come.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import NamedTuple
+
+from headrace.coordinator.machine import Entry
+from headrace.model.queued import NORMAL_PRIORITY
+from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.packed_times import Span, packed, spans_of, step_of
+from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, INDEX, IndexValue, decode, entry, number_of, tombstone
+
+NO_GROUP = 0xFFFF
+_MEMBERS = Struct(f"<{CHUNK}H")
+
+
+class Arrival(NamedTuple):
+    """A message in the log."""
+
+    offset: int
+    sent_ms: int
+    """As its record says. A time that is not past yet counts as now."""
+    priority: int = NORMAL_PRIORITY
+    due_ms: int | None = None
+    """None: as the queue's delay says. 0: at once."""
+    expires_ms: int | None = None
+    group: bytes | None = None
+    """The header `hr.group`, or the record's key. Used by fifo queues only: all messages without are one group."""
+    dedupe: bytes | None = None
+    """The id by which duplicates are known. For fifo queues only."""
+    id: str = ""
+    """The message's id, told to those who send a duplicate of it. Needed with `dedupe` only."""
+    place: Place | None = None
+    """Of one that came from another queue."""
+
+
+class Duplicate(NamedTuple):
+    """A message that is done at once, since it was there already."""
+
+    offset: int
+    first_offset: int
+    first_id: str
+
+
+class OpenChunk:
+    """What was indexed of one chunk. Numbers are counted from its start."""
+
+    def __init__(self, number: int, end: int) -> None:
+        self.number = number
+        self.end = end
+        """The first offset that was not indexed."""
+        self._ages: list[tuple[int, int]] = []
+        self._age_began_ms = 0
+        self._levels: dict[int, int] = {}
+        self._delayed: list[Span] = []
+        self._expiring: list[Span] = []
+        self._groups: dict[bytes, int] = {}
+        self._members: list[int] = []
+
+    @classmethod
+    def load(cls, number: int, value: IndexValue) -> "OpenChunk":
+        chunk = cls(number, value.end)
+        chunk._ages = list(value.ages)
+        chunk._age_began_ms = value.ages[-1][1] if value.ages else 0
+        chunk._levels = {level: int.from_bytes(bits, "little") for level, bits in value.levels}
+        chunk._delayed = list(spans_of(value.delayed))
+        chunk._expiring = list(spans_of(value.expiring))
+        chunk._groups = {group: place for place, group in enumerate(value.groups)}
+        chunk._members = list(members_of(value))
+        return chunk
+
+    def value(self) -> IndexValue:
+        return IndexValue(
+            self.end,
+            self._ages,
+            [(level, bits.to_bytes(CHUNK // 8, "little")) for level, bits in self._levels.items()],
+            packed(self._delayed),
+            packed(self._expiring),
+            list(self._groups),
+            _MEMBERS.pack(*self._members) if self._members else b"",
+        )
+
+    def add_age(self, last: int, sent_ms: int, grain_ms: int) -> None:
+        ages = self._ages
+        if ages and sent_ms - self._age_began_ms < grain_ms:
+            ages[-1] = (last, max(ages[-1][1], sent_ms))
+        else:
+            self._age_began_ms = sent_ms
+            ages.append((last, sent_ms))
+
+    def add_level(self, number: int, level: int) -> None:
+        self._levels[level] = self._levels.get(level, 0) | 1 << number
+
+    def add_delayed(self, first: int, last: int, due_ms: int) -> None:
+        _append(self._delayed, first, last, due_ms)
+
+    def add_expiring(self, number: int, expires_ms: int) -> None:
+        _append(self._expiring, number, number, expires_ms)
+
+    def add_member(self, number: int, group: bytes) -> None:
+        if not self._members:
+            self._members = [NO_GROUP] * CHUNK
+        self._members[number] = self._groups.setdefault(group, len(self._groups))
+
+
+def _append(spans: list[Span], first: int, last: int, time_ms: int) -> None:
+    step = step_of(time_ms)
+    if spans and spans[-1][0] == step and spans[-1][2] + 1 == first:
+        first = spans.pop()[1]
+    spans.append((step, first, last))
+
+
+def members_of(value: IndexValue) -> tuple[int, ...]:
+    """Per number in the chunk, which of its groups the message is in, or `NO_GROUP`; empty if there are no groups."""
+    return _MEMBERS.unpack(value.members) if value.members else ()
+
+
+class Index:
+    """The chunks that are to be kept."""
+
+    def __init__(self, start: int, closed: Callable[[int, IndexValue], None]) -> None:
+        """`closed` is called with each chunk that is whole, as it is kept."""
+        self.saved_to = start
+        """Records below need not be read again."""
+        self._closed = closed
+        self._open = OpenChunk(start >> CHUNK_BITS, start)
+        self._whole: list[tuple[int, Entry]] = []
+        """Those that are to be kept, and where each ends."""
+        self._stored: deque[int] = deque()
+        """Rising."""
+        self._is_open_wanted = False
+
+    def at(self, offset: int) -> OpenChunk:
+        """The chunk of an offset, which is that of the last one or the next."""
+        if offset >> CHUNK_BITS != self._open.number:
+            whole = self._open
+            made = entry(INDEX, whole.number, whole.value())
+            self._whole.append((whole.end, made))
+            _, _, kept = decode(made)
+            assert isinstance(kept, IndexValue)
+            self._closed(whole.number, kept)
+            self._open = OpenChunk(offset >> CHUNK_BITS, offset)
+        return self._open
+
+    def roll(self) -> None:
+        """Begin the next chunk if the last one is whole."""
+        if self._open.end == (self._open.number + 1) << CHUNK_BITS:
+            self.at(self._open.end)
+
+    @property
+    def open_chunk(self) -> int:
+        return self._open.number
+
+    def restart(self, start: int) -> None:
+        """What was indexed is not needed, and indexing goes on from here."""
+        self._whole.clear()
+        self._open = OpenChunk(start >> CHUNK_BITS, start)
+        self.saved_to = start
+        self._is_open_wanted = False
+
+    @property
+    def is_unsaved(self) -> bool:
+        return self._open.end > self.saved_to
+
+    def save_open(self) -> None:
+        """Keep the last chunk as it is with the next changes."""
+        self._is_open_wanted = self.is_unsaved
+
+    # -- what is kept
+
+    def load(self, stored: Iterable[int], last: tuple[int, IndexValue] | None, end: int) -> None:
+        """There are entries of these chunks. `last` is the one to go on with, `end` where."""
+        self.restart(end)
+        self._stored = deque(sorted(stored))
+        if last is not None and last[1].end == end and end >> CHUNK_BITS == last[0]:
+            self._open = OpenChunk.load(*last)
+
+    def take(self, head: int) -> list[Entry]:
+        chunks = self._whole
+        if self._is_open_wanted:
+            chunks = [*chunks, (self._open.end, entry(INDEX, self._open.number, self._open.value()))]
+        entries = []
+        for end, made in chunks:
+            self.saved_to = end
+            number = number_of(made)
+            # The head is kept when it has passed a chunk, and not before.
+            if (number + 1) << CHUNK_BITS > head:
+                entries.append(made)
+                if not self._stored or self._stored[-1] != number:
+                    self._stored.append(number)
+        self._whole = []
+        self._is_open_wanted = False
+        return entries
+
+    def take_passed(self, head: int) -> list[Entry]:
+        passed = []
+        while self._stored and (self._stored[0] + 1) << CHUNK_BITS <= head:
+            passed.append(tombstone(INDEX, self._stored.popleft()))
+        return passed

@@ -1,0 +1,136 @@
+"""The order within message groups. Pure.
+
+A group has its messages in the order of their offsets, also those that are in flight or hidden. A message may be
+received if nothing that was sent to the group before it is in flight or hidden: so nothing overtakes a message that
+came back or is delayed, and one that came back does not wait for later ones that are still in flight. Its first message
+that is not done stands for the group on the shelf; a receive may take those behind it with it. A message costs four
+bytes, a group some 400.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator
+
+from headrace.queues.engine.available import Shelf
+
+_MOST = 0xFFFF_FFFF
+
+
+class _Offsets:
+    """Rising offsets, added at the end and taken at the beginning: four bytes each, or eight if they lie far apart."""
+
+    __slots__ = ("_base", "_passed", "_values")
+
+    def __init__(self) -> None:
+        self._base = 0
+        self._passed = 0
+        self._values = array("I")
+
+    def append(self, offset: int) -> None:
+        values = self._values
+        if self._passed == len(values):
+            self._base, self._passed = offset, 0
+            del values[:]
+        elif offset - self._base > _MOST and values.typecode == "I":
+            self._values = array("Q", values)
+        self._values.append(offset - self._base)
+
+    def first(self) -> int | None:
+        return self._base + self._values[self._passed] if self._passed < len(self._values) else None
+
+    def drop_first(self) -> None:
+        self._passed += 1
+        if self._passed > 64 and self._passed * 2 > len(self._values):
+            del self._values[: self._passed]
+            self._passed = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for place in range(self._passed, len(self._values)):
+            yield self._base + self._values[place]
+
+
+class Group:
+    __slots__ = ("name", "offsets")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.offsets = _Offsets()
+
+
+class Groups:
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        is_gone: Callable[[int], bool],
+        is_blocked: Callable[[int], bool],
+        make_available: Callable[[int], None],
+    ) -> None:
+        """`is_gone`: done, or dead. `is_blocked`: in flight, or hidden. `make_available` puts one on the shelf."""
+        self._shelf = shelf
+        self._is_gone = is_gone
+        self._is_blocked = is_blocked
+        self._make_available = make_available
+        self._groups: dict[bytes, Group] = {}
+        self._by_front: dict[int, Group] = {}
+        """Each group by its first message that is not gone, whether on the shelf or blocked."""
+
+    def add(self, offset: int, name: bytes) -> None:
+        """The next message of the log, blocked or not."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name)
+            group.offsets.append(offset)
+            self._show_front(group)
+        else:
+            group.offsets.append(offset)
+
+    def _show_front(self, group: Group) -> None:
+        """Find the first message of a group that is not gone, and put it on the shelf unless it is blocked."""
+        offsets = group.offsets
+        front = offsets.first()
+        while front is not None and self._is_gone(front):
+            offsets.drop_first()
+            front = offsets.first()
+        if front is None:
+            del self._groups[group.name]
+            return
+        self._by_front[front] = group
+        if not self._is_blocked(front):
+            self._make_available(front)
+
+    def take(self, front: int) -> Iterator[int]:
+        """The messages that may be received with `front`, which was on the shelf, and it first: in their order, up to
+        one that is blocked."""
+        for offset in self._by_front[front].offsets:
+            if not self._is_gone(offset):
+                if self._is_blocked(offset):
+                    return
+                yield offset
+
+    def receivable(self, name: bytes, last: int) -> Iterator[int]:
+        """The messages of a group that may be received, up to this offset."""
+        group = self._groups.get(name)
+        for offset in group.offsets if group is not None else ():
+            if offset > last:
+                return
+            if not self._is_gone(offset):
+                if self._is_blocked(offset):
+                    return
+                yield offset
+
+    def unblocked(self, offset: int) -> None:
+        """A message is not in flight any more, or not hidden."""
+        if offset in self._by_front and not self._is_blocked(offset):
+            self._make_available(offset)
+
+    def gone(self, offset: int) -> None:
+        """It is done, or dead."""
+        group = self._by_front.pop(offset, None)
+        if group is not None:
+            self._shelf.take_off(offset)
+            self._show_front(group)
+
+    def gone_up_to(self, last: int) -> None:
+        """Of those up to this offset, many are done."""
+        for front in sorted(front for front in self._by_front if front <= last and self._is_gone(front)):
+            self.gone(front)

@@ -1,0 +1,254 @@
+"""Messages that were received and are not done: leased to their receiver, or returned. Pure.
+
+One heap has the time of each: when its lease ends, or when what was returned is available again. Nothing is removed
+from the heap when a message is done or its time changes; what does not agree with the message is passed over, and the
+heap is made anew when most of it is of that kind.
+
+What is kept: messages that are received for the first time at the same time share one entry, since most are done before
+anything else happens to them. One to which something does gets an entry of its own. If leases do not survive, attempts
+still do: an entry then says that the message was leased, and not until when or by whom.
+"""
+
+from collections.abc import Collection, Iterator
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+from pyroaring import BitMap64
+
+from headrace.coordinator.machine import Entry
+from headrace.queues.engine.stored import HELD, LEASE, Held, LeaseValue, entry, tombstone
+
+_SLACK = 1024
+_TOGETHER_MOST = 256
+
+
+class _Together:
+    """Messages that share an entry."""
+
+    __slots__ = ("key", "left", "offsets", "received_ms", "receiver", "until_ms")
+
+    def __init__(self, until_ms: int, received_ms: int, receiver: str) -> None:
+        self.until_ms = until_ms
+        self.received_ms = received_ms
+        self.receiver = receiver
+        self.offsets: list[int] = []
+        """Until they are kept."""
+        self.left = 0
+        """How many of them still do."""
+        self.key: int | None = None
+        """Of the entry, when there is one."""
+
+    def takes(self, until_ms: int, received_ms: int, receiver: str) -> bool:
+        return (
+            self.until_ms == until_ms
+            and self.received_ms == received_ms
+            and self.receiver == receiver
+            and len(self.offsets) < _TOGETHER_MOST
+        )
+
+
+class Leases:
+    def __init__(self, *, survive: bool) -> None:
+        self._survive = survive
+        """Whether a lease outlasts a restart. If not, only the attempt is persisted."""
+        self.held: dict[int, Held] = {}
+        self.leased = 0
+        self.hidden = 0
+        """How many were returned and are not available yet."""
+        self._hidden = BitMap64()
+        self._heap: list[tuple[int, int]] = []
+        self._dirty: set[int] = set()
+        self._stored = BitMap64()
+        self._together: dict[int, _Together] = {}
+        """Of each message that shares an entry, or will."""
+        self._to_store: list[_Together] = []
+        self._over: list[int] = []
+        """Keys of entries that nobody shares any more."""
+
+    # -- what happens
+
+    def lease(self, offset: int, now_ms: int, until_ms: int, receiver: str) -> Held:
+        """Of a message that is available."""
+        held = self.held.get(offset)
+        if held is None:
+            held = self.held[offset] = Held(1, True, until_ms, now_ms, now_ms, "", receiver)
+            self._share(offset, until_ms, now_ms, receiver)
+        else:
+            held.attempt += 1
+            held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
+            self._keep_alone(offset)
+        self.leased += 1
+        self._push(offset, until_ms)
+        return held
+
+    def extend(self, offset: int, held: Held, until_ms: int) -> None:
+        held.until_ms = until_ms
+        self._push(offset, until_ms)
+        if self._survive:
+            self._keep_alone(offset)
+
+    def lease_again(self, offset: int, held: Held, until_ms: int) -> None:
+        """Its lease was over, and goes on until then. It is the same receive."""
+        self._leave(offset, held)
+        held.is_leased, held.until_ms = True, until_ms
+        self.leased += 1
+        self._push(offset, until_ms)
+        self._keep_alone(offset)
+
+    def give_back(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool) -> None:
+        """It is leased no more. Hidden until then, or available (or dead) from now on."""
+        held.is_leased, held.until_ms, held.reason = False, until_ms, reason
+        self.leased -= 1
+        if is_hidden:
+            self.hide(offset, held, until_ms)
+        self._keep_alone(offset)
+
+    def hide(self, offset: int, held: Held, until_ms: int) -> None:
+        """It is not leased, and not available until then."""
+        held.until_ms = until_ms
+        self.hidden += 1
+        self._hidden.add(offset)
+        self._push(offset, until_ms)
+
+    def is_hidden(self, offset: int) -> bool:
+        return self.hidden > 0 and offset in self._hidden
+
+    def forget(self, offset: int) -> Held | None:
+        """It is done."""
+        held = self.held.pop(offset, None)
+        if held is not None:
+            self._leave(offset, held)
+            if not self._share_no_more(offset):
+                self._dirty.add(offset)
+        return held
+
+    def _leave(self, offset: int, held: Held) -> None:
+        if held.is_leased:
+            self.leased -= 1
+        elif self.is_hidden(offset):
+            self.hidden -= 1
+            self._hidden.discard(offset)
+
+    # -- time
+
+    def _push(self, offset: int, until_ms: int) -> None:
+        heap = self._heap
+        if len(heap) > 2 * len(self.held) + _SLACK:
+            self._heap = heap = [
+                (held.until_ms, other)
+                for other, held in self.held.items()
+                if other != offset and (held.is_leased or self.is_hidden(other))
+            ]
+            heapify(heap)
+        heappush(heap, (until_ms, offset))
+
+    def _is_meant(self, offset: int, until_ms: int) -> bool:
+        held = self.held.get(offset)
+        return held is not None and held.until_ms == until_ms and (held.is_leased or self.is_hidden(offset))
+
+    @property
+    def next_ms(self) -> int | None:
+        heap = self._heap
+        while heap and not self._is_meant(heap[0][1], heap[0][0]):
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now_ms: int) -> Iterator[tuple[int, Held, bool]]:
+        """The messages whose lease has ended (True) or that are hidden no more: they are neither from now on."""
+        # Whoever gets them may hide them again, which may make another heap.
+        while self._heap and self._heap[0][0] <= now_ms:
+            until_ms, offset = heappop(self._heap)
+            if self._is_meant(offset, until_ms):
+                held = self.held[offset]
+                self._leave(offset, held)
+                was_leased, held.is_leased = held.is_leased, False
+                if was_leased and not self._survive:
+                    self._keep_alone(offset)
+                yield offset, held, was_leased
+
+    # -- what is kept
+
+    def _share(self, offset: int, until_ms: int, received_ms: int, receiver: str) -> None:
+        """Keep a message in one entry with those that were received with it."""
+        waiting = self._to_store
+        if not waiting or not waiting[-1].takes(until_ms, received_ms, receiver):
+            waiting.append(_Together(until_ms, received_ms, receiver))
+        together = self._together[offset] = waiting[-1]
+        together.offsets.append(offset)
+        together.left += 1
+
+    def _share_no_more(self, offset: int) -> bool:
+        """Whether it did."""
+        together = self._together.pop(offset, None)
+        if together is None:
+            return False
+        together.left -= 1
+        if not together.left and together.key is not None:
+            self._over.append(together.key)
+        return True
+
+    def _keep_alone(self, offset: int) -> None:
+        self._share_no_more(offset)
+        self._dirty.add(offset)
+
+    def load(self, offset: int, held: Held) -> None:
+        self.held[offset] = held
+        self._push(offset, held.until_ms)
+        if held.is_leased:
+            self.leased += 1
+        else:
+            self.hidden += 1
+            self._hidden.add(offset)
+
+    def mark_stored(self, offset: int, *, is_live: bool) -> None:
+        """There is an entry of this message; of one that is done, it goes with the next changes."""
+        self._stored.add(offset)
+        if not is_live:
+            self._dirty.add(offset)
+
+    def mark_stored_together(self, key: int, live: Collection[int]) -> None:
+        """There is an entry of these messages together. If there are none, it goes with the next changes."""
+        if not live:
+            self._over.append(key)
+            return
+        together = _Together(0, 0, "")
+        together.key, together.left = key, len(live)
+        self._together.update(dict.fromkeys(live, together))
+
+    def take_held(self) -> list[Entry]:
+        entries = [self._entry(together) for together in self._to_store if together.left]
+        self._to_store = []
+        for offset in self._dirty:
+            held = self._to_keep(offset)
+            if held is not None:
+                self._stored.add(offset)
+                entries.append(entry(HELD, offset, held))
+        return entries
+
+    def _entry(self, together: _Together) -> Entry:
+        offsets, together.offsets = together.offsets, []
+        if together.left < len(offsets):
+            offsets = [offset for offset in offsets if self._together.get(offset) is together]
+        together.key = offsets[0]
+        steps = [after - before for before, after in pairwise(offsets)]
+        value = (
+            LeaseValue(together.until_ms, together.received_ms, together.receiver, steps)
+            if self._survive
+            else LeaseValue(0, 0, "", steps)
+        )
+        return entry(LEASE, offsets[0], value)
+
+    def _to_keep(self, offset: int) -> Held | None:
+        held = self.held.get(offset)
+        if self._survive or held is None:
+            return held
+        return Held(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
+
+    def take_done(self) -> list[Entry]:
+        """After `take_held`."""
+        done = [offset for offset in self._dirty if offset in self._stored and self._to_keep(offset) is None]
+        for offset in done:
+            self._stored.discard(offset)
+        self._dirty.clear()
+        over, self._over = self._over, []
+        return [*(tombstone(HELD, offset) for offset in done), *(tombstone(LEASE, key) for key in over)]

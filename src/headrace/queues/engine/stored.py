@@ -1,0 +1,163 @@
+"""What is kept of a queue's state in `__queue_state`, and nowhere else.
+
+A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets are counted in chunks of `CHUNK`.
+
+    key          value          meaning
+    h 0          ["head-1", …]  everything below this offset is done
+    d <chunk>    ["done-1", …]  which messages of the chunk are done
+    m <offset>   ["held-1", …]  a message that was received and is not done
+    l <offset>   ["lease-1", …] messages that were received together, each for the first time; m and d count more
+    i <chunk>    ["index-1", …] what the records of the chunk say, so that they need not be read again
+    u <chunk>    ["ids-1", …]   the de-duplication ids of the chunk
+    p <stream>   ["pages-1", …] the last messages that came from another queue
+
+The text of a value ends in the version of its layout. A tombstone forgets. What this broker does not know is refused: a
+newer broker wrote it, and to leave it out would be to lose somebody's messages silently.
+
+Live keys are bounded by the messages between head and end (two per chunk, one per message that was received), and by
+those of the last five minutes (one per chunk), and by the queues that messages came from (two each).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from struct import Struct
+from struct import error as StructError
+
+import msgspec
+
+from headrace.coordinator.machine import Entry
+from headrace.model.errors import CorruptBatch
+
+CHUNK_BITS = 12
+CHUNK = 1 << CHUNK_BITS
+"""Offsets per key. A chunk's done messages are at most 512 bytes, and at most this many records of the log are read
+again when a queue is loaded."""
+
+HEAD = b"h"
+DONE = b"d"
+HELD = b"m"
+LEASE = b"l"
+INDEX = b"i"
+IDS = b"u"
+PAGES = b"p"
+
+
+class HeadValue(msgspec.Struct, array_like=True, frozen=True, tag="head-1"):
+    head: int
+
+
+class DoneValue(msgspec.Struct, array_like=True, frozen=True, tag="done-1"):
+    bits: bytes
+    """Bit n, counted from the lowest of the first byte, is the chunk's n-th offset."""
+
+
+class Held(msgspec.Struct, array_like=True, tag="held-1", gc=False):
+    """A message that was received at least once and is not done. Changed in place by its owner, `leases.Leases`."""
+
+    attempt: int
+    """How often it was received."""
+    is_leased: bool
+    until_ms: int
+    """When its lease ends; of one that was returned, when it is available again. Past: it is available."""
+    first_received_ms: int
+    received_ms: int
+    """The last time."""
+    reason: str = ""
+    """Why it failed the last time, as its receiver said."""
+    receiver: str = ""
+    excused: int = 0
+    """How many of these attempts do not count towards the limit of attempts."""
+
+
+class TimesValue(msgspec.Struct, array_like=True, frozen=True):
+    """When something is to happen with messages of a chunk: `packed_times` packs and reads it. Read in place: a copy
+    would cost as much again."""
+
+    start: int = 0
+    """The first, in steps."""
+    times: memoryview = memoryview(b"")
+    lengths: memoryview = memoryview(b"")
+
+
+class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
+    """What `Held` says of many, in one: of those that are done, or have an entry of their own, it does not count."""
+
+    until_ms: int
+    received_ms: int
+    receiver: str
+    steps: Sequence[int]
+    """From the offset of the key to the next message, from there to the next, and so on."""
+
+    def held(self, first: int) -> Iterator[tuple[int, Held]]:
+        """Each message with its offset; `first` is that of the key."""
+        for offset in accumulate(self.steps, initial=first):
+            yield offset, Held(1, True, self.until_ms, self.received_ms, self.received_ms, "", self.receiver)
+
+
+class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
+    end: int
+    """The first offset that this chunk's records are not told of."""
+    ages: Sequence[tuple[int, int]] = ()
+    """Up to which number in the chunk records were sent by when, both rising."""
+    levels: Sequence[tuple[int, bytes]] = ()
+    """Per priority other than the normal one, its messages as in `DoneValue.bits`."""
+    delayed: TimesValue = TimesValue()
+    expiring: TimesValue = TimesValue()
+    groups: Sequence[bytes] = ()
+    members: bytes = b""
+    """Of a fifo queue: two bytes per offset of the chunk, little endian: which of `groups` the message is in."""
+
+
+class IdsValue(msgspec.Struct, array_like=True, frozen=True, tag="ids-1"):
+    ids: Sequence[tuple[int, int, bytes, str]]
+    """Number in the chunk, when it was sent, the digest of its id, and the message's id."""
+
+
+class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
+    pages: Sequence[tuple[int, int]]
+    """Number and first offset of each, both rising."""
+
+
+Value = HeadValue | DoneValue | Held | LeaseValue | IndexValue | IdsValue | PagesValue
+
+_LARGE_BYTES = 512
+_KEY = Struct(">cQ")
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
+_KINDS: dict[bytes, type] = {
+    HEAD: HeadValue, DONE: DoneValue, HELD: Held, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
+    PAGES: PagesValue
+}  # fmt: skip
+
+
+def entry(kind: bytes, number: int, value: Value) -> Entry:
+    encoded = _encode(value)
+    # The encoder leaves up to half as much again behind its bytes; a copy has none of it.
+    return Entry(_KEY.pack(kind, number), encoded if len(encoded) < _LARGE_BYTES else bytes(memoryview(encoded)))
+
+
+def tombstone(kind: bytes, number: int) -> Entry:
+    return Entry(_KEY.pack(kind, number), None)
+
+
+def is_index(record: Entry) -> bool:
+    return record.key[:1] == INDEX and record.value is not None
+
+
+def number_of(record: Entry) -> int:
+    """Without looking at its value."""
+    return int.from_bytes(record.key[1:], "big")
+
+
+def decode(record: Entry) -> tuple[bytes, int, Value | None]:
+    """Kind, number and value of an entry; `CorruptBatch` if this broker cannot know."""
+    try:
+        kind, number = _KEY.unpack(record.key)
+        value: Value | None = None if record.value is None else _decode(record.value)
+    except (StructError, msgspec.MsgspecError) as error:
+        raise CorruptBatch(
+            f"a record of a queue's state is damaged or of a newer version of Headrace: {error}"
+        ) from error
+    if kind not in _KINDS or (value is not None and not isinstance(value, _KINDS[kind])):
+        raise CorruptBatch(f"a record of a queue's state has a key of a newer version of Headrace: {record.key!r}")
+    return kind, number, value

@@ -1,0 +1,292 @@
+"""Messages and the records that they are (see `model.queued`): written, read, and what the engine is told of one. Pure.
+
+A record of any Kafka client is a message. A header of ours that makes no sense (a priority of 17, a time that is no
+number) is as good as none: the message is there, and somebody must get it.
+"""
+
+import json
+from hashlib import blake2b, sha256
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.config.queue import QueueSettings
+from headrace.model import queued
+from headrace.model.errors import InvalidMessage
+from headrace.model.queue_wire import Headers, Outgoing, Peeked, Received
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY, Ids
+from headrace.queues.engine.moved_pages import Place
+from headrace.records.reader import Record
+
+_MAX_TIME_MS = 1 << 53
+_MAX_ID_LENGTH = 128
+_MAX_HEADERS = 100
+
+
+class Message(NamedTuple):
+    """What a record says."""
+
+    offset: int
+    sent_at_ms: int
+    body: bytes
+    id: str
+    priority: int
+    due_at_ms: int | None
+    expires_at_ms: int | None
+    key: bytes | None
+    group: bytes | None
+    dedupe: str | None
+    origin: str | None
+    headers: Headers
+    """All that have no field here."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Roughly, what it costs to keep it in memory."""
+        size_bytes = 500 + len(self.body)
+        for name, value in self.headers:
+            size_bytes += 100 + len(name) + len(value or b"")
+        return size_bytes
+
+    @property
+    def group_text(self) -> str | None:
+        return None if self.group is None else self.group.decode("utf-8", "replace")
+
+
+# -- sending
+
+
+def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> None:
+    """`InvalidMessage` says why a queue does not take it."""
+    size_bytes = len(message.body) + sum(_counted_bytes(name, value or b"") for name, value in message.headers)
+    if size_bytes > settings.max_message_bytes:
+        raise InvalidMessage(
+            f"a message of {size_bytes} bytes is larger than queue.max.message.bytes, {settings.max_message_bytes}"
+        )
+    if not LOWEST_PRIORITY <= message.priority <= HIGHEST_PRIORITY:
+        raise InvalidMessage(f"the priority {message.priority} is not one of {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}")
+    if not 0 < len(message.id) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's id has 1 to {_MAX_ID_LENGTH} characters")
+    if len(message.headers) > _MAX_HEADERS:
+        raise InvalidMessage(f"a message has at most {_MAX_HEADERS} headers, this one has {len(message.headers)}")
+    if message.group is not None and not 0 < len(message.group) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's group has 1 to {_MAX_ID_LENGTH} characters")
+    if message.dedupe is not None and not 0 < len(message.dedupe) <= _MAX_ID_LENGTH:
+        raise InvalidMessage(f"a message's dedupe has 1 to {_MAX_ID_LENGTH} characters")
+    for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
+        if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
+            raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+
+
+def _counted_bytes(name: str, value: bytes) -> int:
+    """How much a header counts of the size of a message: of an attribute of the SQS API its name, type and value, as
+    with AWS, and of a system attribute nothing."""
+    if name.startswith(queued.SYSTEM_ATTRIBUTE_PREFIX):
+        return 0
+    size_bytes = len(name.encode()) + len(value)
+    if name.startswith(queued.ATTRIBUTE_PREFIX):
+        size_bytes -= len(queued.ATTRIBUTE_PREFIX) + 1
+    return size_bytes
+
+
+def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:
+    """The record by which a message is sent."""
+    headers: list[tuple[str, bytes | None]] = [(queued.ID, message.id.encode())]
+    if message.priority != NORMAL_PRIORITY:
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    due_at_ms = message.due_at_ms
+    if due_at_ms is None and message.delay_ms is not None and (message.delay_ms or settings.delay_ms):
+        due_at_ms = now_ms + message.delay_ms
+    if due_at_ms is not None:
+        headers.append((queued.DUE, b"%d" % due_at_ms))
+    if message.ttl_ms is not None:
+        headers.append((queued.EXPIRES, b"%d" % (now_ms + message.ttl_ms)))
+    key: bytes | None = None
+    if message.group is not None:
+        if settings.is_fifo:
+            key = message.group.encode()
+        else:
+            headers.append((queued.GROUP, message.group.encode()))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    headers.extend(message.headers)
+    return Record(0, now_ms, key, message.body, tuple(headers))
+
+
+# -- reading
+
+
+def plain_message(offset: int, sent_at_ms: int, key: bytes | None, body: bytes | None, ids: Ids) -> Message:
+    """What a record without headers says, in a standard queue."""
+    return Message._make(
+        (offset, sent_at_ms, body or b"", ids.at(offset), NORMAL_PRIORITY, None, None, key, None, None, None, ())
+    )
+
+
+def message_of(record: Record, ids: Ids, *, is_fifo: bool, offset: int | None = None) -> Message:
+    """What a record says; `offset` where it lies, if the record does not know."""
+    at, sent_at_ms, key, body, headers = record
+    if offset is None:
+        offset = at
+    found: dict[str, bytes] = {}
+    others: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        name, value = header
+        if name in _OWN and value is not None:
+            found[name] = value
+        else:
+            others.append(header)
+    own_id = found.pop(queued.ID, None)
+    text_id = own_id.decode("utf-8", "replace") if own_id else ids.at(offset)
+    group = key if is_fifo else None
+    if not found:
+        # It says nothing else: most do not.
+        return Message(
+            offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, tuple(others)
+        )
+    return Message(
+        offset=offset,
+        sent_at_ms=sent_at_ms,
+        body=body or b"",
+        id=text_id,
+        priority=_priority(found.get(queued.PRIORITY)),
+        due_at_ms=_time(found.get(queued.DUE)),
+        expires_at_ms=_time(found.get(queued.EXPIRES)),
+        key=key,
+        group=found.get(queued.GROUP, group),
+        dedupe=_text(found.get(queued.DEDUPE)),
+        origin=_text(found.get(queued.ORIGIN)),
+        headers=tuple(others),
+    )
+
+
+def dedupe_key(message: Message, settings: QueueSettings) -> bytes | None:
+    """By what a fifo queue knows that it has got a message already. Not of one that came from another queue."""
+    if not settings.is_fifo or message.origin is not None:
+        return None
+    if message.dedupe is not None:
+        return b"id:" + message.dedupe.encode()
+    return b"body:" + sha256(message.body).digest() if settings.dedupe_by_content else None
+
+
+_OWN = frozenset(
+    {queued.ID, queued.PRIORITY, queued.DUE, queued.EXPIRES, queued.GROUP, queued.DEDUPE, queued.ORIGIN}
+)  # fmt: skip
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _priority(value: bytes | None) -> int:
+    if value is not None and len(value) == 1 and value.isdigit():
+        return value[0] - ord("0")
+    return NORMAL_PRIORITY
+
+
+def _time(value: bytes | None) -> int | None:
+    if value is None or not value.isdigit() or len(value) > 16:
+        return None
+    return min(int(value), _MAX_TIME_MS)
+
+
+# -- moving
+
+
+class Origin(NamedTuple):
+    """Where a message comes from, and why."""
+
+    queue: str
+    topic_id: UUID
+    stream: str
+    """The pages of one are numbered."""
+    page: int
+    at: int
+    """Which one of its page it is."""
+
+
+def place_of(message: Message) -> Place | None:
+    """In which page a message came from another queue."""
+    if message.origin is None:
+        return None
+    origin = queued.read_origin(message.origin)
+    match origin.get("page"):
+        case [str(stream), int(page), int(at)]:
+            name = f"{origin.get('topic_id')}:{stream}".encode()
+            return Place(int.from_bytes(blake2b(name, digest_size=8).digest()), page, at)
+    return None
+
+
+def moved_record(
+    message: Message, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_time: bool
+) -> Record:
+    """The record of a message that goes to another queue, from the one that it lies in.
+
+    It is available at once there, and its receives count from 0; `hr.attempt` has how often it was received here, and
+    of a dead letter in all queues so far. A dead letter keeps the time of its sending; its retention counts from now
+    on, since it is due now.
+    """
+    receives = attempts
+    if origin.stream == queued.DEAD_LETTERS:
+        receives += queued.receives_before(message.headers, queued.read_origin(message.origin))
+    told = {
+        "queue": origin.queue,
+        "topic_id": origin.topic_id.hex,
+        "offset": message.offset,
+        "reason": reason,
+        "attempts": attempts,
+        "moved_at_ms": now_ms,
+        "page": [origin.stream, origin.page, origin.at],
+    }
+    headers: list[tuple[str, bytes | None]] = [
+        (queued.ID, message.id.encode()),
+        (queued.DUE, b"%d" % now_ms),
+        (queued.ATTEMPT, b"%d" % receives),
+        (queued.ORIGIN, json.dumps(told, separators=(",", ":")).encode()),
+    ]
+    if message.priority != NORMAL_PRIORITY:
+        headers.append((queued.PRIORITY, b"%d" % message.priority))
+    if message.group is not None:
+        headers.append((queued.GROUP, message.group))
+    if message.dedupe is not None:
+        headers.append((queued.DEDUPE, message.dedupe.encode()))
+    headers.extend(header for header in message.headers if header[0] != queued.ATTEMPT)
+    return Record(0, message.sent_at_ms if keeps_time else now_ms, message.key, message.body, tuple(headers))
+
+
+# -- giving
+
+
+def received(
+    message: Message, receipt: str, *, attempt: int, first_received_at_ms: int, deadline_at_ms: int
+) -> Received:
+    return Received(
+        message.id,
+        receipt,
+        message.body,
+        message.offset,
+        message.sent_at_ms,
+        attempt,
+        first_received_at_ms,
+        deadline_at_ms,
+        message.priority,
+        message.group_text,
+        message.dedupe,
+        message.origin,
+        message.headers,
+    )
+
+
+def peeked(message: Message, *, attempt: int, state: str, until_at_ms: int | None) -> Peeked:
+    return Peeked(
+        message.id,
+        message.body,
+        message.offset,
+        message.sent_at_ms,
+        attempt,
+        state,
+        until_at_ms,
+        message.priority,
+        message.group_text,
+        message.origin,
+        message.headers,
+    )

@@ -1,0 +1,187 @@
+"""What a piece of the log says of messages: which offsets are messages, what each says, and which are none. Pure.
+
+As a read_committed consumer sees it: markers and the records of aborted transactions are no messages. Offsets that
+compaction left out are none either. Nothing here reads past the last stable offset: the caller asks for less.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import RecordError
+from headrace.model.queued import NORMAL_PRIORITY, Ids
+from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.host.codec import Message, dedupe_key, message_of, place_of, plain_message
+from headrace.records.batch import BatchHeader, Buffer, iter_headers
+from headrace.records.markers import read_marker
+from headrace.records.reader import Record, decompressed, fields_in
+
+_HEAVY_MESSAGES = 5_000
+
+
+class Plain(NamedTuple):
+    """Messages of which nothing needs to be known."""
+
+    first: int
+    last: int
+    sent_ms: int
+
+
+class Skipped(NamedTuple):
+    """Offsets that are no messages."""
+
+    first: int
+    last: int
+
+
+Step = Plain | Skipped | Arrival
+
+
+class Piece(NamedTuple):
+    steps: Sequence[Step]
+    next_offset: int
+    messages: Sequence[Message]
+    """Those of the piece that were read, up to a few thousand."""
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a standard queue needs to know nothing of a message but its time."""
+    return (
+        message.priority == NORMAL_PRIORITY
+        and message.due_at_ms is None
+        and message.expires_at_ms is None
+        and message.origin is None
+    )
+
+
+def arrival_of(message: Message, settings: QueueSettings) -> Arrival:
+    """What the engine is told of a message."""
+    dedupe = dedupe_key(message, settings)
+    return Arrival(
+        message.offset,
+        message.sent_at_ms,
+        message.priority,
+        message.due_at_ms,
+        message.expires_at_ms,
+        message.group,
+        dedupe,
+        "" if dedupe is None else message.id,
+        place_of(message),
+    )
+
+
+def read_messages(
+    data: Buffer,
+    offset: int,
+    below: int,
+    aborted: Sequence[tuple[int, int]],
+    topic_id: UUID,
+    settings: QueueSettings,
+) -> Piece:
+    """The messages from `offset` on in whole batches; `aborted` has producers and first offsets of their transactions.
+
+    A batch that cannot be read at all is passed over, as a consumer could do no better.
+    """
+    walk = _Walk(offset, aborted)
+    ids = Ids(topic_id)
+    messages: list[Message] = []
+    for position, header in iter_headers(data):
+        if header.next_offset <= offset or header.base_offset >= below:
+            continue
+        batch = data[position : position + header.size]
+        if not walk.enters(header, batch):
+            continue
+        with suppress(RecordError):
+            _take(walk, decompressed(batch, header), header, ids, settings, messages)
+        walk.leaves(header)
+    return Piece(walk.steps, walk.at, messages)
+
+
+def _take(
+    walk: "_Walk", data: bytes, header: BatchHeader, ids: Ids, settings: QueueSettings, messages: list[Message]
+) -> None:
+    """The messages of one batch. Those of which nothing needs to be known are told of in runs."""
+    is_fifo = settings.is_fifo
+    start = walk.at
+    first, last, sent_ms = 0, -1, 0
+    try:
+        for offset, time_ms, key, value, headers in fields_in(data, header):
+            if offset < start:
+                continue
+            if headers or is_fifo:
+                message = message_of(Record(offset, time_ms, key, value, headers), ids, is_fifo=is_fifo)
+            else:
+                message = plain_message(offset, time_ms, key, value, ids)
+            if len(messages) < _HEAVY_MESSAGES:
+                messages.append(message)
+            if (headers or is_fifo) and (is_fifo or not is_plain(message)):
+                if first <= last:
+                    walk.takes(first, last, Plain(first, last, sent_ms))
+                    first, last = 0, -1
+                walk.takes(offset, offset, arrival_of(message, settings))
+            elif offset == last + 1 and first <= last:
+                last = offset
+                if time_ms > sent_ms:
+                    sent_ms = time_ms
+            else:
+                if first <= last:
+                    walk.takes(first, last, Plain(first, last, sent_ms))
+                first, last, sent_ms = offset, offset, time_ms
+    finally:
+        if first <= last:
+            walk.takes(first, last, Plain(first, last, sent_ms))
+
+
+class _Walk:
+    """Goes through the batches of a piece, and sees to it that every offset is told of once."""
+
+    def __init__(self, offset: int, aborted: Sequence[tuple[int, int]]) -> None:
+        self.at = offset
+        self.steps: list[Step] = []
+        self._to_abort = sorted(aborted, key=lambda each: each[1], reverse=True)
+        self._aborting: set[int] = set()
+
+    def enters(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Whether the batch has messages. If not, its offsets are passed over."""
+        while self._to_abort and self._to_abort[-1][1] <= header.last_offset:
+            self._aborting.add(self._to_abort.pop()[0])
+        if header.is_control:
+            if _is_abort(batch, header):
+                self._aborting.discard(header.producer_id)
+            self.leaves(header)
+            return False
+        if header.is_transactional and header.producer_id in self._aborting:
+            self.leaves(header)
+            return False
+        return True
+
+    def takes(self, first: int, last: int, step: Step) -> None:
+        self._skip_to(first)
+        last_step = self.steps[-1] if self.steps else None
+        if isinstance(step, Plain) and isinstance(last_step, Plain) and last_step.last + 1 == first:
+            self.steps[-1] = Plain(last_step.first, last, max(last_step.sent_ms, step.sent_ms))
+        else:
+            self.steps.append(step)
+        self.at = last + 1
+
+    def leaves(self, header: BatchHeader) -> None:
+        self._skip_to(header.next_offset)
+
+    def _skip_to(self, offset: int) -> None:
+        if offset > self.at:
+            last_step = self.steps[-1] if self.steps else None
+            if isinstance(last_step, Skipped):
+                self.steps[-1] = Skipped(last_step.first, offset - 1)
+            else:
+                self.steps.append(Skipped(self.at, offset - 1))
+            self.at = offset
+
+
+def _is_abort(batch: Buffer, header: BatchHeader) -> bool:
+    try:
+        marker = read_marker(batch, header)
+    except RecordError:
+        return False
+    return marker is not None and not marker.committed

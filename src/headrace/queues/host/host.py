@@ -1,0 +1,360 @@
+"""An engine in its surroundings: the partition whose records are its messages, the state that is kept, and time.
+
+One host serves a queue for one leader epoch of its partition. It loads what was kept, tells the engine of the committed
+log from there on, and goes on with what comes. Whoever asks it for something does so through `decide`: the engine
+decides at once, and the answer is given when that is kept (invariant 42). If another broker begins to lead, the host is
+closed; whoever waits is told, and nothing that was not answered counts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from headrace.config.queue import QueueSettings
+from headrace.coordinator.machine import Entry
+from headrace.coordinator.timers import TimerLoop
+from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
+from headrace.queues.engine.engine import Engine
+from headrace.queues.host.log_tail import LogFollower
+from headrace.queues.host.message_cache import Kept
+from headrace.queues.host.state_writer import StateWriter
+from headrace.queues.state_store import StateStore, state_name
+from headrace.replication.partition import Partition
+from headrace.runtime.clock import Clock
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+OWN_KEYS = b"!"
+"""Entries of the host itself begin with it; all others are the engine's."""
+_LOADED_AT_ONCE = 500
+_OPEN_PATIENCE_S = 10.0
+_RETRY_S = 0.5
+_SAVE_SOON_S = 1.0
+
+
+class Time:
+    """Wall time that does not jump while the broker runs: the wall clock's at the start, and what has passed since."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._difference_ms = clock.wall_ms() - clock.monotonic_ms()
+
+    def now_ms(self) -> int:
+        return int(self._clock.monotonic_ms() + self._difference_ms)
+
+    def monotonic_ms(self, at_ms: int) -> float:
+        return at_ms - self._difference_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all hosts of a broker share."""
+
+    store: StateStore
+    clock: Clock
+    time: Time
+    timers: TimerLoop
+    workers: Executor
+    jitter: Callable[[], float]
+    kept: Kept
+    loading: asyncio.Semaphore
+    """So many hosts load at a time."""
+
+
+class State(Enum):
+    LOADING = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class Host:
+    def __init__(self, partition: Partition, settings: QueueSettings, around: Around) -> None:
+        self.partition = partition
+        self.name = state_name(partition.topic_id, partition.index)
+        self.epoch = partition.leader_epoch
+        self.settings = settings
+        self.around = around
+        self.state = State.LOADING
+        self.own_entries: dict[bytes, bytes] = {}
+        """What is kept beside the engine's entries; changed by `keep_own`."""
+        self.on_open: list[Callable[[], None]] = []
+        self.on_change: list[Callable[[], None]] = []
+        """Called after anything that may have made messages available, or dead."""
+        self.on_close: list[Callable[[HeadraceError], None]] = []
+        self._engine: Engine | None = None
+        self._own_changes: dict[bytes, bytes | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opened: asyncio.Future[None] | None = None
+        self._why_closed: HeadraceError | None = None
+        self._rests_until_ms = 0.0
+        self._start_taken = 0
+        self._start_kept = 0
+        self._saving: asyncio.TimerHandle | None = None
+        self.log = LogFollower(
+            partition,
+            settings=lambda: self.settings,
+            now_ms=self.now_ms,
+            kept=around.kept,
+            workers=around.workers,
+            in_background=self._in_background,
+            indexed=self._indexed,
+            failed=self._failed,
+        )
+        self._writer = StateWriter(
+            self.name,
+            self.epoch,
+            around.store,
+            around.clock,
+            take=self._take,
+            written=self._written,
+            lost=self._lost,
+        )
+
+    def __str__(self) -> str:
+        return str(self.partition)
+
+    # -- life
+
+    def start(self) -> None:
+        self._opened = asyncio.get_running_loop().create_future()
+        self._opened.add_done_callback(_seen)
+        self._in_background(self._load())
+
+    def close(self, why: HeadraceError) -> None:
+        """Answer nobody any more: another broker leads, or the queue is gone."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self._why_closed = why
+        self.log.close()
+        self.around.timers.cancel(self)
+        if self._saving is not None:
+            self._saving.cancel()
+        self._writer.close(why)
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(why)
+        for tell in self.on_close:
+            tell(why)
+
+    async def stopped(self) -> None:
+        await self._writer.stopped()
+        for task in tuple(self._tasks):
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def opened(self) -> None:
+        """Until the queue can be asked, for a while; `QueueUnavailable` after that."""
+        if self.state is State.OPEN:
+            return
+        if self._why_closed is not None:
+            raise self._why_closed
+        assert self._opened is not None
+        try:
+            async with asyncio.timeout(_OPEN_PATIENCE_S):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            raise QueueUnavailable(f"{self} is being loaded: try again") from None
+
+    @property
+    def engine(self) -> Engine:
+        """`QueueUnavailable` unless it is loaded."""
+        if self._engine is None or self.state is not State.OPEN:
+            raise self._why_closed or QueueUnavailable(f"{self} is being loaded: try again")
+        return self._engine
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is State.CLOSED
+
+    @property
+    def has_engine(self) -> bool:
+        return self.state is State.OPEN
+
+    def now_ms(self) -> int:
+        return self.around.time.now_ms()
+
+    # -- asking
+
+    async def decide(self, decision: Callable[[Engine, int], T]) -> T:
+        """What the engine decides, when that is kept."""
+        decided = self.decide_now(decision)
+        await self._writer.kept()
+        return decided
+
+    def decide_now(self, decision: Callable[[Engine, int], T]) -> T:
+        """The same, but nobody may be told before `kept`."""
+        engine = self.engine
+        self._writer.check()
+        decided = decision(engine, self.now_ms())
+        self._writer.touch()
+        self._changed()
+        return decided
+
+    async def kept(self) -> None:
+        """Until everything that was decided so far is kept."""
+        await self._writer.kept()
+
+    def keep_own(self, key: bytes, value: bytes | None) -> None:
+        """Keep something beside the engine's state, with the next write; None forgets it."""
+        key = OWN_KEYS + key
+        self._own_changes[key] = value
+        if value is None:
+            self.own_entries.pop(key, None)
+        else:
+            self.own_entries[key] = value
+        self._writer.touch()
+
+    def configure(self, settings: QueueSettings) -> None:
+        if settings != self.settings:
+            self.settings = settings
+            if self._engine is not None and self.state is State.OPEN:
+                self._engine.configure(settings, self.now_ms())
+                self._writer.touch()
+                self._changed()
+
+    @property
+    def log_start(self) -> int:
+        """Records below this offset are not needed any more, and that is kept."""
+        return self._start_kept
+
+    # -- loading
+
+    async def _load(self) -> None:
+        said = ""
+        while True:
+            try:
+                await self._load_now()
+                break
+            except StaleQueueLeader as error:
+                self._lost(error)
+                return
+            except HeadraceError as error:
+                # What is damaged may be mended by another replica; what is not there now, come.
+                if said != str(error):
+                    said = str(error)
+                    log.error("%s cannot be loaded for now, and is tried again: %s", self, error)
+            await asyncio.sleep(_RETRY_S)
+        self.state = State.OPEN
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_result(None)
+        for tell in self.on_open:
+            tell()
+        assert self._engine is not None
+        self.log.begin(self._engine)
+        self._changed()
+
+    async def _load_now(self) -> None:
+        entries = await self._writer.open()
+        self.own_entries = {key: value for key, value in entries if key.startswith(OWN_KEYS) and value is not None}
+        kept = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
+        # What was received before may be of what a new leader does not know yet to be committed.
+        await self.partition.until_committed(self.partition.log.end_offset)
+        async with self.around.loading:
+            settings = self.settings
+            engine = Engine(settings, self.around.jitter)
+            if len(kept) <= _LOADED_AT_ONCE:
+                engine.load(kept)
+            else:
+                await asyncio.get_running_loop().run_in_executor(self.around.workers, engine.load, kept)
+            engine.drop_before(self.partition.log.start_offset)
+            await self.log.catch_up(engine)
+        if self.settings != settings:
+            engine.configure(self.settings, self.now_ms())
+        self._engine = engine
+
+    def _indexed(self) -> None:
+        self._save_soon()
+        self._changed()
+
+    # -- keeping
+
+    def _take(self) -> Sequence[Entry]:
+        engine = self._engine
+        if engine is None:
+            return ()
+        entries = engine.take_changes()
+        self._start_taken = engine.log_start
+        if self._own_changes:
+            entries += [Entry(key, value) for key, value in self._own_changes.items()]
+            self._own_changes = {}
+        return entries
+
+    def _written(self) -> None:
+        self._start_kept = self._start_taken
+
+    def _save_soon(self) -> None:
+        """What was indexed need not be read again once it is kept. Nobody waits for that."""
+        if self._saving is None and self.state is State.OPEN:
+            self._saving = asyncio.get_running_loop().call_later(_SAVE_SOON_S, self._save)
+
+    def _save(self) -> None:
+        self._saving = None
+        self._writer.touch()
+
+    def _lost(self, error: HeadraceError) -> None:
+        if self.state is not State.CLOSED:
+            log.info("%s is led elsewhere: %s", self.name, error)
+            self.close(QueueUnavailable(f"{self} is led by another broker: try again"))
+
+    # -- time
+
+    def _changed(self) -> None:
+        for tell in self.on_change:
+            tell()
+        self._arm()
+
+    def _arm(self) -> None:
+        engine = self._engine
+        if engine is None or self.state is not State.OPEN:
+            return
+        due_ms = engine.next_due_ms
+        if due_ms is None:
+            self.around.timers.cancel(self)
+            return
+        deadline_ms = max(self.around.time.monotonic_ms(due_ms), self._rests_until_ms)
+        if self.around.timers.deadline_of(self) != deadline_ms:
+            self.around.timers.set(self, deadline_ms, self._due)
+
+    def _due(self) -> None:
+        if self.state is not State.OPEN or self._engine is None:
+            return
+        # What is due and stays so must not keep the loop from everything else.
+        self._rests_until_ms = self.around.clock.monotonic_ms() + 1
+        try:
+            self._engine.due(self.now_ms())
+            self._writer.touch()
+            self._changed()
+        except Exception as error:
+            # Others have their time from the same loop.
+            self._failed(error)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """An error that nobody thought of: what is in memory may be wrong, what is kept is not."""
+        if self.state is not State.CLOSED:
+            log.error("%s is loaded anew after an unexpected error", self.name, exc_info=error)
+            self.close(QueueUnavailable(f"{self} met an unexpected error: the broker's log says which"))
+
+
+def _seen(future: "asyncio.Future[None]") -> None:
+    """Nobody may be waiting for it."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,281 @@
+"""Telling an engine of the messages in its log, as they are committed.
+
+What was sent on this broker is known; what others have written (Kafka clients) is read. Everything up to the last
+stable offset is told, in the order of the offsets, once: whoever sent is answered when the engine knows of it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from itertools import groupby
+from typing import Any, cast
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import HeadraceError, OffsetOutOfRange, QueueUnavailable
+from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.engine.engine import Engine
+from headrace.queues.host.decode import Piece, Plain, Skipped, Step
+from headrace.queues.host.message_cache import Kept, read_cached, read_slice
+from headrace.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+_SLICE_BYTES = 256 * 1024
+_AT_HAND_BYTES = 32 * 1024
+_STEPS_PER_TURN = 2_000
+_RETRY_S = 0.5
+_PATIENCE_S = 1.0
+
+
+class OwnBatch:
+    """Messages that were appended by this broker for the queue itself, so that they need not be read again."""
+
+    __slots__ = ("_answer", "_is_committed", "_is_told", "arrivals", "duplicates", "first", "last", "sent_ms")
+
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        sent_ms: int,
+        arrivals: Sequence[Arrival] | None,
+        answer: "Callable[[OwnBatch], None]",
+    ) -> None:
+        """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and the engine was
+        told of them, or cannot be for now."""
+        self.first = first
+        self.last = last
+        self.sent_ms = sent_ms
+        self.arrivals = arrivals
+        self.duplicates: Sequence[Duplicate] = ()
+        self._is_committed = False
+        self._is_told = False
+        self._answer: Callable[[OwnBatch], None] | None = answer
+
+    def committed(self) -> None:
+        self._is_committed = True
+        self._go_on()
+
+    def told(self) -> None:
+        """The engine knows of them, or nobody waits for it any more. That alone answers nobody: what is not committed
+        may be lost, and whoever has lost the lead may be the last to hear of it (invariant 2)."""
+        self._is_told = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_committed and self._is_told and self._answer is not None:
+            answer, self._answer = self._answer, None
+            answer(self)
+
+
+class LogFollower:
+    """One engine and its log."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        settings: Callable[[], QueueSettings],
+        now_ms: Callable[[], int],
+        kept: Kept,
+        workers: Executor,
+        in_background: Callable[[Coroutine[Any, Any, None]], None],
+        indexed: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`indexed` is called when the engine was told of more, `failed` when that met an error that nobody thought
+        of."""
+        self._partition = partition
+        self._settings = settings
+        self._now_ms = now_ms
+        self._kept = kept
+        self._workers = workers
+        self._in_background = in_background
+        self._indexed = indexed
+        self._failed = failed
+        self._engine: Engine | None = None
+        self._own: deque[OwnBatch] = deque()
+        self._waiting: dict[asyncio.Future[None], int] = {}
+        """Up to which offset the engine is to know."""
+        self._is_due = False
+        self._is_reading = False
+        self._is_closed = False
+
+    # -- life
+
+    async def catch_up(self, engine: Engine) -> None:
+        """Tell a new engine of everything that is committed."""
+        self._engine = None
+        await self._read_to(engine, self._partition.last_stable_offset)
+
+    def begin(self, engine: Engine) -> None:
+        """Go on with what comes."""
+        self._engine = engine
+        self._partition.data_waiters.add(self)
+        self._index()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._engine = None
+        self._partition.data_waiters.remove(self)
+        for batch in self._own:
+            batch.told()
+        self._own.clear()
+        for done in self._waiting:
+            if not done.done():
+                done.set_result(None)
+
+    # -- what comes
+
+    async def caught_up(self) -> None:
+        """Until the engine knows of everything that is committed now, for a little while."""
+        engine, end = self._engine, self._partition.last_stable_offset
+        if engine is None or engine.indexed_to >= end:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[done] = end
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await done
+        except TimeoutError:
+            return
+        finally:
+            del self._waiting[done]
+
+    def data_arrived(self) -> None:
+        """More of the log is committed."""
+        if self._engine is not None and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._index)
+
+    def appended(self, batch: OwnBatch) -> None:
+        """Messages were appended by this broker."""
+        if not self._is_closed:
+            self._own.append(batch)
+
+    def _index(self) -> None:
+        self._is_due = False
+        try:
+            self._index_now()
+        except Exception as error:
+            self._failed(error)
+
+    def _index_now(self) -> None:
+        engine = self._engine
+        if engine is None:
+            return
+        if self._is_reading:
+            self._answer_committed()
+            return
+        before = engine.indexed_to
+        below = self._partition.last_stable_offset
+        while engine.indexed_to < below:
+            batch = self._next_own(engine)
+            if batch is None or batch.first > engine.indexed_to or batch.last >= below:
+                if batch is not None or not self._read_now(engine):
+                    self._is_reading = True
+                    self._in_background(self._read_on(engine, below if batch is None else min(below, batch.first)))
+                elif engine.indexed_to < below:
+                    self.data_arrived()
+                break
+            self._own.popleft()
+            self._index_own(engine, batch)
+        self._answer_committed()
+        if engine.indexed_to > before:
+            self._tell(engine)
+
+    def _tell(self, engine: Engine) -> None:
+        self._indexed()
+        for done, end in self._waiting.items():
+            if engine.indexed_to >= end and not done.done():
+                done.set_result(None)
+
+    def _answer_committed(self) -> None:
+        """Those who have sent what is committed, but behind a transaction that is not over, or much that others have
+        written: the engine hears of it later."""
+        for batch in self._own:
+            if batch.last >= self._partition.high_watermark:
+                break
+            batch.told()
+
+    def _next_own(self, engine: Engine) -> OwnBatch | None:
+        while self._own and self._own[0].first < engine.indexed_to:
+            # It was read from the log while the engine was loading.
+            self._own.popleft().told()
+        return self._own[0] if self._own else None
+
+    def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
+        if batch.arrivals is None:
+            engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
+        else:
+            batch.duplicates = engine.index(batch.arrivals, self._now_ms())
+        batch.told()
+
+    # -- reading
+
+    def _read_now(self, engine: Engine) -> bool:
+        """Tell of what comes next in the log, if that is little and at hand: somebody may be waiting for it."""
+        offset = engine.indexed_to
+        try:
+            cut = self._partition.slice(offset, _AT_HAND_BYTES, committed=True, at_least_one=True)
+            piece = None if cut is None else read_cached(self._partition, cut, offset, self._settings())
+        except HeadraceError:
+            return False
+        if piece is None or piece.next_offset == offset or len(piece.steps) > _STEPS_PER_TURN:
+            return False
+        self._index_steps(engine, piece.steps)
+        self._kept.offer(self._partition.topic_id, piece.messages)
+        return True
+
+    async def _read_on(self, engine: Engine, end: int) -> None:
+        try:
+            await self._read_to(engine, end)
+        except HeadraceError as error:
+            if self._engine is engine:
+                log.error("%s cannot be read for now: %s", self._partition, error)
+                await asyncio.sleep(_RETRY_S)
+        finally:
+            self._is_reading = False
+        self._index()
+
+    async def _read_to(self, engine: Engine, end: int) -> None:
+        """Tell of the log up to an offset that is committed and stable."""
+        partition = self._partition
+        while engine.indexed_to < end and not self._is_closed:
+            offset = engine.indexed_to
+            try:
+                cut = partition.slice(offset, _SLICE_BYTES, committed=True, at_least_one=True)
+            except OffsetOutOfRange:
+                engine.drop_before(min(end, partition.log.start_offset))
+                if engine.indexed_to == offset:
+                    raise
+                continue
+            if cut is None:
+                engine.skip(offset, end - 1)
+                break
+            piece = await read_slice(partition, cut, offset, self._settings(), self._workers)
+            if piece.next_offset == offset:
+                raise QueueUnavailable(f"nothing can be read of {partition} at offset {offset}")
+            await self._index_piece(engine, piece)
+            self._kept.offer(partition.topic_id, piece.messages)
+            if self._engine is engine:
+                self._tell(engine)
+
+    async def _index_piece(self, engine: Engine, piece: Piece) -> None:
+        for at in range(0, len(piece.steps), _STEPS_PER_TURN):
+            if at:
+                await asyncio.sleep(0)
+            self._index_steps(engine, piece.steps[at : at + _STEPS_PER_TURN])
+
+    def _index_steps(self, engine: Engine, steps: Sequence[Step]) -> None:
+        now_ms = self._now_ms()
+        for kind, run in groupby(steps, type):
+            if kind is Arrival:
+                engine.index(cast(list[Arrival], list(run)), now_ms)
+                continue
+            for step in run:
+                if isinstance(step, Plain):
+                    engine.index_plain(step.first, step.last, step.sent_ms, now_ms)
+                elif isinstance(step, Skipped):
+                    engine.skip(step.first, step.last)

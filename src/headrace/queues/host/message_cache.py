@@ -1,0 +1,130 @@
+"""Messages by their offsets: from memory where they were sent or read a moment ago, else from the log.
+
+Messages are received in about the order in which they were sent, so what is read from the log is read some way ahead.
+What is kept is bounded by bytes, for all queues of a broker together. What was just sent is kept only while there is
+room: it must not push out what is older, and is received sooner.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from uuid import UUID
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import OffsetOutOfRange
+from headrace.queues.host.codec import Message
+from headrace.queues.host.decode import Piece, read_messages
+from headrace.replication.partition import Partition
+from headrace.storage.log import Slice
+
+KEPT_BYTES = 64 * 1024 * 1024
+_AHEAD_BYTES = 64 * 1024
+
+
+class Kept:
+    """Messages in memory, of all queues of a broker."""
+
+    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept_bytes = 0
+        # By the number of the topic's id: of a UUID the hash is worked out anew each time.
+        self._messages: OrderedDict[tuple[int, int], tuple[Message, int]] = OrderedDict()
+
+    def get(self, topic_id: UUID, offset: int) -> Message | None:
+        found = self._messages.get((topic_id.int, offset))
+        return None if found is None else found[0]
+
+    def offer(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+        """Keep those that cost no other its place."""
+        for message in messages:
+            size_bytes = message.size_bytes
+            if self._kept_bytes + size_bytes <= self._limit_bytes // 2:
+                self._put(topic_id, message, size_bytes)
+
+    def put(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._put(topic_id, message, message.size_bytes)
+        while self._kept_bytes > self._limit_bytes and self._messages:
+            self._kept_bytes -= self._messages.popitem(last=False)[1][1]
+
+    def drop(self, topic_id: UUID, offsets: Iterable[int]) -> None:
+        """Nobody will ask for them again."""
+        topic, pop = topic_id.int, self._messages.pop
+        for offset in offsets:
+            found = pop((topic, offset), None)
+            if found is not None:
+                self._kept_bytes -= found[1]
+
+    def _put(self, topic_id: UUID, message: Message, size_bytes: int) -> None:
+        self.drop(topic_id, (message.offset,))
+        self._messages[topic_id.int, message.offset] = message, size_bytes
+        self._kept_bytes += size_bytes
+
+
+class Bodies:
+    def __init__(self, partition: Partition, kept: Kept, workers: Executor) -> None:
+        self._partition = partition
+        self._kept = kept
+        self._workers = workers
+
+    def drop(self, offsets: Iterable[int]) -> None:
+        """Nobody will ask for them again."""
+        self._kept.drop(self._partition.topic_id, offsets)
+
+    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, Message]:
+        """The messages at these offsets. What the log does not have any more is left out."""
+        topic_id = self._partition.topic_id
+        found: dict[int, Message] = {}
+        missing: list[int] = []
+        get = self._kept.get
+        for offset in offsets:
+            message = get(topic_id, offset)
+            if message is None:
+                missing.append(offset)
+            else:
+                found[offset] = message
+        for offset in sorted(missing):
+            if offset not in found:
+                piece = await self._read_from(offset, settings)
+                self._kept.put(topic_id, piece)
+                found.update((message.offset, message) for message in piece if message.offset in missing)
+        return found
+
+    async def _read_from(self, offset: int, settings: QueueSettings) -> Sequence[Message]:
+        partition = self._partition
+        try:
+            cut = partition.slice(offset, _AHEAD_BYTES, committed=True, at_least_one=True)
+        except OffsetOutOfRange:
+            return ()
+        if cut is None:
+            return ()
+        return (await read_slice(partition, cut, offset, settings, self._workers)).messages
+
+
+def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> Piece | None:
+    """What a slice says, if it is small and in the page cache."""
+    data = cut.file.read_cached(cut.position, cut.length) if cut.length <= _AHEAD_BYTES else None
+    if data is None:
+        return None
+    below = partition.last_stable_offset
+    return read_messages(data, offset, below, partition.aborted_within(offset, below), partition.topic_id, settings)
+
+
+async def read_slice(
+    partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
+) -> Piece:
+    """What a slice says: in this turn if it is small and in the page cache, else in a worker thread."""
+    piece = read_cached(partition, cut, offset, settings)
+    if piece is not None:
+        return piece
+    below = partition.last_stable_offset
+    aborted = partition.aborted_within(offset, below)
+    topic_id = partition.topic_id
+
+    def read() -> Piece:
+        return read_messages(
+            memoryview(cut.file.read(cut.position, cut.length)), offset, below, aborted, topic_id, settings
+        )
+
+    return await asyncio.get_running_loop().run_in_executor(workers, read)

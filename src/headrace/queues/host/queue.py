@@ -1,0 +1,265 @@
+"""A queue on the broker that leads its partition: what can be asked of it, done here.
+
+The engine decides, the answer is given when that is kept; what was leased to somebody who is gone meanwhile is given
+back at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from headrace.config.queue import MAX_VISIBILITY_MS
+from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight, PurgeInProgress
+from headrace.model.queue_wire import Counts, Filter, Outgoing, Peeked, Received, Sent
+from headrace.queues.api import Failures, ReceiveOptions
+from headrace.queues.engine.engine import Engine, Lease
+from headrace.queues.host.codec import check_message, peeked, received, record_of
+from headrace.queues.host.filters import Matcher
+from headrace.queues.host.host import OWN_KEYS, Host
+from headrace.queues.host.message_cache import Bodies
+from headrace.queues.host.receipts import Receipt, Receipts
+from headrace.queues.host.receive import Receivers
+from headrace.queues.host.send import Budget, Sender
+from headrace.records.reader import Record
+
+MOST_MESSAGES = 1_000
+"""Of one receive, or one call to acknowledge."""
+_ANSWER_BYTES = 16 * 1024 * 1024
+_MAX_WAIT_MS = 20_000
+_PURGE_EVERY_MS = 60_000
+_PURGED = b"purged"
+_PEEK_DEFAULT = 100
+_PEEK_MOST = 1_000
+_PEEK_BYTES = 8 * 1024 * 1024
+_PEEK_PAGE = 200
+_SAME_ATTEMPT_MS = 5 * 60 * 1000
+_ATTEMPTS_MAX = 1_000
+
+
+class LedQueue:
+    def __init__(self, name: str, host: Host, budget: Budget) -> None:
+        self.name = name
+        self.host = host
+        self.bodies = Bodies(host.partition, host.around.kept, host.around.workers)
+        self._sender = Sender(host, budget)
+        self._receivers = Receivers(host)
+        self._receipts = Receipts(host.partition.topic_id)
+        self._attempts: dict[str, tuple[int, Sequence[Lease]]] = {}
+
+    # -- sending
+
+    async def send(self, messages: Sequence[Outgoing]) -> list[Sent]:
+        settings, now_ms = self.host.settings, self.host.now_ms()
+        for message in messages:
+            check_message(message, settings, now_ms)
+        if settings.is_fifo:
+            await self.host.opened()
+        return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
+
+    async def send_records(self, records: Sequence[Record]) -> None:
+        """Messages that come from another queue."""
+        await self._sender.send(records)
+
+    # -- receiving
+
+    async def receive(self, options: ReceiveOptions) -> list[Received]:
+        await self.host.opened()
+        settings = self.host.settings
+        wait_ms = settings.receive_wait_ms if options.wait_ms is None else min(options.wait_ms, _MAX_WAIT_MS)
+        visibility_ms = options.visibility_ms
+        if visibility_ms is None:
+            visibility_ms = settings.visibility_timeout_ms
+        count = max(1, min(options.max_messages, MOST_MESSAGES))
+        leases = self._same_attempt(options.attempt_id, visibility_ms)
+        if not leases:
+            if not self.host.engine.has_available:
+                await self.host.log.caught_up()
+            leases = await self._receivers.lease(count, min(visibility_ms, MAX_VISIBILITY_MS), wait_ms)
+        if not leases:
+            return []
+        try:
+            messages = await self._read(leases)
+            await self.host.kept()
+        except BaseException:
+            self._receivers.give_back(leases)
+            raise
+        self._remember_attempt(options.attempt_id, leases)
+        return self._bounded(messages)
+
+    def _bounded(self, messages: list[Received]) -> list[Received]:
+        """As many as an answer can hold; the others are given back."""
+        size_bytes = 0
+        for at, message in enumerate(messages):
+            size_bytes += len(message.body)
+            if at and size_bytes > _ANSWER_BYTES:
+                over = [self._receipts.read(each.receipt) for each in messages[at:]]
+                self._receivers.give_back([Lease(receipt.offset, receipt.attempt, 0, 0) for receipt in over])
+                return messages[:at]
+        return messages
+
+    async def _read(self, leases: Sequence[Lease]) -> list[Received]:
+        found = await self.bodies.read([lease.offset for lease in leases], self.host.settings)
+        if len(found) < len(leases):
+            # The log has lost some, by DeleteRecords or its own retention: nobody can ever receive them.
+            gone = [(lease.offset, lease.attempt) for lease in leases if lease.offset not in found]
+            self.host.decide_now(lambda engine, now_ms: engine.acknowledge(gone, now_ms))
+        receipt_for = self._receipts.write
+        return [
+            received(
+                found[offset],
+                receipt_for(offset, attempt),
+                attempt=attempt,
+                first_received_at_ms=first_received_ms,
+                deadline_at_ms=deadline_ms,
+            )
+            for offset, attempt, deadline_ms, first_received_ms in leases
+            if offset in found
+        ]
+
+    def _same_attempt(self, attempt_id: str | None, visibility_ms: int) -> Sequence[Lease]:
+        """What this attempt of a receive got before, leased anew, if nothing of it has changed."""
+        known = None if attempt_id is None or not self.host.settings.is_fifo else self._attempts.get(attempt_id)
+        if known is None:
+            return ()
+        began_ms, leases = known
+        engine = self.host.engine
+        if self.host.now_ms() - began_ms < _SAME_ATTEMPT_MS:
+            for lease in leases:
+                look = engine.look(lease.offset)
+                if look is None or look.state != "in flight" or look.attempt != lease.attempt:
+                    break
+            else:
+                return [self._leased_anew(lease, visibility_ms) for lease in leases]
+        return ()
+
+    def _leased_anew(self, lease: Lease, visibility_ms: int) -> Lease:
+        if visibility_ms <= 0:
+            return lease
+        try:
+            deadline_ms = self.host.decide_now(
+                lambda engine, now_ms: engine.extend(lease.offset, lease.attempt, visibility_ms, now_ms)
+            )
+        except (LeaseTooLong, NotInFlight):
+            return lease
+        return lease._replace(deadline_ms=deadline_ms)
+
+    def _remember_attempt(self, attempt_id: str | None, leases: Sequence[Lease]) -> None:
+        if attempt_id is not None and self.host.settings.is_fifo:
+            self._attempts.pop(attempt_id, None)
+            self._attempts[attempt_id] = (self.host.now_ms(), leases)
+            while len(self._attempts) > _ATTEMPTS_MAX:
+                del self._attempts[next(iter(self._attempts))]
+
+    # -- what was received
+
+    async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
+        await self.host.opened()
+        failures: Failures = [None] * len(receipts)
+        leases: dict[int, Receipt] = {}
+        for at, text in enumerate(receipts):
+            try:
+                leases[at] = self._receipts.read(text)
+            except InvalidReceipt as error:
+                failures[at] = error
+        wanted = list(leases.values())
+        outcomes = await self.host.decide(
+            lambda engine, now_ms: engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
+        )
+        self.bodies.drop(lease.offset for lease in wanted)
+        for at, outcome in zip(leases, outcomes, strict=True):
+            if outcome is not None:
+                failures[at] = outcome
+        return failures
+
+    async def extend(self, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
+        def extend(engine: Engine, at: int, receipt: Receipt, now_ms: int) -> None:
+            look = engine.look(receipt.offset) if any_receipt else None
+            engine.extend(receipt.offset, receipt.attempt if look is None else look.attempt, wanted[at][1], now_ms)
+
+        return await self._settle([receipt for receipt, _ in wanted], extend)
+
+    async def give_back(self, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
+        return await self._settle(
+            [receipt for receipt, _, _ in wanted],
+            lambda engine, at, receipt, now_ms: engine.give_back(
+                receipt.offset, receipt.attempt, now_ms, wanted[at][1], wanted[at][2]
+            ),
+        )
+
+    async def _settle(
+        self, receipts: Sequence[str], decision: Callable[[Engine, int, Receipt, int], object]
+    ) -> Failures:
+        await self.host.opened()
+        read = self._receipts.read
+
+        def decide(engine: Engine, now_ms: int) -> Failures:
+            failures: Failures = [None] * len(receipts)
+            for at, text in enumerate(receipts):
+                try:
+                    decision(engine, at, read(text), now_ms)
+                except HeadraceError as error:
+                    failures[at] = error
+            return failures
+
+        return await self.host.decide(decide)
+
+    # -- looking
+
+    async def counts(self) -> Counts:
+        await self.host.opened()
+        await self.host.log.caught_up()
+        self.host.engine.due(self.host.now_ms())
+        return self.host.engine.counts()
+
+    async def peek(self, wanted: Filter, after_offset: int) -> list[Peeked]:
+        await self.host.opened()
+        await self.host.log.caught_up()
+        most = _PEEK_DEFAULT if wanted.limit is None else max(0, min(wanted.limit, _PEEK_MOST))
+        found: list[Peeked] = []
+        size_bytes = 0
+        matcher = Matcher(wanted)
+        settings = self.host.settings
+        offset = after_offset + 1
+        while len(found) < most:
+            offsets = []
+            for live in self.host.engine.live(offset):
+                offsets.append(live)
+                if len(offsets) == _PEEK_PAGE:
+                    break
+            if not offsets:
+                break
+            offset = offsets[-1] + 1
+            messages = await self.bodies.read(offsets, settings)
+            for each in offsets:
+                message, look = messages.get(each), self.host.engine.look(each)
+                if message is None or look is None or not matcher.matches(message):
+                    continue
+                until_ms = look.until_ms
+                if until_ms is None and look.state == "delayed":
+                    until_ms = message.due_at_ms
+                    if until_ms is None:
+                        until_ms = message.sent_at_ms + settings.delay_ms
+                size_bytes += message.size_bytes
+                if found and size_bytes > _PEEK_BYTES:
+                    return found
+                found.append(peeked(message, attempt=look.attempt, state=look.state, until_at_ms=until_ms))
+                if len(found) == most:
+                    break
+            await asyncio.sleep(0)
+        return found
+
+    async def purge(self, asked: str) -> None:
+        """`asked` is new for each purge, and the same when one is asked for again."""
+        host = self.host
+        await host.opened()
+        await host.log.caught_up()
+        last, now_ms = host.own_entries.get(OWN_KEYS + _PURGED), host.now_ms()
+        if last is not None:
+            purged_ms, _, asked_last = last.decode().partition(" ")
+            if asked == asked_last:
+                await host.kept()
+                return
+            if now_ms - int(purged_ms) < _PURGE_EVERY_MS:
+                raise PurgeInProgress(f"{self.name} was purged less than a minute ago: wait")
+        host.decide_now(lambda engine, _: engine.purge())
+        host.keep_own(_PURGED, f"{now_ms} {asked}".encode())
+        await host.kept()

@@ -1,0 +1,100 @@
+"""Receives that wait for messages: woken at once, in the order in which they began to wait."""
+
+import asyncio
+from collections.abc import Sequence
+
+from headrace.model.errors import HeadraceError, NotInFlight, QueueUnavailable, TooManyInFlight
+from headrace.queues.engine.engine import Engine, Lease
+from headrace.queues.host.host import Host
+
+WAITING_MAX = 10_000
+
+
+class _Waiting:
+    __slots__ = ("done", "max_messages", "visibility_ms")
+
+    def __init__(self, max_messages: int, visibility_ms: int) -> None:
+        self.max_messages = max_messages
+        self.visibility_ms = visibility_ms
+        self.done: asyncio.Future[Sequence[Lease]] = asyncio.get_running_loop().create_future()
+
+    @property
+    def leases(self) -> Sequence[Lease]:
+        """What it got, if it did."""
+        done = self.done
+        return done.result() if done.done() and not done.cancelled() and done.exception() is None else ()
+
+
+class Receivers:
+    """Those who wait for messages of one queue."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._waiting: dict[_Waiting, None] = {}
+        host.on_change.append(self._wake)
+        host.on_close.append(self._tell)
+
+    async def lease(self, max_messages: int, visibility_ms: int, wait_ms: int) -> Sequence[Lease]:
+        """Messages, as soon as there are any; none if none came in time. Nobody may be told before they are kept.
+        `TooManyInFlight` only of a receive that does not wait."""
+        try:
+            leases = self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
+        except TooManyInFlight:
+            # A receive that may wait waits for others to delete some: to refuse it would only make it ask again.
+            if wait_ms <= 0:
+                raise
+            leases = []
+        if leases or wait_ms <= 0:
+            return leases
+        if len(self._waiting) >= WAITING_MAX:
+            raise QueueUnavailable("too many receives are waiting at this queue: try again")
+        waiting = _Waiting(max_messages, visibility_ms)
+        self._waiting[waiting] = None
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await waiting.done
+        except TimeoutError:
+            # They may have come in the same moment.
+            return waiting.leases
+        except asyncio.CancelledError:
+            self.give_back(waiting.leases)
+            raise
+        finally:
+            self._waiting.pop(waiting, None)
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """Nobody got them: they are available at once, and were not received."""
+
+        def decision(engine: Engine, now_ms: int) -> None:
+            for lease in leases:
+                try:
+                    engine.undo_receive(lease.offset, lease.attempt, now_ms)
+                except NotInFlight:
+                    continue
+
+        if leases and self._host.has_engine:
+            try:
+                self._host.decide_now(decision)
+            except QueueUnavailable:
+                return
+
+    def _wake(self) -> None:
+        """Messages may be available."""
+        host, waiting = self._host, self._waiting
+        while waiting and host.has_engine and host.engine.has_available:
+            first = next(iter(waiting))
+            if not first.done.done():
+                try:
+                    leases = host.engine.receive(first.max_messages, host.now_ms(), first.visibility_ms)
+                except TooManyInFlight:
+                    return
+                if not leases:
+                    return
+                first.done.set_result(leases)
+            del waiting[first]
+
+    def _tell(self, why: HeadraceError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting:
+            if not each.done.done():
+                each.done.set_exception(why)

@@ -1,0 +1,195 @@
+"""Sending: appending records to the queue's partition, those of one turn of the event loop in one batch.
+
+A send is answered when every replica in sync has it on disk, as Produce with acks=all is (invariant 2). The engine has
+looked at it by then: whoever receives next finds it, and the answer to a duplicate names the message that came first.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.config.queue import QueueSettings
+from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
+from headrace.model.queue_wire import Sent
+from headrace.model.queued import Ids
+from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.host.codec import Message, message_of
+from headrace.queues.host.decode import arrival_of, is_plain
+from headrace.queues.host.host import Host
+from headrace.queues.host.log_tail import OwnBatch
+from headrace.records.batch import read_header
+from headrace.records.builder import build_batch
+from headrace.records.reader import Record
+
+BATCH_MAX_BYTES = 1024 * 1024
+_BATCH_MAX_RECORDS = 2_000
+_RECORD_OVERHEAD_BYTES = 100
+_PATIENCE_S = 30.0
+_TOO_LATE = "the messages could not be brought to all replicas in time; they may have been sent"
+UNCOMMITTED_MAX_BYTES = 128 * 1024 * 1024
+
+
+class Budget:
+    """How many bytes of messages may be on their way to the disk, for all queues of a broker. Past it, sends wait."""
+
+    def __init__(self, limit_bytes: int = UNCOMMITTED_MAX_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def take(self, size_bytes: int) -> None:
+        """`QueueUnavailable` if there is no room for too long."""
+        if self._is_full(size_bytes):
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    while self._is_full(size_bytes):
+                        self._room.clear()
+                        await self._room.wait()
+            except TimeoutError:
+                raise QueueUnavailable("too many messages are on their way to the disk: try again") from None
+        self._used_bytes += size_bytes
+
+    def _is_full(self, size_bytes: int) -> bool:
+        return self._used_bytes > 0 and self._used_bytes + size_bytes > self._limit_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self._used_bytes -= size_bytes
+        self._room.set()
+
+
+class _Sending(NamedTuple):
+    records: Sequence[Record]
+    size_bytes: int
+    done: "asyncio.Future[list[Sent]]"
+
+
+class Sender:
+    def __init__(self, host: Host, budget: Budget) -> None:
+        self._host = host
+        self._budget = budget
+        self._waiting: list[_Sending] = []
+        self._is_due = False
+
+    async def send(self, records: Sequence[Record]) -> list[Sent]:
+        """All of them or none, in this order, of at most a batch's size. `NotLeader` means that nothing was written."""
+        if not records:
+            return []
+        size_bytes = sum(map(_size_bytes, records))
+        most_bytes = self._host.partition.settings.max_message_bytes
+        if size_bytes > most_bytes:
+            raise InvalidMessage(f"messages of {size_bytes} bytes are too large to be sent at once: send several times")
+        await self._budget.take(size_bytes)
+        try:
+            return await self._sent(records, size_bytes)
+        finally:
+            self._budget.give_back(size_bytes)
+
+    async def _sent(self, records: Sequence[Record], size_bytes: int) -> list[Sent]:
+        self._host.partition.check_leading()
+        done: asyncio.Future[list[Sent]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Sending(records, size_bytes, done))
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._append_all)
+        return await done
+
+    def _append_all(self) -> None:
+        self._is_due = False
+        waiting, self._waiting = self._waiting, []
+        part: list[_Sending] = []
+        size_bytes = count = 0
+        for sending in waiting:
+            if sending.done.done():
+                continue
+            if part and (
+                size_bytes + sending.size_bytes > BATCH_MAX_BYTES or count + len(sending.records) > _BATCH_MAX_RECORDS
+            ):
+                self._append(part)
+                part, size_bytes, count = [], 0, 0
+            part.append(sending)
+            size_bytes += sending.size_bytes
+            count += len(sending.records)
+        if part:
+            self._append(part)
+
+    def _append(self, sendings: Sequence[_Sending]) -> None:
+        host = self._host
+        partition, settings = host.partition, host.settings
+        records = [record for sending in sendings for record in sending.records]
+        try:
+            if partition.in_sync_count < partition.settings.min_insync_replicas:
+                raise NotEnoughReplicas(f"{partition} has too few replicas in sync: {partition.in_sync_count}")
+            batch = build_batch(records)
+            appended = partition.append(batch, read_header(batch))
+        except HeadraceError as error:
+            _fail(sendings, error)
+            return
+        first, ids, is_fifo = appended.base_offset, Ids(partition.topic_id), settings.is_fifo
+        messages = [
+            message_of(record, ids, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
+        ]
+        # One timer for all who wait, and not one for each.
+        timer = asyncio.get_running_loop().call_later(_PATIENCE_S, _fail, sendings, QueueUnavailable(_TOO_LATE))
+
+        def answer(batch: OwnBatch) -> None:
+            timer.cancel()
+            _answer(sendings, messages, batch.duplicates)
+
+        own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _arrivals(messages, settings), answer)
+        host.log.appended(own)
+
+        def committed(error: BaseException | None) -> None:
+            if error is not None:
+                timer.cancel()
+                _fail(sendings, _unknown(error))
+                return
+            host.around.kept.offer(partition.topic_id, messages)
+            own.committed()
+            if not host.has_engine:
+                own.told()
+
+        if partition.when_committed(appended.last_offset + 1, committed):
+            committed(None)
+            host.log.data_arrived()
+
+
+def _size_bytes(record: Record) -> int:
+    _, _, key, value, headers = record
+    size_bytes = _RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+    for name, data in headers:
+        size_bytes += len(name) + len(data or b"") + 8
+    return size_bytes
+
+
+def _arrivals(messages: Sequence[Message], settings: QueueSettings) -> list[Arrival] | None:
+    """None if there is nothing to say of any of them."""
+    if not settings.is_fifo and all(map(is_plain, messages)):
+        return None
+    return [arrival_of(message, settings) for message in messages]
+
+
+def _answer(sendings: Sequence[_Sending], messages: Sequence[Message], duplicates: Sequence[Duplicate]) -> None:
+    sent = [Sent(message.id, message.offset) for message in messages]
+    for offset, first_offset, first_id in duplicates:
+        sent[offset - messages[0].offset] = Sent(first_id, first_offset)
+    at = 0
+    for records, _, done in sendings:
+        end = at + len(records)
+        if not done.done():
+            done.set_result(sent[at:end])
+        at = end
+
+
+def _fail(sendings: Sequence[_Sending], error: HeadraceError) -> None:
+    for sending in sendings:
+        if not sending.done.done():
+            # One of its own for each: an error remembers where it was raised.
+            sending.done.set_exception(type(error)(str(error)))
+
+
+def _unknown(error: BaseException) -> HeadraceError:
+    """It was written, and may be there in the end."""
+    if isinstance(error, NotLeader):
+        return QueueUnavailable(f"the leader of the queue changed; the messages may have been sent: {error}")
+    return error if isinstance(error, HeadraceError) else QueueUnavailable(str(error))

@@ -1,0 +1,94 @@
+"""Dead letters: messages that were received as often as they may be go to the dead-letter queue, and then are done."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from headrace.model.errors import HeadraceError
+from headrace.model.queued import DEAD_LETTERS
+from headrace.queues.engine.engine import Dead
+from headrace.queues.host.codec import Message
+from headrace.queues.host.queue import LedQueue
+from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords
+
+log = logging.getLogger(__name__)
+
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 10.0
+
+
+class Burial:
+    def __init__(self, queue: LedQueue, send: SendRecords) -> None:
+        self._queue = queue
+        self._carrier = Carrier(queue, send, DEAD_LETTERS, keeps_time=lambda: not queue.host.settings.is_fifo)
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+        queue.host.on_change.append(self._look)
+        queue.host.on_close.append(lambda _: self._cancel())
+
+    async def stopped(self) -> None:
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _look(self) -> None:
+        if self._is_wanted and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._bury_all())
+
+    @property
+    def _is_wanted(self) -> bool:
+        host = self._queue.host
+        return host.has_engine and (host.engine.has_dead or self._carrier.page is not None)
+
+    async def _bury_all(self) -> None:
+        host = self._queue.host
+        backoff_s = _BACKOFF_FIRST_S
+        while self._is_wanted and (self._carrier.page is not None or host.settings.dead_letter):
+            try:
+                if self._carrier.page is not None:
+                    await self._carrier.deliver()
+                else:
+                    await self._bury(host.engine.dead(PAGE_MESSAGES), host.settings.dead_letter)
+            except Exception as error:
+                if not self._is_failing:
+                    self._is_failing = True
+                    log.warning(
+                        "messages of %s cannot go to the dead-letter queue %s for now: %s",
+                        self._queue.name,
+                        host.settings.dead_letter,
+                        error,
+                        exc_info=None if isinstance(error, HeadraceError) else error,
+                    )
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            else:
+                backoff_s = _BACKOFF_FIRST_S
+                self._is_failing = False
+
+    async def _bury(self, dead: Sequence[Dead], destination: str) -> None:
+        messages = await self._queue.bodies.read([each.offset for each in dead], self._queue.host.settings)
+        await self._carrier.carry(
+            destination, [_letter(each, messages.get(each.offset)) for each in _together(dead, messages)]
+        )
+
+
+def _letter(dead: Dead, message: Message | None) -> Carried:
+    group = b"" if message is None else message.group or b""
+    reason = dead.reason or f"received {dead.attempt} times without being deleted"
+    return Carried(dead.offset, group, dead.attempt, reason)
+
+
+def _together(dead: Sequence[Dead], messages: Mapping[int, Message]) -> Sequence[Dead]:
+    """As many of them as go with one send, at least one."""
+    size_bytes = 0
+    for at, each in enumerate(dead):
+        message = messages.get(each.offset)
+        size_bytes += 0 if message is None else message.size_bytes
+        if at and size_bytes > PAGE_BYTES:
+            return dead[:at]
+    return dead

@@ -1,0 +1,71 @@
+"""What members of a share group say about records that they got, and the answer that an engine gives. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from headrace.model.errors import InvalidRecordState, ProtocolError
+from headrace.queues.share.engine import Span, SpanEngine
+
+
+class Acknowledge(IntEnum):
+    """By the numbers of the protocol."""
+
+    GAP = 0
+    """There is no such record: it was compacted away."""
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class AckBatch(NamedTuple):
+    first: int
+    last: int
+    types: Sequence[int]
+    """One for all, or one for each."""
+
+    def runs(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """First, last and type of what follows each other from `start` on with the same type."""
+        first = max(self.first, start)
+        if len(self.types) == 1:
+            if first <= self.last:
+                yield first, self.last, self.types[0]
+            return
+        for kind, run in groupby(range(first, self.last + 1), lambda offset: self.types[offset - self.first]):
+            offsets = tuple(run)
+            yield offsets[0], offsets[-1], kind
+
+
+def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
+    """All or nothing: `InvalidRecordState` unless the member has all of it, `ProtocolError` if some was never given
+    out. What lies below the head is done already, and passed over, whoever had it. Whether there is anything to be
+    kept."""
+    wanted = [run for batch in batches for run in batch.runs(engine.head)]
+    if any(last >= engine.indexed_to for _, last, _ in wanted):
+        raise ProtocolError(f"records from {engine.indexed_to} on were not given out yet")
+    owned = engine.acquired_by(member, now_ms)
+    for first, last, _ in wanted:
+        if not _covers(owned, first, last):
+            raise InvalidRecordState(f"not all of the records {first} to {last} belong to the member {member}")
+    for first, last, kind in wanted:
+        if kind == Acknowledge.RENEW:
+            engine.renew(first, last, member, now_ms, lock_ms)
+        elif kind == Acknowledge.RELEASE:
+            engine.release(first, last, member, now_ms)
+        elif kind == Acknowledge.REJECT:
+            engine.reject(first, last, member, now_ms)
+        else:
+            engine.accept(first, last, member, now_ms)
+    return any(kind != Acknowledge.RENEW for _, _, kind in wanted)
+
+
+def _covers(owned: Sequence[Span], first: int, last: int) -> bool:
+    """Whether all of a range is in these spans, which are in order."""
+    for span in owned:
+        if span.first <= first <= span.last:
+            if last <= span.last:
+                return True
+            first = span.last + 1
+    return False

@@ -1,0 +1,102 @@
+"""The way of a share partition's dead records to the group's dead-letter topic, in the background.
+
+A dead record keeps the group's start offset where it is until its letter is committed; then it is done.
+While the topic cannot be written to, that is tried again. A topic that takes no letters is a mistake in the settings:
+the records are done without a letter, as in Kafka, and the log says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace.model.errors import HeadraceError
+from headrace.queues.share.dead_letters import DeadLetter, DeadLettersRefused, LetterWriter
+from headrace.queues.share.engine import SpanEngine
+from headrace.replication.partition import Partition
+
+log = logging.getLogger(__name__)
+
+_LETTERS_AT_ONCE = 100
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 10.0
+
+
+class ShareBurial:
+    def __init__(
+        self,
+        partition: Partition,
+        group_id: str,
+        engine: SpanEngine,
+        writer: LetterWriter,
+        *,
+        committed: Callable[[], Awaitable[None]],
+        is_void: Callable[[], bool],
+    ) -> None:
+        """`committed` returns when everything that the engine has decided is; `is_void` once nothing may be written."""
+        self._partition = partition
+        self._group_id = group_id
+        self._engine = engine
+        self._writer = writer
+        self._committed = committed
+        self._is_void = is_void
+        self._task: asyncio.Task[None] | None = None
+        self._told = ""
+
+    def look(self) -> None:
+        """There may be dead records."""
+        if self._is_wanted and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._bury_all())
+
+    def cancel(self) -> None:
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return not self._is_void() and self._engine.has_dead
+
+    async def _bury_all(self) -> None:
+        backoff_s = _BACKOFF_FIRST_S
+        while self._is_wanted:
+            try:
+                # First that they are dead: a record whose rejection is not known yet must not be told of as rejected.
+                await self._committed()
+                await self._bury()
+            except Exception as error:
+                if self._is_void():
+                    return
+                self._say("have to wait", error)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            else:
+                backoff_s = _BACKOFF_FIRST_S
+
+    async def _bury(self) -> None:
+        letters = sorted(
+            DeadLetter(dead.offset, dead.attempt, self._engine.is_rejected(dead.offset))
+            for dead in self._engine.dead(_LETTERS_AT_ONCE)
+        )
+        if not letters:
+            return
+        written = len(letters)
+        try:
+            written = await self._writer.write(self._partition, self._group_id, letters)
+            self._told = ""
+        except DeadLettersRefused as error:
+            self._say("are dropped", error)
+        for letter in letters[:written]:
+            self._engine.moved(letter.offset)
+        await self._committed()
+
+    def _say(self, what: str, error: Exception) -> None:
+        """Once for each reason."""
+        if str(error) != self._told:
+            self._told = str(error)
+            log.warning(
+                "dead letters of the share group %s in %s %s: %s",
+                self._group_id,
+                self._partition,
+                what,
+                error,
+                exc_info=None if isinstance(error, HeadraceError) else error,
+            )

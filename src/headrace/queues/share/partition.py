@@ -1,0 +1,344 @@
+"""A partition as one share group sees it, on the broker that leads it: the log, the engine, and what is kept of that.
+
+The engine is told of records as far as somebody has looked, in the order of the log, from the headers of batches alone.
+
+Promises:
+- what was accepted, rejected or released is told so only when that is committed: after a crash nothing that was
+  accepted comes back;
+- what was acquired is given to its member only when that is committed (`when_persisted`): each delivery of a record
+  counts more than the one before it, and a broker that was replaced as the leader gives out nothing;
+- who waits for records is told when there may be some: new ones, or such as came back;
+- if something cannot be committed, this instance is void: `is_void`, and another one is opened from what is there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from headrace.config.group import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, parse_reset
+from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, StaleQueueLeader
+from headrace.queues.share.acks import AckBatch, acknowledge
+from headrace.queues.share.dead_letter_delivery import ShareBurial
+from headrace.queues.share.dead_letters import LetterWriter
+from headrace.queues.share.engine import Span, SpanEngine
+from headrace.queues.state_store import StateStore, state_name
+from headrace.records.batch import BatchHeader, iter_headers
+from headrace.replication.partition import Partition
+from headrace.replication.waiters import DataWaiters
+from headrace.runtime.clock import Clock
+from headrace.runtime.disk import Buffer
+from headrace.storage.log import Slice
+
+log = logging.getLogger(__name__)
+
+
+class Wanted(NamedTuple):
+    """What a member wants at most."""
+
+    member: str
+    max_records: int
+
+
+class Taken(NamedTuple):
+    """What a member got: whole batches, and which of their records."""
+
+    batches: list[Buffer]
+    spans: list[Span]
+    records: int
+
+
+class Limits(NamedTuple):
+    """What a group allows, as its settings say now."""
+
+    deliveries: int
+    locks: int
+    lock_ms: int
+    buries: bool
+    """Whether there is a topic for dead letters."""
+
+
+class Position(NamedTuple):
+    """How far a group is in a partition."""
+
+    start_offset: int
+    leader_epoch: int
+    lag: int
+    """How many offsets it is not done with."""
+
+
+class SharePartition:
+    def __init__(
+        self,
+        partition: Partition,
+        group_id: str,
+        *,
+        store: StateStore,
+        clock: Clock,
+        workers: Executor,
+        settings: Callable[[], GroupSettings],
+        letters: LetterWriter,
+    ) -> None:
+        """`settings` are those of the group that are in force now."""
+        self.partition = partition
+        self.group_id = group_id
+        self.is_void = False
+        self.waiters = DataWaiters()
+        """Fetches that want to hear of records that may be acquired."""
+        self._name = state_name(partition.topic_id, partition.index, group_id)
+        self._store = store
+        self._clock = clock
+        self._workers = workers
+        self._settings = settings
+        self._limits = limits = self._current_limits()
+        self._engine = SpanEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
+        self._burial = ShareBurial(
+            partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
+        )
+        self._leader_epoch = partition.leader_epoch
+        self._term = 0
+        self._writing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._in_background: set[asyncio.Task[None]] = set()
+
+    # -- life
+
+    async def open(self, start_offset: int | None = None) -> None:
+        """Find out how far the group is. If it has not begun, it begins at `start_offset`, or as its settings say."""
+        self._term = await self._store.open(self._name, self._leader_epoch)
+        entries = await self._store.read(self._name, self._term)
+        if entries:
+            self._engine.load(entries)
+        else:
+            self._engine.start_at(await self._first_offset() if start_offset is None else start_offset)
+        await self._committed()
+        self._check()
+        self.partition.data_waiters.add(self)
+
+    async def _first_offset(self) -> int:
+        wanted = parse_reset(self._settings().share_auto_offset_reset)
+        partition, end = self.partition, self._end
+        if wanted == LATEST:
+            return end
+        if wanted == EARLIEST:
+            return partition.log.start_offset
+        since_ms = self._clock.wall_ms() - int(wanted)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._workers, partition.log.offset_for_time, since_ms, end)
+        return end if found is None else found.offset
+
+    def close(self) -> None:
+        """Somebody else leads the partition, or what is here is void: whoever waits looks elsewhere."""
+        self.is_void = True
+        self.partition.data_waiters.remove(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._burial.cancel()
+        self.waiters.advanced()
+
+    async def settled(self) -> None:
+        """Returns when no write is under way."""
+        async with self._writing:
+            return
+
+    def data_arrived(self) -> None:
+        self.waiters.advanced()
+
+    def _current_limits(self) -> "Limits":
+        group = self._settings()
+        return Limits(
+            group.share_delivery_count_limit,
+            group.share_partition_max_record_locks,
+            group.share_record_lock_duration_ms,
+            bool(group.errors_deadletterqueue_topic_name),
+        )
+
+    def _follow_settings(self) -> None:
+        limits = self._current_limits()
+        if limits != self._limits:
+            self._limits = limits
+            self._engine.limit(limits.deliveries, limits.locks, limits.lock_ms, self._now_ms(), buries=limits.buries)
+
+    def _follow_log(self) -> None:
+        """Tell the engine where the log begins and ends now."""
+        self._engine.drop_before(self.partition.log.start_offset)
+        self._engine.log_end = self._end
+
+    @property
+    def _end(self) -> int:
+        """Where members stop."""
+        return self.partition.last_stable_offset if self._is_committed_only else self.partition.high_watermark
+
+    @property
+    def _is_committed_only(self) -> bool:
+        return self._settings().share_isolation_level == READ_COMMITTED
+
+    def _check(self) -> None:
+        partition = self.partition
+        if self.is_void or not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            raise NotLeader(f"{self.partition} is not led here any more, or is loaded again")
+
+    # -- taking records
+
+    def look(self, max_bytes: int) -> Slice | None:
+        """Where the next records are that may be acquired, with others around them; None if there are none now."""
+        self._check()
+        self._follow_settings()
+        engine, partition, now_ms = self._engine, self.partition, self._now_ms()
+        self._follow_log()
+        if engine.in_flight >= self._limits.locks:
+            return None
+        first = engine.next_available(now_ms)
+        at = engine.indexed_to if first is None else first
+        try:
+            return partition.slice(at, max_bytes, committed=self._is_committed_only, at_least_one=True)
+        except OffsetOutOfRange:
+            if at <= partition.log.end_offset:
+                raise
+            # The log ends before where the group was: what was there is lost, and the group goes on with what comes.
+            log.warning("%s ends before %d, where the share group %s was", partition, at, self.group_id)
+            engine.start_at(partition.log.end_offset)
+            return None
+
+    def take(self, data: Buffer, wanted: Wanted) -> Taken:
+        """Acquire records of these batches, which `look` found and may have changed hands since. They are not to be
+        given to anybody before `when_persisted`. If none is acquired although there were some batches, it is worth
+        while to look again."""
+        self._check()
+        engine, now_ms = self._engine, self._now_ms()
+        most_locks, lock_ms = self._limits.locks, self._limits.lock_ms
+        batches: list[Buffer] = []
+        spans: list[Span] = []
+        count = 0
+        view = memoryview(data)
+        for position, header in iter_headers(data):
+            room = min(wanted.max_records - count, most_locks - engine.in_flight)
+            if room <= 0:
+                break
+            if header.last_offset >= engine.indexed_to:
+                self._learn(header, now_ms)
+            got = engine.acquire(header.base_offset, header.last_offset, room, now_ms, wanted.member, lock_ms)
+            if got:
+                batches.append(view[position : position + header.size])
+                spans.extend(got)
+                count += sum(span.last - span.first + 1 for span in got)
+        self._arm()
+        self._burial.look()
+        return Taken(batches, spans, count)
+
+    async def when_persisted(self) -> None:
+        """Returns when everything that was acquired so far is committed. If that fails, this instance is void and
+        nothing of it was acquired."""
+        self._check()
+        await self._committed()
+
+    def _learn(self, header: BatchHeader, now_ms: int) -> None:
+        """There is another batch. One of markers, or of a transaction that was aborted, has nothing for members."""
+        is_aborted = self._is_committed_only and self.partition.log.aborted.covers(header)
+        if header.is_control or is_aborted:
+            self._engine.skip(self._engine.indexed_to, header.last_offset)
+        else:
+            self._engine.index_plain(header.base_offset, header.last_offset, None, now_ms)
+
+    async def acknowledge(self, batches: Iterable[AckBatch], member: str) -> None:
+        """`InvalidRecordState` or `ProtocolError`, and nothing has changed, unless all of it belongs to the member, but
+        for what is below the group's start."""
+        self._check()
+        self._follow_settings()
+        engine = self._engine
+        in_flight = engine.in_flight
+        self._follow_log()
+        has_changed = acknowledge(engine, batches, member, self._now_ms(), self._limits.lock_ms)
+        self._arm()
+        if has_changed:
+            await self._committed()
+            self._burial.look()
+        if engine.in_flight < in_flight:
+            self.waiters.advanced()
+
+    async def release(self, member: str, *, is_excused: bool) -> None:
+        """The member is gone: what it has is for others. Excused if it did not fail: then the delivery does not count
+        towards the limit of deliveries."""
+        self._check()
+        self._follow_log()
+        engine, now_ms = self._engine, self._now_ms()
+        owned = engine.acquired_by(member, now_ms)
+        for span in owned:
+            engine.release(span.first, span.last, member, now_ms, is_excused=is_excused)
+        if owned:
+            self._arm()
+            await self._committed()
+            self._burial.look()
+            self.waiters.advanced()
+
+    def position(self) -> Position:
+        self._check()
+        engine, partition = self._engine, self.partition
+        self._follow_log()
+        counts = engine.counts()
+        unseen = max(0, partition.high_watermark - engine.indexed_to)
+        return Position(engine.head, self._leader_epoch, counts.available + counts.in_flight + unseen)
+
+    # -- time
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic_ms())
+
+    def _arm(self) -> None:
+        """Wake up when the next lock ends."""
+        due_ms = self._engine.next_due_ms
+        if self._timer is not None:
+            if due_ms is not None and due_ms >= self._timer_due_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None and not self.is_void:
+            delay_s = max(0, due_ms - self._now_ms()) / 1000
+            self._timer_due_ms = due_ms
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self.is_void:
+            return
+        in_flight = self._engine.in_flight
+        self._follow_log()
+        self._engine.due(self._now_ms())
+        if self._engine.in_flight < in_flight:
+            self._commit_later()
+            self._burial.look()
+            self.waiters.advanced()
+        self._arm()
+
+    # -- what is kept
+
+    def _commit_later(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._committed_or_void())
+        self._in_background.add(task)
+        task.add_done_callback(self._in_background.discard)
+
+    async def _committed_or_void(self) -> None:
+        try:
+            await self._committed()
+        except HeadraceError as error:
+            log.warning("the share group %s loads its state of %s again: %s", self.group_id, self.partition, error)
+
+    async def _committed(self) -> None:
+        """Returns when everything that has happened so far is kept. Who comes while a write is under way waits for the
+        next one, which is for all who came."""
+        async with self._writing:
+            self._check()
+            entries = self._engine.take_changes()
+            if not entries:
+                return
+            try:
+                await self._store.write(self._name, self._term, entries)
+            except BaseException as error:
+                # The engine is ahead of what is kept.
+                self.close()
+                if isinstance(error, StaleQueueLeader):
+                    raise NotLeader(str(error)) from error
+                raise

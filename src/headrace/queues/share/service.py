@@ -1,0 +1,256 @@
+"""The share groups' side of a broker: the partitions that it leads, as each group that takes records of them sees them.
+
+A partition is opened for a group when somebody first asks, and closed when this broker does not lead it any more. How
+far groups are is asked for and set by whoever coordinates the group, on the broker that leads the partition.
+"""
+
+import asyncio
+from base64 import urlsafe_b64decode
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from headrace.cluster.metadata import Metadata
+from headrace.coordinator.coordinator import Coordinator
+from headrace.model.errors import (
+    CoordinatorError,
+    HeadraceError,
+    OffsetOutOfRange,
+    PeerUnavailable,
+    ProtocolError,
+    QueueUnavailable,
+)
+from headrace.model.ids import BrokerId
+from headrace.queues.rpc import Call, ask
+from headrace.queues.share.dead_letters import DeadLetterTopics, WriteDeadLetters
+from headrace.queues.share.partition import Position, SharePartition
+from headrace.queues.state_machine import QueueStateMachine
+from headrace.queues.state_store import StateStore, state_name
+from headrace.replication.partition import Partition
+from headrace.replication.partitions import PartitionTable
+from headrace.replication.peers import Peers
+from headrace.runtime.clock import Clock
+
+_LANE = "share-groups"
+_TIMEOUT_S = 15.0
+_OPEN_FOR_S = 10.0
+_RETRY_S = 0.05
+_RETRIABLE = (CoordinatorError, QueueUnavailable, PeerUnavailable)
+
+
+class Place(NamedTuple):
+    """One partition of one incarnation of a topic, as one share group sees it."""
+
+    topic_id: UUID
+    partition: int
+    group_id: str
+
+
+class DescribeShare(Call, frozen=True):
+    place: Place
+
+
+class ResetShare(Call, frozen=True):
+    place: Place
+    start_offset: int
+
+
+class ForgetShare(Call, frozen=True):
+    place: Place
+
+
+ShareCall = DescribeShare | ResetShare | ForgetShare | WriteDeadLetters
+
+
+class ShareLocator:
+    """Where the state of share groups is kept, for FindCoordinator: keys are `group:topic id:partition`."""
+
+    def __init__(self, coordinator: Coordinator[QueueStateMachine]) -> None:
+        self._coordinator = coordinator
+
+    async def ensure_topic(self) -> None:
+        await self._coordinator.ensure_topic()
+
+    def leader_for(self, key: str) -> BrokerId:
+        """`ProtocolError` unless it is such a key."""
+        try:
+            group_id, topic_id, partition = key.rsplit(":", 2)
+            place = Place(UUID(bytes=urlsafe_b64decode(topic_id + "==")), int(partition), group_id)
+        except ValueError:
+            raise ProtocolError(f"the key {key} is not GROUP:TOPIC_ID:PARTITION") from None
+        return self._coordinator.leader_for(state_name(*place))
+
+
+class Shares:
+    def __init__(
+        self,
+        *,
+        store: StateStore,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        clock: Clock,
+        workers: Executor,
+        peers: Peers | None = None,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._partitions = partitions
+        self._clock = clock
+        self._workers = workers
+        self._peers = peers
+        self._letters = DeadLetterTopics(
+            metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
+        )
+        self._opened: dict[Place, SharePartition] = {}
+        self._opening: dict[Place, asyncio.Task[SharePartition]] = {}
+        partitions.on_not_leading.append(self._not_leading)
+
+    async def stop(self) -> None:
+        for task in self._opening.values():
+            task.cancel()
+        if self._opening:
+            await asyncio.wait(tuple(self._opening.values()))
+        for opened in tuple(self._opened.values()):
+            opened.close()
+        self._opened.clear()
+
+    # -- on the broker that leads
+
+    def current(self, place: Place) -> SharePartition | None:
+        """The partition, if it is open."""
+        found = self._opened.get(place)
+        return None if found is None or found.is_void else found
+
+    def opening(self, place: Place) -> "asyncio.Task[SharePartition]":
+        """The partition once it is open; raises what the errors of `PartitionTable.by_id` are, or `NotLeader`. Who
+        waits for it must not cancel it: others do, too."""
+        partition = self._partitions.by_id(place.topic_id, place.partition)
+        partition.check_leading()
+        task = self._opening.get(place)
+        if task is None:
+            task = self._begin(place, partial(self._open, place, partition))
+        return task
+
+    async def open(self, place: Place) -> SharePartition:
+        found = self.current(place)
+        return await asyncio.shield(self.opening(place)) if found is None else found
+
+    def _begin(self, place: Place, work: Callable[[], Any]) -> "asyncio.Task[SharePartition]":
+        task = self._opening[place] = asyncio.get_running_loop().create_task(work())
+
+        def done(task: "asyncio.Task[SharePartition]") -> None:
+            if self._opening.get(place) is task:
+                del self._opening[place]
+            # Whoever waited has got the error, if anybody did.
+            if not task.cancelled():
+                task.exception()
+
+        task.add_done_callback(done)
+        return task
+
+    async def _open(
+        self, place: Place, partition: Partition, start_offset: int | None = None, *, is_reset: bool = False
+    ) -> SharePartition:
+        await self._close(place)
+        deadline_ms = self._clock.monotonic_ms() + _OPEN_FOR_S * 1000
+        while True:
+            partition.check_leading()
+            made = SharePartition(
+                partition,
+                place.group_id,
+                store=self._store,
+                clock=self._clock,
+                workers=self._workers,
+                settings=lambda: self._metadata.group_settings(place.group_id),
+                letters=self._letters,
+            )
+            try:
+                if is_reset:
+                    await self._store.forget(state_name(*place))
+                await made.open(start_offset)
+            except _RETRIABLE:
+                # Its shard has just been made, or moves, or loads.
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._opened[place] = made
+                return made
+
+    async def _close(self, place: Place) -> None:
+        """Nothing of the instance that there was is written any more."""
+        former = self._opened.pop(place, None)
+        if former is not None:
+            former.close()
+            await former.settled()
+
+    def _not_leading(self, partition: Partition) -> None:
+        for place in [place for place, opened in self._opened.items() if opened.partition is partition]:
+            self._opened.pop(place).close()
+
+    # -- how far a group is, on any broker
+
+    async def describe(self, place: Place) -> Position:
+        position: Position = await self._ask(place, DescribeShare(place), Position)
+        return position
+
+    async def reset(self, place: Place, start_offset: int) -> None:
+        """The group goes on from here, and what it had is void. -1 and -2 are the end and the start of the log."""
+        await self._ask(place, ResetShare(place, start_offset), type(None))
+
+    async def forget(self, place: Place) -> None:
+        """The group has never been here."""
+        await self._ask(place, ForgetShare(place), type(None))
+
+    async def _ask(self, place: Place, call: ShareCall, result: type[Any]) -> Any:
+        leader = self._leader(place)
+        if leader == self._metadata.broker_id or self._peers is None:
+            return await self.serve(call)
+        return await ask(self._peers, leader, call, result, lane=_LANE, timeout_s=_TIMEOUT_S)
+
+    def _leader(self, place: Place) -> BrokerId:
+        topic = self._metadata.image.topic_by_id(place.topic_id)
+        if topic is None or not 0 <= place.partition < len(topic.partitions):
+            self._partitions.by_id(place.topic_id, place.partition)
+            raise QueueUnavailable(f"partition {place.partition} has no leader that is known here: ask again")
+        return topic.partitions[place.partition].leader
+
+    async def serve(self, call: ShareCall) -> Any:
+        """Do it on this broker. `NotLeader` if it does not lead the partition."""
+        match call:
+            case DescribeShare(place):
+                return (await self.open(place)).position()
+            case ResetShare(place, start_offset):
+                await self._reset(place, start_offset)
+            case ForgetShare(place):
+                await self._forget(place)
+            case WriteDeadLetters():
+                await self._letters.serve(call)
+        return None
+
+    async def _reset(self, place: Place, start_offset: int) -> None:
+        partition = self._partitions.by_id(place.topic_id, place.partition)
+        partition.check_leading()
+        first, end = partition.log.start_offset, partition.high_watermark
+        offset = {-1: end, -2: first}.get(start_offset, start_offset)
+        if not first <= offset <= end:
+            raise OffsetOutOfRange(f"{partition} has offsets from {first} to {end}, not {offset}")
+        await self._alone(place)
+        await asyncio.shield(self._begin(place, partial(self._open, place, partition, offset, is_reset=True)))
+
+    async def _forget(self, place: Place) -> None:
+        partition = self._partitions.by_id(place.topic_id, place.partition)
+        partition.check_leading()
+        await self._alone(place)
+        await self._close(place)
+        await self._store.forget(state_name(*place))
+
+    async def _alone(self, place: Place) -> None:
+        """Returns when nobody opens the partition."""
+        while (task := self._opening.get(place)) is not None and not task.done():
+            try:
+                await asyncio.shield(task)
+            except HeadraceError:
+                continue

@@ -1,0 +1,212 @@
+"""Where the state of queues is kept: in a shard of `__queue_state`, on this broker or on another one.
+
+`StateStore` is what the engine's host needs. Its errors: `StaleQueueLeader` is final, whoever gets it leads no more.
+Any other leaves open whether the write was made: it is made again after the state was opened anew, which rules out
+that the former one comes later.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from headrace.cluster.metadata import Metadata
+from headrace.coordinator.coordinator import Coordinator
+from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.shard import Result, Shard
+from headrace.model.ids import TopicName
+from headrace.model.image import ClusterImage
+from headrace.queues.rpc import Call, ask
+from headrace.queues.state_machine import Page, QueueStateMachine
+from headrace.replication.partitions import PartitionTable
+from headrace.replication.peers import Peers
+from headrace.runtime.clock import Clock
+from headrace.runtime.deferred import Deferred
+
+A = TypeVar("A")
+
+QUEUE_STATE_TOPIC = TopicName("__queue_state")
+_PARTITIONS = 16
+_REPLICAS = 3
+_TOPIC_SETTINGS = {
+    "cleanup.policy": "compact",
+    # Every message that is received leaves a few records behind, of which nothing counts when it is done: they go soon,
+    # so that whoever leads next has little to read. A replica that was away for longer than tombstones stay may have
+    # entries that are no more; those are of messages below the queue's head, which is never removed.
+    "segment.bytes": str(16 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.3",
+    "delete.retention.ms": str(5 * 60 * 1000),
+}
+_LANE = "queue-state"
+_TIMEOUT_S = 10.0
+
+
+def state_name(topic_id: UUID, partition: int, group: str = "") -> str:
+    """The name of a queue's state; `group` is a share group's id."""
+    return f"{topic_id.hex}:{partition}:{group}"
+
+
+class OpenState(Call, frozen=True):
+    queue: str
+    epoch: int
+
+
+class ReadState(Call, frozen=True):
+    queue: str
+    term: int
+    at: int
+
+
+class WriteState(Call, frozen=True):
+    queue: str
+    term: int
+    entries: list[tuple[bytes, bytes | None]]
+
+
+class ForgetState(Call, frozen=True):
+    queue: str
+
+
+StateCall = OpenState | ReadState | WriteState | ForgetState
+
+
+class StateStore(Protocol):
+    async def open(self, queue: str, epoch: int) -> int:
+        """Lead a queue under a leader epoch; the term to write with. Earlier terms may not write any more."""
+        ...
+
+    async def read(self, queue: str, term: int) -> list[Entry]:
+        """Everything there is."""
+        ...
+
+    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+        """Set entries, or remove those without a value; returns when that is committed."""
+        ...
+
+    async def forget(self, queue: str) -> None:
+        """The queue is no more."""
+        ...
+
+
+class ReplicatedState:
+    """The store of a broker: its own shards, and the way to those of others."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        partitions: PartitionTable,
+        clock: Clock,
+        workers: Executor,
+        peers: Peers | None = None,
+    ) -> None:
+        """Without `peers` this broker is alone."""
+        self._metadata = metadata
+        self._peers = peers
+        self.coordinator: Coordinator[QueueStateMachine] = Coordinator(
+            QUEUE_STATE_TOPIC,
+            partition_count=_PARTITIONS,
+            topic_settings=_TOPIC_SETTINGS,
+            replication_factor=_REPLICAS,
+            make_machine=lambda _: QueueStateMachine(),
+            metadata=metadata,
+            partitions=partitions,
+            clock=clock,
+            workers=workers,
+            on_loaded=self._loaded,
+        )
+        metadata.subscribe(self._image_changed)
+
+    def start(self) -> None:
+        self.coordinator.start()
+
+    async def stop(self) -> None:
+        await self.coordinator.stop()
+
+    # -- for whoever leads a queue
+
+    async def open(self, queue: str, epoch: int) -> int:
+        await self.coordinator.ensure_topic()
+        return await self._do(OpenState(queue, epoch), int)
+
+    async def read(self, queue: str, term: int) -> list[Entry]:
+        entries: list[Entry] = []
+        at: int | None = 0
+        while at is not None:
+            page = await self._do(ReadState(queue, term, at), Page)
+            entries.extend(Entry(key, value) for key, value in page.entries)
+            at = page.next_at
+        return entries
+
+    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+        if not self._is_elsewhere(queue):
+            await self._write(queue, term, entries)
+            return
+        await self._do(WriteState(queue, term, [(key, value) for key, value in entries]), type(None))
+
+    async def forget(self, queue: str) -> None:
+        # It may be the first that is ever asked of the store: offsets of a share group are set before anybody fetches.
+        await self.coordinator.ensure_topic()
+        await self._do(ForgetState(queue), type(None))
+
+    async def _do(self, call: StateCall, result: type[A]) -> A:
+        if self._peers is not None and self._is_elsewhere(call.queue):
+            leader = self.coordinator.leader_for(call.queue)
+            return await ask(self._peers, leader, call, result, lane=_LANE, timeout_s=_TIMEOUT_S)
+        answer: A = await self.serve(call)
+        return answer
+
+    def _is_elsewhere(self, queue: str) -> bool:
+        return self._peers is not None and self.coordinator.leader_for(queue) != self._metadata.broker_id
+
+    # -- on the broker that has the shard
+
+    async def serve(self, call: StateCall) -> Any:
+        """Do it in a shard of this broker. `NotCoordinator` if it is not here."""
+        shard = self.coordinator.shard(call.queue)
+        match call:
+            case OpenState(queue, epoch):
+                return await _settled(shard.run(lambda _: shard.machine.open(queue, epoch)))
+            case ReadState(queue, term, at):
+                return await _settled(shard.run(lambda _: Outcome((), shard.machine.read(queue, term, at))))
+            case WriteState(queue, term, entries):
+                return await self._write(queue, term, [Entry(key, value) for key, value in entries])
+            case ForgetState(queue):
+                return await _settled(shard.run(lambda _: shard.machine.forget(queue)))
+
+    async def _write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+        shard = self.coordinator.shard(queue)
+        await _settled(shard.run(lambda _: shard.machine.write(queue, term, entries)))
+
+    # -- what happens around
+
+    def _loaded(self, shard: Shard[QueueStateMachine]) -> None:
+        """Forget what belongs to topics that are gone. Whatever the shard has was written before this broker led it,
+        by leaders of topics that its image has, too, unless they were deleted."""
+        known = {topic_id.hex for topic_id in self._metadata.image.topic_names}
+        self._forget(shard, (queue for queue in shard.machine.queues if queue.partition(":")[0] not in known))
+
+    async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        gone = {topic_id.hex for topic_id in old.topic_names if topic_id not in new.topic_names}
+        if gone:
+            for shard in self.coordinator.shards():
+                if shard.is_active:
+                    self._forget(shard, (queue for queue in shard.machine.queues if queue.partition(":")[0] in gone))
+
+    @staticmethod
+    def _forget(shard: Shard[QueueStateMachine], queues: Iterable[str]) -> None:
+        for queue in queues:
+            shard.run(lambda _, queue=queue: shard.machine.forget(queue))  # type: ignore[misc]
+
+
+async def _settled(deferred: Deferred[Result[A]]) -> A:
+    future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
+
+    def settle(result: Result[A]) -> None:
+        # Who waited may be gone.
+        if not future.done():
+            future.set_result(result)
+
+    deferred.then(settle)
+    return (await future).get()

@@ -1,0 +1,92 @@
+"""What the log says of messages: every offset is told of once, and only what a read_committed consumer gets is one."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import pytest
+
+from headrace.config.queue import QueueSettings
+from headrace.model import queued
+from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.host.decode import Plain, Skipped, Step, read_messages
+from headrace.records.builder import build_batch
+from headrace.records.markers import Marker, build_marker
+from headrace.records.reader import Record
+
+TOPIC = UUID(int=77)
+STANDARD = QueueSettings(type="standard")
+
+
+def batch(first: int, *values: bytes, producer_id: int = -1, headers: tuple[tuple[str, bytes], ...] = ()) -> bytes:
+    return build_batch(
+        [Record(0, 1000, None, value, headers) for value in values],
+        base_offset=first,
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        transactional=producer_id >= 0,
+    )
+
+
+def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
+    made = bytearray(build_marker(producer_id, 0, Marker(committed, 0), 1000))
+    made[:8] = offset.to_bytes(8, "big")
+    return bytes(made)
+
+
+def told(steps: Iterable[Step]) -> list[int]:
+    """Every offset that the steps speak of."""
+    offsets: list[int] = []
+    for step in steps:
+        offsets += [step.offset] if isinstance(step, Arrival) else range(step.first, step.last + 1)
+    return offsets
+
+
+LOG = (
+    batch(0, b"a", b"b")
+    + batch(2, b"x", producer_id=5)
+    + batch(3, b"c", producer_id=6)
+    + batch(4, b"p", headers=((queued.PRIORITY, b"8"),))
+    + marker(5, 5, committed=False)
+    + marker(6, 6, committed=True)
+    + batch(9, b"d", b"e")
+)
+ABORTED = [(5, 2)]
+
+
+@pytest.mark.parametrize("offset", range(11))
+def test_from_any_offset_each_one_is_told_of_once(offset: int) -> None:
+    piece = read_messages(LOG, offset, 11, ABORTED, TOPIC, STANDARD)
+    assert told(piece.steps) == list(range(offset, 11))
+    assert piece.next_offset == 11
+
+
+def test_markers_aborted_records_and_gaps_are_no_messages() -> None:
+    piece = read_messages(LOG, 0, 11, ABORTED, TOPIC, STANDARD)
+    assert piece.steps == [
+        Plain(0, 1, 1000),
+        Skipped(2, 2),
+        Plain(3, 3, 1000),
+        Arrival(4, 1000, 8),
+        Skipped(5, 8),
+        Plain(9, 10, 1000),
+    ]
+    assert [message.body for message in piece.messages] == [b"a", b"b", b"c", b"p", b"d", b"e"]
+
+
+def test_nothing_from_the_last_stable_offset_on_is_read() -> None:
+    assert read_messages(LOG, 0, 2, (), TOPIC, STANDARD).next_offset == 2
+
+
+def test_a_fifo_queue_is_told_of_groups_and_ids() -> None:
+    fifo = QueueSettings(type="fifo", dedupe_by_content=True)
+    records = [
+        Record(0, 1, b"key", b"1"),
+        Record(0, 1, b"key", b"2", ((queued.GROUP, b"own"), (queued.DEDUPE, b"d"), (queued.ID, b"i"))),
+    ]
+    by_key, by_header = read_messages(build_batch(records), 0, 2, (), TOPIC, fifo).steps
+    assert isinstance(by_key, Arrival)
+    assert isinstance(by_header, Arrival)
+    assert (by_key.group, by_header.group) == (b"key", b"own")
+    assert (by_header.dedupe, by_header.id) == (b"id:d", "i")
+    assert by_key.dedupe is not None
+    assert by_key.dedupe.startswith(b"body:")
