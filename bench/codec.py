@@ -7,7 +7,7 @@ codec.py decode --how columns     record batches in memory → Arrow, by headrac
 codec.py encode --how columns     Arrow → record batches in memory
                 --how aiokafka    Arrow → lists → aiokafka's batch builder
                 --how confluent   lists → confluent-kafka's produce → a broker
-codec.py avro   --how blocks      framed Avro values → Arrow, by headrace.pipelines.avro, 10,000 at a time
+codec.py avro   --how blocks      framed Avro values → Arrow, by headrace.pipelines.avro.values, 10,000 at a time
                 --how fastavro    one by one by fastavro → dicts
                 --how fastavro-arrow  and then → Arrow
 codec.py fill   puts the same records into a topic of a broker
@@ -251,7 +251,7 @@ def orders(count: int = 100_000) -> pa.Array:
 
 
 def avro_values() -> "object":
-    from headrace.pipelines.avro import AvroValues, WriterSchema
+    from headrace.pipelines.avro.values import AvroValues, WriterSchema
 
     class One:
         def by_id(self, schema_id: int) -> WriterSchema | None:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.pipelines.datasource import HeadraceDataSource
+from headrace.pipelines.source.datasource import HeadraceDataSource
 from headrace.records.builder import build_batch
 from headrace.records.encoding import encode
 from headrace.records.reader import Record

@@ -19,8 +19,8 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
-from headrace.pipelines.archive import read_archive
-from headrace.pipelines.topic_table import read_topic_table
+from headrace.pipelines.archive.layout import read_archive
+from headrace.pipelines.archive.topic_table import read_topic_table
 from spark_source import cpu_s, fill, session, timed, to_nowhere
 
 ARCHIVE = """

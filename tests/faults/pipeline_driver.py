@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headrace.pipelines.sink import write_batch
+from headrace.pipelines.sink.writer import write_batch
 from tests.pipelines.conftest import SPARK_SETTINGS
 from tests.pipelines.crashing import CrashingSource
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipelines.archive import View, read_archive
-from headrace.pipelines.table_store import TableError
+from headrace.pipelines.archive.layout import View, read_archive
+from headrace.pipelines.tables.store import TableError
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.testing import Broker
 from headrace.wire import Cluster
-from tests.unit.pipelines import table_days
+from tests.unit.pipelines.tables import table_days
 
 NOON_MS = 1_700_000_000_000
 WAIT_S = 120.0

@@ -11,11 +11,11 @@ import pytest
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.pipeline_background import _end_what_is_open, stop_pipeline
-from headrace.pipelines.ledger import LEDGER_TOPIC, Entry, Transaction, has_decided, task_transactional_id
-from headrace.pipelines.sink_broker import WireBroker
-from headrace.pipelines.state import StateFolder
-from headrace.pipelines.topic_sinks import clean_up
-from headrace.pipelines.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.control.topic_sinks import clean_up
+from headrace.pipelines.sink.broker import WireBroker
+from headrace.pipelines.sink.ledger import LEDGER_TOPIC, Entry, Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.wire import Cluster, Producer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.pipelines.session import worker_python
+from headrace.pipelines.run.session import worker_python
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.testing import Broker

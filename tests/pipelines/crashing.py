@@ -24,9 +24,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from headrace.pipelines.datasource import HeadraceDataSource
-from headrace.pipelines.sink import BatchSink, StreamSink
-from headrace.pipelines.sink_options import sink_options
+from headrace.pipelines.sink.options import sink_options
+from headrace.pipelines.sink.writer import BatchSink, StreamSink
+from headrace.pipelines.source.datasource import HeadraceDataSource
 from headrace.wire import Cluster, Partition, Producer, Resumed, Timeouts
 
 FORMAT = "headrace"

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.client.message import Message
-from headrace.pipelines.letters import read_letters
-from headrace.pipelines.specfile import SpecFile
-from headrace.pipelines.state import StateFolder
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.dead_letters.replay import read_letters
+from headrace.pipelines.spec.file import SpecFile
 from headrace.wire import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipelines.progress import Book
+    from headrace.pipelines.control.progress import Book
 
 Write = Callable[..., int]
 
@@ -36,7 +36,7 @@ class Pipelines:
         return StateFolder.of(self.folder / "state", name)
 
     def run(self, name: str, text: str) -> "Book":
-        from headrace.pipelines.runner import Runner
+        from headrace.pipelines.run.runner import Runner
 
         return Runner(self._spark, self.file(name, text), self.state(name), ends=True).run()
 

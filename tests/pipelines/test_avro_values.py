@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import fastavro
 import pytest
 
-from headrace.pipelines.schemas import avro_values
+from headrace.pipelines.avro.registry import avro_values
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,11 @@ import pytest
 from tests.upgrade.release import OPENING, unpack, versions
 from tests.upgrade.write.pipeline import PER_RUN, order, send_orders
 
-from headrace.pipelines.archive import read_archive
-from headrace.pipelines.archiver import ArchiveOptions, Archiver
-from headrace.pipelines.letters import read_letters
-from headrace.pipelines.specfile import SpecFile
-from headrace.pipelines.state import StateFolder
+from headrace.pipelines.archive.archiver import ArchiveOptions, Archiver
+from headrace.pipelines.archive.layout import read_archive
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.dead_letters.replay import read_letters
+from headrace.pipelines.spec.file import SpecFile
 from headrace.testing import Broker
 from headrace.wire import Cluster
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("version", versions())
 def test_a_pipeline_goes_on_exactly_once(version: str, spark: "SparkSession", tmp_path: Path) -> None:
     """The last batch is in every sink and not in the checkpoints: Spark runs it again, and it must change nothing."""
-    from headrace.pipelines.runner import Runner
+    from headrace.pipelines.run.runner import Runner
 
     expected = unpack(version, "pipeline", tmp_path)
     before: list[dict[str, Any]] = expected["orders"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipelines.letters import read_letters
+from headrace.pipelines.dead_letters.replay import read_letters
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.wire import Cluster

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipelines.letters import read_letters
-from headrace.pipelines.state import StateFolder
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.dead_letters.replay import read_letters
 
 from .running import Write, as_json
 

@@ -7,7 +7,7 @@ from io import BytesIO
 
 import pytest
 
-from headrace.pipelines.spec import Source
+from headrace.pipelines.spec.model import Source
 
 from .running import Pipelines, Write
 
@@ -18,7 +18,7 @@ Rows = list[tuple[bytes | None, str | None, dict[str, object] | None]]
 
 def read(spark, source: Source, *values: bytes | None) -> Rows:
     """Each value with its reason, or with its columns."""
-    from headrace.pipelines import values as decoding
+    from headrace.pipelines.run import decode as decoding
 
     records = spark.createDataFrame(
         [(None, value, "t", 0, at, None, 0) for at, value in enumerate(values)], decoding.RECORD_SCHEMA
@@ -81,7 +81,7 @@ def test_text_and_tombstones(spark):
 
 
 def test_rows_on_the_terminal(spark, capsys):
-    from headrace.pipelines.console import ConsoleSink
+    from headrace.pipelines.run.console import ConsoleSink
 
     ConsoleSink("shown", rows=2).write(spark.createDataFrame([(1, "a"), (2, "b"), (3, "c")], "n INT, s STRING"), 7)
     assert capsys.readouterr().out == '{"n":1,"s":"a"}\n{"n":2,"s":"b"}\n… more rows in batch 7 of shown\n'

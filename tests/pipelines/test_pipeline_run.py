@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from headrace.pipelines.control.lag import Target, positions, targets
+from headrace.pipelines.dead_letters.replay import by_reason, read_letters, read_replayed, replay
 from headrace.pipelines.errors import NotReady, PipelineFailed
-from headrace.pipelines.lag import Target, positions, targets
-from headrace.pipelines.letters import by_reason, read_letters, read_replayed, replay
 
 from .running import Pipelines, Write, as_json
 

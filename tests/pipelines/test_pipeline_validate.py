@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipelines.errors import SpecError
-from headrace.pipelines.specfile import SpecFile
+from headrace.pipelines.spec.file import SpecFile
 
 # The first plan of a session takes long where many share few cores.
 pytestmark = pytest.mark.timeout(600)
@@ -49,7 +49,7 @@ def raises(source):
 
 
 def check(spark, folder: Path, text: str):
-    from headrace.pipelines.validate import validate
+    from headrace.pipelines.run.validate import validate
 
     file = folder / "revenue.toml"
     file.write_text(text)

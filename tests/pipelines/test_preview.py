@@ -8,7 +8,7 @@ import pytest
 
 from headrace.cli.pipeline_init import init_file
 from headrace.cli.pipeline_preview import preview_file
-from headrace.pipelines.specfile import SpecFile
+from headrace.pipelines.spec.file import SpecFile
 
 from .running import Write, as_json
 

@@ -136,7 +136,7 @@ def test_foreach_batch_writes_once_what_is_repeated(
     new_topic: Callable[..., str],
     read: Callable[[str], list[Row]],
 ) -> None:
-    from headrace.pipelines.sink import write_batch
+    from headrace.pipelines.sink.writer import write_batch
 
     topic = new_topic(2)
     named = {**options, "topic": topic, "delivery": "exactly-once"}

@@ -10,12 +10,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from headrace.model.errors import HeadraceError
-from headrace.pipelines import source
-from headrace.pipelines.datasource import HeadraceDataSource
-from headrace.pipelines.offsets import from_json
-from headrace.pipelines.options import OptionError
-from headrace.pipelines.positions import SourceError
-from headrace.pipelines.source import DataLoss, StreamReader
+from headrace.pipelines.source import reader
+from headrace.pipelines.source.datasource import HeadraceDataSource
+from headrace.pipelines.source.offsets import from_json
+from headrace.pipelines.source.options import OptionError
+from headrace.pipelines.source.positions import SourceError
+from headrace.pipelines.source.reader import DataLoss, StreamReader
 from headrace.records.builder import build_batch
 from headrace.records.columns import decode
 from headrace.records.reader import Record
@@ -37,9 +37,9 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def connections() -> Iterator[None]:
     """A worker of Spark keeps its connections until it ends; the process of the tests lets go of them."""
     yield
-    for cluster in source._clusters.values():
+    for cluster in reader._clusters.values():
         cluster.close()
-    source._clusters.clear()
+    reader._clusters.clear()
 
 
 class Reading:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace.pipelines.explaining import explain_error
-from headrace.pipelines.offsets import from_json
+from headrace.pipelines.source.offsets import from_json
 from headrace.wire import Cluster
 
 Write = Callable[..., int]

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from headrace.pipelines.dead_letters.rejects import Rejects, read_rejects, write_rejects
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.rejects import Rejects, read_rejects, write_rejects
 from headrace.wire import Cluster
 
 from .running import Pipelines, Write, as_json
@@ -192,7 +192,7 @@ def test_a_record_is_left_out_only_of_the_sink_that_it_fails_for(pipelines: Pipe
 def test_a_step_that_fails_for_most_records_stops_the_pipeline_and_sets_none_aside(
     pipelines: Pipelines, new_topic, write: Write, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("headrace.pipelines.failure_recovery.REJECTED_MAX", 2)
+    monkeypatch.setattr("headrace.pipelines.run.failure_recovery.REJECTED_MAX", 2)
     topic, out = new_topic(prefix="wrong"), new_topic(prefix="wrong-out")
     write(topic, *[as_json(name="ada") for _ in range(8)])
     text = f"""

@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.table_store import TableError
-from headrace.pipelines.tables import TableOptions, TableSink
+from headrace.pipelines.tables.sink import TableOptions, TableSink
+from headrace.pipelines.tables.store import TableError
 from headrace.runtime.disk import OsDisk
 from headrace.testing.disks import FaultyDisk, PowerLoss, stop_at
 

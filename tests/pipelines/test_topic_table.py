@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.archiver import ArchiveOptions, Archiver
-from headrace.pipelines.table_store import TableError
-from headrace.pipelines.topic_table import read_topic_table
+from headrace.pipelines.archive.archiver import ArchiveOptions, Archiver
+from headrace.pipelines.archive.topic_table import read_topic_table
+from headrace.pipelines.tables.store import TableError
 from headrace.wire import Cluster
 
 Write = Callable[..., int]

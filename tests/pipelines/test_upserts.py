@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.unit.pipelines import postgres
 
-from headrace.pipelines.upserts import UpsertError, UpsertOptions, UpsertSink
+from headrace.pipelines.upsert.sink import UpsertError, UpsertOptions, UpsertSink
 
 # The first query of a session takes long on a busy machine.
 pytestmark = pytest.mark.timeout(600)

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from headrace.model.errors import InvalidReceipt
-from headrace.pipelines import ledger
-from headrace.pipelines.archive import read_archive
+from headrace.pipelines.archive.layout import read_archive
+from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.errors import PipelineError
-from headrace.pipelines.state import StateFolder
-from headrace.pipelines.table_store import ManifestStore, TableError
-from headrace.pipelines.upsert_sqlite import Sqlite
-from headrace.pipelines.upserts import Plan, UpsertError
+from headrace.pipelines.sink import ledger
+from headrace.pipelines.tables.store import ManifestStore, TableError
+from headrace.pipelines.upsert.sink import Plan, UpsertError
+from headrace.pipelines.upsert.sqlite import Sqlite
 from headrace.queues.host.receipts import Receipts
 from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.testing.process import BrokerProcess

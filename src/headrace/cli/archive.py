@@ -52,8 +52,8 @@ def archive(
     where it was, without repeating or leaving out a record. One archiver at a time for a directory. It needs no Spark,
     but `pip install 'headrace[archive]'`.
 
-    Read an archive as a table with `headrace.pipelines.topic_table.read_topic_table`, which adds what is not archived
-    yet; or FOLDER/data with any reader of Parquet.
+    Read an archive as a table with `headrace.pipelines.archive.topic_table.read_topic_table`, which adds what is not
+    archived yet; or FOLDER/data with any reader of Parquet.
 
     Examples:
 
@@ -63,7 +63,7 @@ def archive(
     from headrace.cli.archiving import archive_topic
 
     require(ARCHIVE)
-    from headrace.pipelines.archiver import ArchiveOptions
+    from headrace.pipelines.archive.archiver import ArchiveOptions
 
     if (table or catalog) and not iceberg:
         raise BadArgument("--table and --catalog are for Iceberg tables: add --iceberg")
@@ -114,7 +114,7 @@ def replay(
     from headrace.cli.times import parse_time
 
     require(ARCHIVE)
-    from headrace.pipelines.replaying import Replay
+    from headrace.pipelines.archive.replay import Replay
 
     wanted = Replay(
         since_ms=None if since is None else parse_time(since),

@@ -16,13 +16,13 @@ from headrace.cli.progress import Progress as Bar
 from headrace.wire import Cluster, UnknownTopic, WireError
 
 if TYPE_CHECKING:
-    from headrace.pipelines.archiver import ArchiveOptions
-    from headrace.pipelines.replaying import Replay
+    from headrace.pipelines.archive.archiver import ArchiveOptions
+    from headrace.pipelines.archive.replay import Replay
 
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:
-    from headrace.pipelines.archiver import Archiver, Progress
-    from headrace.pipelines.reachability import check_reached
+    from headrace.pipelines.archive.archiver import Archiver, Progress
+    from headrace.pipelines.control.reachability import check_reached
 
     with failing():
         check_reached([bootstrap])
@@ -60,9 +60,9 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
 
 
 def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *, as_json: bool) -> None:
-    from headrace.pipelines.archive import read_archive
-    from headrace.pipelines.reachability import check_reached
-    from headrace.pipelines.replaying import replay
+    from headrace.pipelines.archive.layout import read_archive
+    from headrace.pipelines.archive.replay import replay
+    from headrace.pipelines.control.reachability import check_reached
 
     view = read_archive(source)
     with failing():

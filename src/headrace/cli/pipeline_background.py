@@ -12,13 +12,13 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json, say, table
 from headrace.cli.pipelining import failing, load
 from headrace.model.errors import HeadraceError
+from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, read_json
+from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.supervisor import STOP_GRACE_S, start_in_background
+from headrace.pipelines.control.topic_sinks import clean_up_all
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.reachability import brokers_of, check_reached
-from headrace.pipelines.session import check_ready
-from headrace.pipelines.sink_options import sink_options
-from headrace.pipelines.state import AlreadyRunning, StateFolder, read_json
-from headrace.pipelines.supervisor import STOP_GRACE_S, start_in_background
-from headrace.pipelines.topic_sinks import clean_up_all
+from headrace.pipelines.run.session import check_ready
+from headrace.pipelines.sink.options import sink_options
 
 _START_WAIT_S = 30.0
 _TAIL_BYTES = 64 * 1024

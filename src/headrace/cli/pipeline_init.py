@@ -7,11 +7,11 @@ from pathlib import Path
 from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, say
+from headrace.pipelines.control.reachability import check_reached
+from headrace.pipelines.control.samples import newest_messages
+from headrace.pipelines.control.topics import cluster_at
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.reachability import check_reached
-from headrace.pipelines.samples import newest_messages
-from headrace.pipelines.schema_inference import Inferred, infer, quoted
-from headrace.pipelines.topics import cluster_at
+from headrace.pipelines.spec.schema_inference import Inferred, infer, quoted
 from headrace.wire import WireError
 
 _FILE = """\

@@ -11,9 +11,9 @@ from headrace.cli.output import count, print_json, table
 from headrace.cli.pipelining import failing, load
 from headrace.cli.progress import Progress
 from headrace.client.message import REASON, Message
-from headrace.pipelines.letters import Reason, by_reason, count_letters, read_letters, read_replayed, replay
-from headrace.pipelines.reachability import check_reached
-from headrace.pipelines.topics import cluster_at, matching
+from headrace.pipelines.control.reachability import check_reached
+from headrace.pipelines.control.topics import cluster_at, matching
+from headrace.pipelines.dead_letters.replay import Reason, by_reason, count_letters, read_letters, read_replayed, replay
 
 _SHOWN_CHARS = 120
 

@@ -8,10 +8,10 @@ from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import print_json, table
 from headrace.cli.pipelining import failing, load
 from headrace.cli.times import parse_time
-from headrace.pipelines.lag import Target, mirror_to, positions, targets
-from headrace.pipelines.reachability import brokers_of, check_reached
-from headrace.pipelines.state import StateFolder
-from headrace.pipelines.topic_sinks import clean_up_all, topic_sinks
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.control.lag import Target, mirror_to, positions, targets
+from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition
 
 _OFFSET = re.compile(r"([a-zA-Z0-9._-]+):(\d+)=(\d+)")

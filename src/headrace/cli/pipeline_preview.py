@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.output import count, print_json, say, table
 from headrace.cli.pipelining import failing, load, quick_session
 from headrace.client.message import Message
+from headrace.pipelines.control.reachability import check_reached
+from headrace.pipelines.control.samples import newest_messages
+from headrace.pipelines.control.topics import cluster_at, matching
 from headrace.pipelines.errors import NotReady
-from headrace.pipelines.reachability import check_reached
-from headrace.pipelines.samples import newest_messages
-from headrace.pipelines.session import check_ready
-from headrace.pipelines.spec import Spec
-from headrace.pipelines.topics import cluster_at, matching
+from headrace.pipelines.run.session import check_ready
+from headrace.pipelines.spec.model import Spec
 
 if TYPE_CHECKING:
-    from headrace.pipelines.preview import Preview, Shown
+    from headrace.pipelines.run.preview import Preview, Shown
 
 _CELL_CHARS = 60
 
@@ -28,7 +28,7 @@ def preview_file(file: Path, bootstrap: str | None, messages: int, rows: int, *,
         found = _messages(read.spec, messages)
     started = time.monotonic()
     with failing(), quick_session(read) as spark:
-        from headrace.pipelines.preview import preview
+        from headrace.pipelines.run.preview import preview
 
         say(f"Spark started in {time.monotonic() - started:.1f} s; running the steps …")
         made = preview(spark, read, found, rows)

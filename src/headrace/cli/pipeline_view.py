@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from headrace.cli.output import human_bytes, say
-from headrace.pipelines.progress import Batch, Book
+from headrace.pipelines.control.progress import Batch, Book
 
 _HEADS = ("QUERY", "BATCH", "ROWS IN", "IN/S", "ROWS OUT", "OUT/S", "BATCH TIME", "LAG", "STATE", "BAD")
 

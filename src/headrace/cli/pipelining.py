@@ -15,19 +15,19 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, print_json, say
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
+from headrace.pipelines.control.folder import RunState, StateFolder, noted
+from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.supervisor import log_handler
+from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineError, SpecError
-from headrace.pipelines.reachability import brokers_of, check_reached
-from headrace.pipelines.session import check_ready, start_session
-from headrace.pipelines.specfile import SpecFile
-from headrace.pipelines.state import RunState, StateFolder, noted
-from headrace.pipelines.supervisor import log_handler
-from headrace.pipelines.topics import prepare_topics
+from headrace.pipelines.run.session import check_ready, start_session
+from headrace.pipelines.spec.file import SpecFile
 from headrace.wire import WireError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.pipelines.runner import Runner
+    from headrace.pipelines.run.runner import Runner
 
 
 def load(file: Path, bootstrap: str | None) -> SpecFile:
@@ -50,7 +50,7 @@ def quick_session(file: SpecFile) -> "Iterator[SparkSession]":
 def validate_file(file: Path, bootstrap: str | None, *, as_json: bool) -> None:
     read = load(file, bootstrap)
     check_ready()
-    from headrace.pipelines.validate import validate
+    from headrace.pipelines.run.validate import validate
 
     with quick_session(read) as spark:
         checked = validate(spark, read)
@@ -72,7 +72,7 @@ def _columns(columns: dict[str, str]) -> str:
 def explain_file(file: Path, bootstrap: str | None) -> None:
     read = load(file, bootstrap)
     check_ready()
-    from headrace.pipelines.validate import validate
+    from headrace.pipelines.run.validate import validate
 
     with quick_session(read) as spark:
         for query in validate(spark, read).queries:
@@ -143,7 +143,7 @@ def _run(
 ) -> RunState:
     """How it ended."""
     from headrace.cli.pipeline_view import View
-    from headrace.pipelines.runner import Runner
+    from headrace.pipelines.run.runner import Runner
 
     with View(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
         runner = Runner(spark, read, folder, ends=once, on_progress=view.update)

@@ -13,7 +13,7 @@ from headrace.cli.output import count, table
 from headrace.cli.tour_processes import lines_of
 from headrace.cli.tour_voice import Voice
 from headrace.client import Client
-from headrace.pipelines.letters import by_reason, read_letters
+from headrace.pipelines.dead_letters.replay import by_reason, read_letters
 from headrace.wire import Cluster
 
 _USERS = ("ada", "bob", "cem", "dee", "eve")

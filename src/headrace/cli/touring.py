@@ -21,7 +21,7 @@ from headrace.cli.tour_topics import show_queue, show_topics
 from headrace.cli.tour_voice import Voice
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
-from headrace.pipelines.session import check_ready
+from headrace.pipelines.run.session import check_ready
 
 
 class Part(NamedTuple):

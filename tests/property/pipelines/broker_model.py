@@ -9,8 +9,15 @@ from typing import Any
 
 from headrace.coordinator.machine import Outcome
 from headrace.model.errors import HeadraceError
-from headrace.pipelines.ledger import Entry, Transaction, from_bytes, ledger_transactional_id, task_prefix, to_bytes
-from headrace.pipelines.two_phase import Claim, Expired, RowsLost, Superseded
+from headrace.pipelines.sink.ledger import (
+    Entry,
+    Transaction,
+    from_bytes,
+    ledger_transactional_id,
+    task_prefix,
+    to_bytes,
+)
+from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
 from headrace.transactions.machine import NOBODY, Producer, TransactionMachine
 from headrace.transactions.states import DECIDED, State
 

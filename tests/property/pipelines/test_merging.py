@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.merging import plan, tier
+from headrace.pipelines.tables.merging import plan, tier
 
 TARGET = 1_000_000
 sizes = st.lists(st.integers(1, 2 * TARGET), max_size=60)

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.offsets import (
+from headrace.pipelines.source.offsets import (
     Loss,
     Range,
     from_json,

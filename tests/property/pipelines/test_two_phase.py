@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.pipelines.ledger import Transaction, has_decided, task_transactional_id
-from headrace.pipelines.two_phase import Expired, RowsLost, SinkError, Superseded, abandon, commit, take_over
+from headrace.pipelines.sink.ledger import Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.two_phase import Expired, RowsLost, SinkError, Superseded, abandon, commit, take_over
 
 from .broker_model import SINK, TIMEOUT_MS, Cluster, Killed, Process
 

@@ -13,9 +13,9 @@ from headrace.cli.main import app
 from headrace.cli.pipeline_background import describe, last_batches
 from headrace.cli.pipeline_init import write_example
 from headrace.cli.pipeline_positions import parse_target
-from headrace.pipelines.lag import Target
-from headrace.pipelines.specfile import SpecFile
-from headrace.pipelines.state import StateFolder, write_json
+from headrace.pipelines.control.folder import StateFolder, write_json
+from headrace.pipelines.control.lag import Target
+from headrace.pipelines.spec.file import SpecFile
 
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -79,7 +79,7 @@ def test_one_sentence_is_left_of_what_spark_says(error, words):
 def test_an_error_in_a_function_for_batches_is_told_without_the_query_that_follows_it():
     text = (
         "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
-        '  File "/somewhere/headrace/pipelines/writing.py", line 55, in write\n'
+        '  File "/somewhere/headrace/pipelines/run/start.py", line 55, in write\n'
         "    write_batch(batch)\n"
         "pyspark.errors.exceptions.captured.NumberFormatException: [CAST_INVALID_INPUT] The value 'x' cannot be cast "
         'to "INT". SQLSTATE: 22018\n'

@@ -1,0 +1,132 @@
+"""Records of an archive, back into a topic: a day that is to be processed again, long after retention took it.
+
+Records of a partition come in the order of their offsets, with the key, value, headers and time they had. Each goes to
+the partition it came from, or, where the target has fewer, to that number modulo how many there are. Within one run
+nothing is written twice, whatever connections break; a run that is killed and started again writes its records again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.pipelines.archive.layout import ArchivedFile, View
+from headrace.pipelines.tables.parquet import read_in_parts
+from headrace.records.compression import Codec
+from headrace.records.encoding import encode
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.wire import Cluster, UnknownTopic
+
+_BUFFER_BYTES = 64 * 1024 * 1024
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records: those with a time from `since_ms` on and before `until_ms`, of these partitions, or of all."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    partitions: frozenset[int] | None = None
+
+
+class Replayed(msgspec.Struct):
+    records: int = 0
+    size_bytes: int = 0
+
+
+def replay(
+    cluster: Cluster,
+    view: View,
+    topic: str,
+    wanted: Replay,
+    *,
+    on_progress: Callable[[Replayed], None] = lambda done: None,
+    clock: Clock | None = None,
+) -> Replayed:
+    """Write the wanted records of an archive to a topic; how many there were."""
+    found = cluster.metadata([topic]).get(topic)
+    if found is None:
+        raise UnknownTopic(f"there is no topic {topic}; make it with `headrace topic create {topic}`")
+    producer = cluster.init_producer_id()
+    sequences: dict[int, int] = {}
+    done = Replayed()
+    now_ms = (clock or SystemClock()).wall_ms()
+    for partition in sorted({file.partition for file in view.files}):
+        if wanted.partitions is not None and partition not in wanted.partitions:
+            continue
+        target = partition % len(found.partitions)
+        for table in records_in_order([file for file in view.files if file.partition == partition], wanted):
+            at = sequences.get(target, 0)
+            for batch in encode(
+                table,
+                timestamp_ms=now_ms,
+                codec=Codec.LZ4,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=at,
+            ):
+                cluster.produce({(topic, target): batch})
+                done.size_bytes += len(batch)
+            sequences[target] = (at + table.num_rows) & 0x7FFF_FFFF
+            done.records += table.num_rows
+            on_progress(done)
+    return done
+
+
+def records_in_order(files: Sequence[ArchivedFile], wanted: Replay) -> Iterator[pa.Table]:
+    """The wanted records of one partition, by offset. Files of one day are in order; days are brought together."""
+    days: dict[str, list[Path]] = {}
+    for file in files:
+        if _may_have(file.day, wanted):
+            days.setdefault(file.day, []).append(file.path)
+    part_bytes = max(1 << 20, _BUFFER_BYTES // max(1, len(days)))
+    sources = [_records(paths, wanted, part_bytes) for paths in days.values()]
+    blocks = {index: block for index, source in enumerate(sources) if (block := next(source, None)) is not None}
+    while blocks:
+        # Up to here no source has anything that is not in its block.
+        bound = min(block["offset"][-1].as_py() for block in blocks.values())
+        ready = []
+        for index, block in [*blocks.items()]:
+            count = pc.sum(pc.less_equal(block["offset"], bound)).as_py()
+            ready.append(block.slice(0, count))
+            rest: pa.Table | None = block.slice(count)
+            if count == block.num_rows:
+                rest = next(sources[index], None)
+            if rest is None:
+                del blocks[index]
+            else:
+                blocks[index] = rest
+        merged = pa.concat_tables(ready)
+        yield merged if len(ready) == 1 else merged.sort_by("offset")
+
+
+def _records(paths: Sequence[Path], wanted: Replay, part_bytes: int) -> Iterator[pa.Table]:
+    for path in paths:
+        for table in read_in_parts(path, part_bytes):
+            kept = _within(table, wanted)
+            if kept.num_rows:
+                yield kept
+
+
+def _within(table: pa.Table, wanted: Replay) -> pa.Table:
+    times = table["timestamp"].cast(pa.int64())
+    if wanted.since_ms is not None:
+        table = table.filter(pc.greater_equal(times, wanted.since_ms * 1000))
+        times = table["timestamp"].cast(pa.int64())
+    if wanted.until_ms is not None:
+        table = table.filter(pc.less(times, wanted.until_ms * 1000))
+    return table
+
+
+def _may_have(day: str, wanted: Replay) -> bool:
+    try:
+        start = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
+        end = start + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return True
+    start_ms, end_ms = start.timestamp() * 1000, end.timestamp() * 1000
+    return (wanted.since_ms is None or end_ms > wanted.since_ms) and (
+        wanted.until_ms is None or start_ms < wanted.until_ms
+    )

@@ -1,0 +1,259 @@
+"""How to read values of a type: a tree of nodes, one per type, each of which reads a column or a single value.
+
+`Node.column` reads one value of each row and gives them as an Arrow column; what it gives for rows at fault means
+nothing. `Node.one` reads a single value, for what does not pay in columns, and raises `Unreadable`. The two agree.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from decimal import Decimal
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.pipelines.avro.rows import Rows
+from headrace.records.varints import INT32_BYTES, INT64_BYTES, Integers
+
+_DECIMAL_BYTES = 16
+_MAX_MS = (2**63 - 1) // 1000
+
+
+class Unreadable(Exception):
+    """Why a value cannot be read."""
+
+
+class Value:
+    """A place in a single value."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def number(self, path: str, max_bytes: int = INT64_BYTES) -> int:
+        value = shift = 0
+        while True:
+            if self.at >= len(self.data):
+                raise Unreadable(f"{path} is cut off")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift >= 7 * max_bytes:
+                value = 1 << 64
+                break
+        bits = 32 if max_bytes == INT32_BYTES else 64
+        if value >> bits:
+            raise Unreadable(f"{path} has a number of more than {bits} bits")
+        return (value >> 1) ^ -(value & 1)
+
+    def chunk(self, size: int, path: str) -> bytes:
+        if not 0 <= size <= len(self.data) - self.at:
+            raise Unreadable(f"{path} is cut off")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+
+@dataclass(frozen=True)
+class Node(ABC):
+    path: str
+    """Where in the value this is, for reasons."""
+    arrow: pa.DataType
+
+    @abstractmethod
+    def column(self, rows: Rows) -> pa.Array: ...
+
+    @abstractmethod
+    def one(self, value: Value) -> Any: ...
+
+    def skip(self, rows: Rows) -> None:
+        """Pass over what the reader does not want."""
+        self.column(rows)
+
+
+@dataclass(frozen=True)
+class Null(Node):
+    def column(self, rows: Rows) -> pa.Array:
+        return pa.nulls(len(rows), self.arrow)
+
+    def one(self, value: Value) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Boolean(Node):
+    def column(self, rows: Rows) -> pa.Array:
+        byte = rows.fixed(1, self.path)[:, 0]
+        if (wrong := byte > 1).any():
+            rows.fail(wrong, f"{self.path} is neither true nor false")
+        return pa.array(byte == 1)
+
+    def one(self, value: Value) -> bool:
+        [byte] = value.chunk(1, self.path)
+        if byte > 1:
+            raise Unreadable(f"{self.path} is neither true nor false")
+        return byte == 1
+
+
+@dataclass(frozen=True)
+class Integer(Node):
+    """An int or a long, also as a time, or where the reader wants a wider number."""
+
+    max_bytes: int
+    in_milliseconds: bool = False
+
+    def column(self, rows: Rows) -> pa.Array:
+        found = rows.numbers(self.path, self.max_bytes)
+        if self.in_milliseconds:
+            if (wrong := (found > _MAX_MS) | (found < -_MAX_MS)).any():
+                rows.fail(wrong, f"{self.path} is a time too far away")
+            found = found * 1000
+        if pa.types.is_timestamp(self.arrow):
+            return pa.array(found).view(self.arrow)
+        if pa.types.is_date(self.arrow):
+            return pa.array(found.astype(np.int32)).view(self.arrow)
+        return pa.array(found.astype(self.arrow.to_pandas_dtype()))
+
+    def one(self, value: Value) -> int | float:
+        found = value.number(self.path, self.max_bytes)
+        if self.in_milliseconds:
+            if abs(found) > _MAX_MS:
+                raise Unreadable(f"{self.path} is a time too far away")
+            return found * 1000
+        return float(found) if pa.types.is_floating(self.arrow) else found
+
+    def skip(self, rows: Rows) -> None:
+        rows.numbers(self.path, self.max_bytes)
+
+
+@dataclass(frozen=True)
+class Floating(Node):
+    size: int
+
+    def column(self, rows: Rows) -> pa.Array:
+        found = np.ascontiguousarray(rows.fixed(self.size, self.path)).view(f"<f{self.size}")[:, 0]
+        return pa.array(found.astype(self.arrow.to_pandas_dtype(), copy=False))
+
+    def one(self, value: Value) -> float:
+        found: float = _FLOATS[self.size].unpack(value.chunk(self.size, self.path))[0]
+        return found
+
+
+_FLOATS = {4: Struct("<f"), 8: Struct("<d")}
+
+
+@dataclass(frozen=True)
+class Binary(Node):
+    """Bytes, a string or a fixed, which has its size from the schema."""
+
+    size: int | None = None
+
+    def column(self, rows: Rows) -> pa.Array:
+        starts, sizes = self._places(rows)
+        found = rows.binary(starts, sizes)
+        return _text(found, rows, self.path) if pa.types.is_string(self.arrow) else found
+
+    def one(self, value: Value) -> str | bytes:
+        found = value.chunk(value.number(self.path) if self.size is None else self.size, self.path)
+        if not pa.types.is_string(self.arrow):
+            return found
+        try:
+            return found.decode()
+        except UnicodeDecodeError:
+            raise Unreadable(f"{self.path} is not UTF-8") from None
+
+    def skip(self, rows: Rows) -> None:
+        self._places(rows)
+
+    def _places(self, rows: Rows) -> tuple[Integers, Integers]:
+        sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
+        return rows.chunks(sizes, self.path)
+
+
+def _text(found: pa.Array, rows: Rows, path: str) -> pa.Array:
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [_decoded(each) for each in found.to_pylist()]
+        rows.fail(np.array([text is None for text in texts]), f"{path} is not UTF-8")
+        return pa.array([text or "" for text in texts], pa.string())
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@dataclass(frozen=True)
+class DecimalNumber(Node):
+    """A two's complement number, most significant byte first."""
+
+    size: int | None = None
+
+    def column(self, rows: Rows) -> pa.Array:
+        sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
+        starts, sizes = rows.chunks(sizes, self.path)
+        # Arrow wants 16 bytes, the least significant first; those that are not written repeat the sign.
+        signs = np.where((sizes > 0) & (rows.data.take(starts, mode="clip") >= 0x80), 0xFF, 0).astype(np.uint8)
+        data = np.empty((len(rows), _DECIMAL_BYTES), np.uint8)
+        for place in range(_DECIMAL_BYTES):
+            written = rows.data.take(starts + sizes - 1 - place, mode="clip")
+            data[:, place] = np.where(place < sizes, written, signs)
+        whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(rows), [None, pa.py_buffer(data)])
+        largest = pa.scalar(Decimal(self._beyond - 1), pa.decimal128(38, 0))
+        smallest = pa.scalar(Decimal(1 - self._beyond), pa.decimal128(38, 0))
+        wrong = np.array(pc.or_(pc.greater(whole, largest), pc.less(whole, smallest)))
+        for row in np.flatnonzero(sizes > _DECIMAL_BYTES).tolist():
+            number = int.from_bytes(rows.data[starts[row] : starts[row] + sizes[row]].tobytes(), "big", signed=True)
+            wrong[row] = abs(number) >= self._beyond
+        if wrong.any():
+            rows.fail(wrong, self._too_long)
+            data[wrong] = 0
+        return pa.Array.from_buffers(self.arrow, len(rows), [None, pa.py_buffer(data)])
+
+    def one(self, value: Value) -> Decimal:
+        data = value.chunk(value.number(self.path) if self.size is None else self.size, self.path)
+        number = int.from_bytes(data, "big", signed=True)
+        if abs(number) >= self._beyond:
+            raise Unreadable(self._too_long)
+        return self._scaled(number)
+
+    @property
+    def _beyond(self) -> int:
+        return int(10**self.arrow.precision)
+
+    @property
+    def _too_long(self) -> str:
+        return f"{self.path} has more than {self.arrow.precision} digits"
+
+    def _scaled(self, number: int) -> Decimal:
+        return Decimal((number < 0, tuple(map(int, str(abs(number)))), -self.arrow.scale))
+
+
+@dataclass(frozen=True)
+class Symbol(Node):
+    """One of an enum's symbols; None among them is one that the reader does not know."""
+
+    symbols: tuple[str | None, ...]
+
+    def column(self, rows: Rows) -> pa.Array:
+        index = rows.numbers(self.path, INT32_BYTES)
+        unknown = [number for number, symbol in enumerate(self.symbols) if symbol is None]
+        wrong = (index < 0) | (index >= len(self.symbols)) | np.isin(index, unknown)
+        if wrong.any():
+            rows.fail(wrong, f"{self.path} is none of its symbols")
+            index = np.where(wrong, 0, index)
+        return pa.array(self.symbols, pa.string()).take(pa.array(index))
+
+    def one(self, value: Value) -> str:
+        index = value.number(self.path, INT32_BYTES)
+        found = self.symbols[index] if 0 <= index < len(self.symbols) else None
+        if found is None:
+            raise Unreadable(f"{self.path} is none of its symbols")
+        return found

@@ -1,0 +1,1 @@
+"""Operating pipelines without Spark: their folders, progress, lag, topics and supervision."""

@@ -1,0 +1,245 @@
+"""The folder in which a pipeline keeps what it must remember: `<state-dir>/<name>/`.
+
+    version                of this layout, a number; a folder without it was made by 0.1 and is of version 1
+    checkpoint/<query>/    Spark's own: offsets, commits and state of each query
+    checkpoint/<query>/rejected.json    records that failed in the steps of the query; see `dead_letters/rejects.py`
+    sinks.json             the topics that the last run wrote to, with the options of their sinks
+    start.json             where the queries begin when they have no checkpoint (written by `reset`)
+    progress.jsonl         one line for each batch; metrics.prom is the same for Prometheus
+    run.json               how the last `headrace pipeline run` went, supervisor.json the same of `start`
+    log, spark.log         what the pipeline and Spark had to say, bounded
+    run.lock, supervisor.lock    held by the process that runs it; the file names its pid
+
+A lock is the system's own (`flock`): it goes away with the process, however that ends, so a pid in a file whose lock
+nobody holds is known to be stale and is never signalled.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+from headrace.pipelines.errors import PipelineError
+
+DEFAULT_STATE_DIR = Path("headrace-pipelines")
+VERSION = 1
+"""Of the folder's layout. A newer one is refused: going on with half of what it says could write rows twice."""
+
+
+class AlreadyRunning(PipelineError):
+    """Another process has the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateFolder:
+    """The places in a pipeline's folder."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, state_dir: Path, name: str) -> "StateFolder":
+        return cls((state_dir / name).absolute())
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.prom"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def run_lock(self) -> "Lock":
+        return Lock(self.root / "run.lock")
+
+    @property
+    def supervisor_lock(self) -> "Lock":
+        return Lock(self.root / "supervisor.lock")
+
+    @property
+    def run_state(self) -> Path:
+        """How the last run outside of a supervisor went: `Run` as JSON."""
+        return self.root / "run.json"
+
+    @property
+    def supervisor_state(self) -> Path:
+        return self.root / "supervisor.json"
+
+    def make(self) -> None:
+        """Make the folder for a run, or go on with it; `PipelineError` if a newer Headrace has written it."""
+        self.check_version()
+        self.root.mkdir(parents=True, exist_ok=True)
+        if not self._version.exists():
+            replace_text(self._version, f"{VERSION}\n")
+
+    @property
+    def _version(self) -> Path:
+        return self.root / "version"
+
+    def check_version(self) -> None:
+        """Raise `PipelineError` if a newer Headrace has written the folder. Nothing is changed."""
+        try:
+            text = self._version.read_text("utf-8").strip()
+        except OSError:
+            return
+        if not text.isdecimal():
+            raise PipelineError(f"{self._version} does not hold a number: restore it, or remove it if 0.1 ran last")
+        if int(text) > VERSION:
+            raise PipelineError(
+                f"{self.root} was written by a newer Headrace (version {text}, this one reads {VERSION}): use that one"
+            )
+
+    def read_start(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Where a reset wants each source to begin: source, topic, partition, offset."""
+        self.check_version()
+        found: dict[str, dict[str, dict[str, int]]] = read_json(self.root / "start.json") or {}
+        return found
+
+    def read_sinks(self) -> dict[str, dict[str, str]]:
+        """The options of each query that writes to topics, as the last run had them."""
+        self.check_version()
+        found: dict[str, dict[str, str]] = read_json(self.root / "sinks.json") or {}
+        return found
+
+    def write_sinks(self, sinks: Mapping[str, Mapping[str, str]]) -> None:
+        """Note them for whoever has to end what a run left open, and has only the pipeline's name."""
+        write_json(self.root / "sinks.json", sinks)
+
+    def begin_anew(self, start: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Path | None:
+        """Set the checkpoint aside, and let the next run begin at `start`; where the old checkpoint now is.
+
+        The old checkpoint goes first: a crash in between leaves a pipeline that begins where its file says, with the
+        backup there to be put back, and never one that goes on with half of each.
+        """
+        self.check_version()
+        backup = None
+        if self.checkpoint.exists():
+            backup = self.root / f"checkpoint.{time.strftime('%Y%m%d-%H%M%S')}"
+            number = 1
+            while backup.exists():
+                number += 1
+                backup = self.root / f"checkpoint.{time.strftime('%Y%m%d-%H%M%S')}-{number}"
+            shutil.move(self.checkpoint, backup)
+        write_json(self.root / "start.json", start)
+        return backup
+
+
+class Lock:
+    """A file that one process at a time holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def take(self, what: str) -> "Lock":
+        """Hold it until `release` or the end of the process. Raises `AlreadyRunning` if another process does."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            pid = self.holder()
+            raise AlreadyRunning(f"{what} is already running{f' (process {pid})' if pid else ''}") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+        return self
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def holder(self) -> int | None:
+        """The pid of the process that holds the lock; None if nobody does."""
+        try:
+            file = self._path.open("r")
+        except OSError:
+            return None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                text = file.read().strip()
+                return int(text) if text.isdecimal() else 0
+        return None
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+RunState = Literal["running", "ended", "stopped", "failed"]
+
+
+@dataclass(slots=True)
+class Run:
+    """A run as `status` tells of it."""
+
+    state: RunState = "running"
+    since_s: float = 0.0
+    last_error: str = ""
+
+
+@contextmanager
+def noted(folder: StateFolder, *, supervised: bool) -> Iterator[Run]:
+    """Let `status` know of a run: that it is under way, and how it has ended. A supervisor does that itself."""
+    run = Run(since_s=time.time())
+    if supervised:
+        yield run
+        return
+    write_json(folder.run_state, asdict(run))
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.state = "stopped"
+        raise
+    except BaseException as error:
+        run.state, run.last_error = "failed", str(error)
+        raise
+    finally:
+        run.since_s = time.time()
+        write_json(folder.run_state, asdict(run))
+
+
+def read_json(path: Path) -> Any:
+    """What a file of ours says; None if it is not there or not whole."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a file as a whole: a reader sees the old or the new, never a part."""
+    replace_text(path, json.dumps(value))
+
+
+def replace_text(path: Path, text: str) -> None:
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

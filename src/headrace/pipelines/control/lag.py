@@ -1,0 +1,113 @@
+"""How far a pipeline is in its topics, and where a reset takes it. Talks to the broker; needs no Spark."""
+
+from dataclasses import dataclass
+
+from headrace.pipelines.control.topics import cluster_at, matching
+from headrace.pipelines.errors import NotReady, PipelineError
+from headrace.pipelines.spec.model import Source, Spec
+from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A partition that a pipeline reads: what is there, and how far the pipeline is (None: it has not begun)."""
+
+    source: str
+    topic: str
+    partition: int
+    first: int
+    end: int
+    committed: int | None
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - max(self.first, self.committed or 0))
+
+
+def positions(spec: Spec) -> list[Position]:
+    """Every partition of every source, as the mirror group and the broker have it."""
+    found: list[Position] = []
+    for name, source in spec.streams.items():
+        bootstrap = spec.bootstrap_of(source)
+        try:
+            with cluster_at(bootstrap) as cluster:
+                committed = cluster.committed_offsets(spec.group)
+                partitions = _partitions(cluster, source)
+                firsts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+                ends = cluster.list_offsets(partitions, isolation=READ_COMMITTED)
+        except WireError as error:
+            raise NotReady(str(error)) from error
+        found += [
+            Position(name, *where, firsts[where].offset, ends[where].offset, committed.get(where))
+            for where in partitions
+        ]
+    return found
+
+
+def _partitions(cluster: Cluster, source: Source) -> list[Partition]:
+    topics = cluster.metadata(None if source.pattern is not None else source.all_topics)
+    return [
+        (topic, index) for topic in matching(source, sorted(topics)) for index in range(len(topics[topic].partitions))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a reset goes: one of these."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_time_ms: int | None = None
+    to_offsets: dict[Partition, int] | None = None
+
+
+def targets(spec: Spec, target: Target) -> dict[str, dict[Partition, int]]:
+    """By source, the offset to begin with in each partition, inside of what there is."""
+    found: dict[str, dict[Partition, int]] = {}
+    known = positions(spec)
+    if target.to_offsets is not None:
+        strange = target.to_offsets.keys() - {(each.topic, each.partition) for each in known}
+        if strange:
+            topic, partition = min(strange)
+            raise PipelineError(f"{spec.name} does not read {topic}/{partition}")
+    for name, source in spec.streams.items():
+        mine = [each for each in known if each.source == name]
+        times = _at_time(spec, source, mine, target.to_time_ms)
+        found[name] = {(each.topic, each.partition): _offset(each, target, times) for each in mine}
+    return found
+
+
+def _offset(position: Position, target: Target, times: dict[Partition, int]) -> int:
+    where = (position.topic, position.partition)
+    if target.to_earliest:
+        return position.first
+    if target.to_latest:
+        return position.end
+    if target.to_offsets is not None:
+        kept = position.first if position.committed is None else position.committed
+        wanted = target.to_offsets.get(where, kept)
+    else:
+        wanted = times.get(where, position.end)
+    return min(max(wanted, position.first), position.end)
+
+
+def _at_time(spec: Spec, source: Source, mine: list[Position], time_ms: int | None) -> dict[Partition, int]:
+    if time_ms is None or not mine:
+        return {}
+    try:
+        with cluster_at(spec.bootstrap_of(source)) as cluster:
+            found = cluster.list_offsets(dict.fromkeys([(each.topic, each.partition) for each in mine], time_ms))
+    except WireError as error:
+        raise NotReady(str(error)) from error
+    return {where: each.offset for where, each in found.items() if each.offset >= 0}
+
+
+def mirror_to(spec: Spec, offsets: dict[str, dict[Partition, int]]) -> None:
+    """Let the mirror group say that the pipeline is at `offsets`."""
+    for name, source in spec.streams.items():
+        if offsets.get(name):
+            try:
+                with cluster_at(spec.bootstrap_of(source)) as cluster:
+                    cluster.commit_offsets(spec.group, offsets[name])
+            except WireError as error:
+                raise NotReady(str(error)) from error

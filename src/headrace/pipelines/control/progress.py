@@ -1,0 +1,219 @@
+"""How a pipeline is doing: what Spark reports after each batch, put in our words. Pure but for the two files.
+
+Spark's report of a batch becomes a `Batch`; the `Book` adds them up over the queries of a pipeline. It knows how far
+the pipeline is (`committed`: in each partition the lowest of all queries that read it), and how much is left (`lag`).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.pipelines.control.folder import replace_text
+
+Offsets = dict[tuple[str, int], int]
+
+_MAX_FILE_BYTES = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of one query."""
+
+    query: str
+    batch_id: int
+    at: str
+    duration_ms: int
+    rows_in: int
+    rows_out: int
+    bad: int
+    """Records that did not fit or failed in a step. In the query of the dead letters: those that were written."""
+    in_per_s: float
+    state_rows: int
+    state_bytes: int
+    late_rows: int
+    watermark: str | None
+    lag: int
+    letters: int = 0
+    """Dead letters of records that failed in the steps of the query."""
+    did_work: bool = True
+    """False for the report of a query that waits for data."""
+    offsets: Offsets = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        row = {key: value for key, value in asdict(self).items() if key not in ("offsets", "did_work")}
+        row["offsets"] = _nested(self.offsets)
+        return json.dumps(row)
+
+
+def read_batch(query: str, report: Mapping[str, Any]) -> Batch:
+    """Spark's report of a batch (its JSON), as of `StreamingQuery.lastProgress`."""
+    observed: Mapping[str, Any] = report.get("observedMetrics") or {}
+    states = report.get("stateOperators") or []
+    sources = report.get("sources") or []
+    lag, offsets = 0, Offsets()
+    for source in sources:
+        end = parse_offsets(source.get("endOffset"))
+        offsets |= end
+        lag += lag_of(end, parse_offsets(source.get("latestOffset")))
+    bad = sum(each.get("bad", 0) for name, each in observed.items() if name.startswith("source:"))
+    dead = sum(each.get("rows", 0) for name, each in observed.items() if name.startswith("dead:"))
+    return Batch(
+        query=query,
+        batch_id=int(report.get("batchId", -1)),
+        at=str(report.get("timestamp", "")),
+        duration_ms=int(report.get("batchDuration") or 0),
+        rows_in=sum(int(each.get("numInputRows") or 0) for each in sources),
+        rows_out=sum(
+            int(each.get("rows", 0)) for name, each in observed.items() if name.startswith(("sink:", "dead:"))
+        ),
+        bad=int(bad or dead),
+        in_per_s=float(report.get("processedRowsPerSecond") or 0.0),
+        state_rows=sum(int(each.get("numRowsTotal") or 0) for each in states),
+        state_bytes=sum(int(each.get("memoryUsedBytes") or 0) for each in states),
+        late_rows=sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in states),
+        watermark=(report.get("eventTime") or {}).get("watermark"),
+        lag=lag,
+        did_work="addBatch" in (report.get("durationMs") or {}),
+        offsets=offsets,
+    )
+
+
+def read_report(query: str, text: str) -> Batch:
+    return read_batch(query, json.loads(text))
+
+
+def parse_offsets(value: Any) -> Offsets:
+    """`{"orders":{"0":5}}`, as text or parsed; anything else has no offsets in it."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    if not isinstance(value, Mapping):
+        return {}
+    found: Offsets = {}
+    for topic, partitions in value.items():
+        if isinstance(partitions, Mapping):
+            found |= {
+                (topic, int(partition)): offset
+                for partition, offset in partitions.items()
+                if str(partition).isdecimal() and isinstance(offset, int)
+            }
+    return found
+
+
+def lag_of(end: Offsets, latest: Offsets) -> int:
+    """How many records there are past `end`."""
+    return sum(max(0, offset - end.get(where, 0)) for where, offset in latest.items())
+
+
+def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
+
+
+@dataclass(slots=True)
+class QueryTotals:
+    """A query since the pipeline started."""
+
+    last: Batch
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    bad: int = 0
+    letters: int = 0
+    late_rows: int = 0
+    busy_ms: int = 0
+
+
+class Book:
+    """The batches of all queries of a run, added up."""
+
+    def __init__(self, queries: Iterable[str], dead_letter_queries: Iterable[str]) -> None:
+        self._all = [*queries, *dead_letter_queries]
+        self._dead_letter_queries = frozenset(dead_letter_queries)
+        self.queries: dict[str, QueryTotals] = {}
+        self._offsets: dict[str, Offsets] = {}
+
+    def add(self, batch: Batch) -> None:
+        totals = self.queries.setdefault(batch.query, QueryTotals(batch))
+        self._offsets.setdefault(batch.query, {}).update(batch.offsets)
+        totals.last = batch
+        if not batch.did_work:
+            return
+        totals.batches += 1
+        totals.rows_in += batch.rows_in
+        totals.rows_out += batch.rows_out
+        totals.bad += batch.bad
+        totals.letters += batch.letters
+        totals.late_rows += batch.late_rows
+        totals.busy_ms += batch.duration_ms
+
+    @property
+    def bad(self) -> int:
+        """Records that did not fit; every query sees all of its sources, so it is not the sum."""
+        return max((each.bad for each in self.queries.values()), default=0)
+
+    @property
+    def dead_letters(self) -> int:
+        written = sum(self.queries[name].rows_out for name in self._dead_letter_queries if name in self.queries)
+        return written + sum(each.letters for each in self.queries.values())
+
+    @property
+    def lag(self) -> int:
+        return max((each.last.lag for each in self.queries.values()), default=0)
+
+    def committed(self) -> Offsets:
+        """How far all queries are. A partition counts once every query that reads its topic has been heard of."""
+        if len(self._offsets) < len(self._all):
+            return {}
+        lowest: Offsets = {}
+        for offsets in self._offsets.values():
+            for where, offset in offsets.items():
+                lowest[where] = min(offset, lowest.get(where, offset))
+        return lowest
+
+
+class ProgressFiles:
+    """`progress.jsonl`, which begins anew at 10 MB keeping one predecessor, and `metrics.prom`."""
+
+    def __init__(self, pipeline: str, progress: Path, metrics: Path) -> None:
+        self._pipeline = pipeline
+        self._progress = progress
+        self._metrics = metrics
+
+    def write(self, batch: Batch, book: Book) -> None:
+        if self._progress.exists() and self._progress.stat().st_size > _MAX_FILE_BYTES:
+            self._progress.replace(self._progress.with_name(f"{self._progress.name}.1"))
+        with self._progress.open("a", encoding="utf-8") as file:
+            file.write(batch.as_json() + "\n")
+        replace_text(self._metrics, prometheus(self._pipeline, book))
+
+
+_METRICS: tuple[tuple[str, str, str, Callable[[QueryTotals], float]], ...] = (
+    ("rows_in_total", "counter", "Records read.", lambda each: each.rows_in),
+    ("rows_out_total", "counter", "Rows written.", lambda each: each.rows_out),
+    ("bad_records_total", "counter", "Records that did not fit.", lambda each: each.bad),
+    ("late_rows_total", "counter", "Rows that came after the watermark.", lambda each: each.late_rows),
+    ("batches_total", "counter", "Batches done.", lambda each: each.batches),
+    ("busy_seconds_total", "counter", "Time spent in batches.", lambda each: each.busy_ms / 1000),
+    ("batch_duration_seconds", "gauge", "Time of the last batch.", lambda each: each.last.duration_ms / 1000),
+    ("lag_records", "gauge", "Records still to read.", lambda each: each.last.lag),
+    ("state_rows", "gauge", "Rows kept in state.", lambda each: each.last.state_rows),
+    ("state_bytes", "gauge", "Memory of the state.", lambda each: each.last.state_bytes),
+)
+
+
+def prometheus(pipeline: str, book: Book) -> str:
+    """The text that Prometheus's node exporter collects from a folder."""
+    lines = []
+    for name, kind, help_, value in _METRICS:
+        lines += [f"# HELP headrace_pipeline_{name} {help_}", f"# TYPE headrace_pipeline_{name} {kind}"]
+        for query, totals in book.queries.items():
+            labels = f'pipeline="{pipeline}",query="{query}"'
+            lines.append(f"headrace_pipeline_{name}{{{labels}}} {value(totals)}")
+    return "\n".join(lines) + "\n"

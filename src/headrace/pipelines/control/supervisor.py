@@ -1,0 +1,179 @@
+"""Keeps a pipeline running in the background: `python -m headrace.pipelines.control.supervisor FOLDER -- COMMAND…`.
+
+It starts the command, which runs the pipeline, and starts it again when it fails, after a while that doubles up to a
+minute; a run that lasted begins with a short while again. A command that ends well, or says that its file is wrong
+(exit code 2), is not started again. SIGTERM ends both, the pipeline after its batch.
+
+What the command prints goes to the pipeline's log, which is bounded. The command's standard input is a pipe that ends
+with the supervisor, however that ends: a pipeline never runs on without one.
+"""
+
+import logging
+import logging.handlers
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, write_json
+
+LOG_BYTES = 5 * 1024 * 1024
+LOG_FILES = 4
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+LASTED_S = 60.0
+STOP_GRACE_S = 90.0
+FILE_IS_WRONG = 2
+
+
+@dataclass(slots=True)
+class Status:
+    """What `headrace pipeline status` shows, beside the progress."""
+
+    state: Literal["starting", "running", "waiting", "ended", "failed", "stopped"] = "starting"
+    pid: int | None = None
+    since_s: float = 0.0
+    restarts: int = 0
+    last_error: str = ""
+    next_start_s: float | None = None
+
+
+def wait_before(failures: int) -> float:
+    """How long to wait after so many failures in a row."""
+    return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, 10)))
+
+
+def log_handler(log: Path) -> logging.Handler:
+    """A log that takes at most 20 MB."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return logging.handlers.RotatingFileHandler(
+        log, maxBytes=LOG_BYTES, backupCount=LOG_FILES - 1, encoding="utf-8", errors="replace"
+    )
+
+
+class Supervisor:
+    """Runs until the command has ended for good or `stop` was called."""
+
+    def __init__(self, folder: StateFolder, command: Sequence[str], *, first_wait_s: float = FIRST_WAIT_S) -> None:
+        self._folder = folder
+        self._command = [*command]
+        self._first_wait_s = first_wait_s
+        self._stopping = threading.Event()
+        self._status = Status()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = logging.Logger("supervisor")
+        self._handler = log_handler(folder.log)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._log.addHandler(self._handler)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> int:
+        """The exit code: 0 when the command ended well or was stopped."""
+        failures = 0
+        while True:
+            started = time.monotonic()
+            code = self._run_once()
+            if self._stopping.is_set():
+                return self._finish("stopped", 0)
+            if code == 0:
+                return self._finish("ended", 0)
+            if code == FILE_IS_WRONG:
+                return self._finish("failed", code)
+            failures = 1 if time.monotonic() - started >= LASTED_S else failures + 1
+            wait_s = wait_before(failures) * self._first_wait_s / FIRST_WAIT_S
+            self._tell("waiting", next_start_s=time.time() + wait_s)
+            self._log.info("the pipeline ended with code %d, it is started again in %.0f s", code, wait_s)
+            if self._stopping.wait(wait_s):
+                return self._finish("stopped", 0)
+            self._status.restarts += 1
+
+    def _run_once(self) -> int:
+        self._process = process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self._tell("running", pid=process.pid)
+        self._log.info("started process %d: %s", process.pid, " ".join(self._command))
+        last: deque[str] = deque(maxlen=1)
+        assert process.stdout is not None
+        reader = threading.Thread(target=self._copy, args=(process.stdout, last), daemon=True)
+        reader.start()
+        while process.poll() is None:
+            if self._stopping.wait(0.2):
+                self._end(process)
+        reader.join(5)
+        if process.stdin is not None:
+            process.stdin.close()
+        process.stdout.close()
+        if process.returncode and not self._stopping.is_set():
+            ended_by = f"it was ended by signal {-process.returncode}" if process.returncode < 0 else ""
+            self._status.last_error = ended_by or (last[0] if last else f"exit code {process.returncode}")
+        return int(process.returncode)
+
+    def _copy(self, output: IO[bytes], last: deque[str]) -> None:
+        """Copy what the command prints to the log, and remember its last complaint."""
+        for raw in output:
+            line = raw.decode(errors="replace").rstrip("\n")
+            self._log.info("%s", line)
+            if line.startswith("headrace: "):
+                last.append(line.removeprefix("headrace: "))
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        self._log.info("asked to stop")
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._log.info("it did not stop within %.0f s and is killed", STOP_GRACE_S)
+            process.kill()
+            process.wait()
+
+    def _tell(self, state: Literal["running", "waiting", "ended", "failed", "stopped"], **more: float) -> None:
+        self._status.state = state
+        self._status.pid = int(more["pid"]) if "pid" in more else None
+        self._status.next_start_s = more.get("next_start_s")
+        self._status.since_s = time.time()
+        write_json(self._folder.supervisor_state, asdict(self._status))
+
+    def _finish(self, state: Literal["ended", "failed", "stopped"], code: int) -> int:
+        self._tell(state)
+        self._log.info("the pipeline has %s", state)
+        self._handler.close()
+        return code
+
+
+def start_in_background(folder: StateFolder, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """Start a supervisor that survives this process and its terminal."""
+    folder.make()
+    arguments = [sys.executable, "-m", "headrace.pipelines.control.supervisor", str(folder.root), "--", *command]
+    with folder.log.open("ab") as log:
+        return subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=os.getcwd()
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    folder = StateFolder(Path(arguments[0]))
+    try:
+        lock = folder.supervisor_lock.take(folder.root.name)
+    except AlreadyRunning as error:
+        print(f"headrace: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    with lock:
+        supervisor = Supervisor(folder, arguments[2:])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: supervisor.stop())
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""Where the rows of a pipeline's sources come from: topics through the data source `headrace`, files and tables as they
+are."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.pipelines.source.offsets import Range
+from headrace.pipelines.spec.model import Source, Spec
+
+FORMAT = "headrace"
+_OVERRIDDEN = ("subscribe", "assign", "starting", "ending", "failondataloss")
+"""What options of a stream that have no meaning for a given range begin with, in small letters."""
+
+Start = Mapping[str, Mapping[str, int]]
+"""By topic and partition (as text, as in JSON): the offset to begin with."""
+
+
+def read_static(spark: SparkSession, spec: Spec, source: Source) -> DataFrame:
+    """A file or a table, as it is when a batch starts."""
+    if source.table is not None:
+        return spark.read.table(source.table)
+    reader = spark.read.format(source.format or "parquet").options(**{k: str(v) for k, v in source.options.items()})
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    return reader.load(_located(spec.folder, source.path or ""))
+
+
+def _located(folder: Path, path: str) -> str:
+    """A path of the file system starts at the pipeline's folder; one with a scheme is left alone."""
+    return path if "://" in path else str((folder / path).resolve())
+
+
+def read_topics(spark: SparkSession, spec: Spec, source: Source, *, headers: bool, start: Start | None) -> DataFrame:
+    """The records of the source's topics as a stream. `start` is where a reset wants it to begin."""
+    reader = spark.readStream.format(FORMAT)
+    for name, value in source_options(spec, source, headers=headers, start=start).items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def read_range(
+    spark: SparkSession,
+    spec: Spec,
+    source: Source,
+    ranges: Sequence[Range],
+    *,
+    headers: bool,
+    fail_on_loss: bool = True,
+) -> DataFrame:
+    """These records of the source's topics, as a table. What is gone of them is an error unless it is not to be."""
+    places: dict[str, dict[str, tuple[int, int]]] = {}
+    for each in ranges:
+        start, end = places.setdefault(each.topic, {}).get(str(each.partition), (each.start, each.end))
+        places[each.topic][str(each.partition)] = (min(start, each.start), max(end, each.end))
+    given = source_options(spec, source, headers=headers, start=None)
+    options = {name: value for name, value in given.items() if not name.lower().startswith(_OVERRIDDEN)}
+    options |= {} if fail_on_loss else {"failOnDataLoss": "false"}
+    options |= {
+        "assign": json.dumps({topic: [int(each) for each in parts] for topic, parts in places.items()}),
+        "startingOffsets": json.dumps({t: {p: at[0] for p, at in parts.items()} for t, parts in places.items()}),
+        "endingOffsets": json.dumps({t: {p: at[1] for p, at in parts.items()} for t, parts in places.items()}),
+    }
+    return spark.read.format(FORMAT).options(**options).load()
+
+
+def source_options(spec: Spec, source: Source, *, headers: bool, start: Start | None) -> dict[str, str]:
+    """The options of the data source. Those of the file come last, so that it can say anything."""
+    options = {"kafka.bootstrap.servers": spec.bootstrap_of(source)}
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.all_topics)
+    if start is not None:
+        options["startingOffsets"] = json.dumps(start)
+    elif source.starting in ("earliest", "latest"):
+        options["startingOffsets"] = source.starting
+    else:
+        options["startingTimestamp"] = str(_milliseconds(source.starting))
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if headers:
+        options["includeHeaders"] = "true"
+    if source.max_records_per_batch is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
+    parsers = ("json.", "csv.", "avro.")
+    return options | {name: _text(value) for name, value in source.options.items() if not name.startswith(parsers)}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _milliseconds(time: str) -> int:
+    """A time without a zone is UTC, as everywhere in a pipeline."""
+    moment = datetime.fromisoformat(time)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,87 @@
+"""What a pipeline makes of a few messages: its steps run over them as a table. Nothing is written."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.client.message import Message
+from headrace.pipelines.errors import PipelineFailed
+from headrace.pipelines.run import decode
+from headrace.pipelines.run.failing_rows import reason_of
+from headrace.pipelines.run.inputs import read_static
+from headrace.pipelines.run.plan import results_over
+from headrace.pipelines.spec.file import SpecFile
+
+_BAD_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Shown:
+    """Rows of a sink: `more` is true if there are others."""
+
+    columns: dict[str, str]
+    rows: list[dict[str, Any]]
+    more: bool
+
+
+@dataclass(slots=True)
+class Preview:
+    """By source how many messages did not fit, with some of them as (place, reason); by sink its rows."""
+
+    bad: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    sinks: dict[str, Shown] = field(default_factory=dict)
+
+
+def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence[Message]], rows: int) -> Preview:
+    """Run the steps over the messages of each source; at most `rows` rows of each sink."""
+    spec, made = file.spec, Preview()
+    sources: dict[str, DataFrame] = {}
+    for name, source in spec.sources.items():
+        if not source.is_stream:
+            sources[name] = read_static(spark, spec, source)
+            continue
+        records = _records(spark, messages.get(name, ()))
+        if source.decoded_format == "raw":
+            sources[name] = records
+            continue
+        decoded = decode.decoded(records, source, spec.folder).persist()
+        bad = decoded.where(F.col(decode.REASON).isNotNull())
+        found = bad.select("topic", "partition", "offset", decode.REASON).collect()
+        made.bad[name] = len(found)
+        made.samples[name] = [(f"{each[0]}/{each[1]}/{each[2]}", each[3]) for each in found[:_BAD_SHOWN]]
+        sources[name] = decode.rows(decoded, source, "skip")
+    for name, result in results_over(spark, file, sources).items():
+        try:
+            lines = [json.loads(row[0]) for row in result.select(_as_json(result)).take(rows + 1)]
+        except PySparkException as error:
+            raise PipelineFailed(f"{name}: {reason_of(error)}") from error
+        made.sinks[name] = Shown(dict(result.dtypes), lines[:rows], len(lines) > rows)
+    return made
+
+
+def _as_json(rows: DataFrame) -> Any:
+    return F.to_json(F.struct(*[F.col(f"`{name}`") for name in rows.columns]), {"ignoreNullFields": "false"})
+
+
+def _records(spark: SparkSession, messages: Sequence[Message]) -> DataFrame:
+    rows = [
+        (
+            each.key,
+            each.payload,
+            each.topic,
+            each.partition,
+            each.offset,
+            datetime.fromtimestamp((each.timestamp_ms or 0) / 1000, UTC),
+            0,
+            list(each.headers),
+        )
+        for each in messages
+    ]
+    return spark.createDataFrame(rows, f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}")

@@ -1,0 +1,118 @@
+"""What of a row is written: columns for tables, key and value for topics."""
+
+from functools import reduce
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from headrace.pipelines.spec.model import METADATA_COLUMNS, Sink
+from headrace.pipelines.tables.sink import TableOptions
+from headrace.pipelines.tables.store import TableError
+from headrace.pipelines.upsert.sink import UpsertOptions, connect_to, plan_for
+
+_SQLITE = "sqlite:///"
+_RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"}
+
+
+def sink_rows(rows: DataFrame, sink: Sink) -> DataFrame:
+    """The rows as the sink takes them."""
+    if sink.kind == "topic":
+        return _records(rows, sink)
+    rows = rows.drop(*METADATA_COLUMNS)
+    return _with_keys(rows, sink) if sink.kind == "database" else rows
+
+
+def check_sink(columns: StructType, sink: Sink, folder: Path) -> None:
+    """What a table or a database would refuse at its first batch, told before anything runs."""
+    if sink.kind == "database":
+        connect_to(sink.database or "")
+        plan_for(upsert_options(sink, folder, ""), columns)
+    elif sink.kind == "table":
+        options = table_options(sink, folder)
+        if options.catalog and options.format != "iceberg":
+            raise TableError('a catalog is for Iceberg tables: say format = "iceberg"')
+        for column in options.partition_by:
+            if column not in columns.fieldNames():
+                raise TableError(f"there is no column {column}; the columns are {', '.join(columns.fieldNames())}")
+
+
+def upsert_options(sink: Sink, folder: Path, name: str) -> UpsertOptions:
+    """Like every path in a pipeline's file, that of a SQLite database starts at the file's folder."""
+    database = sink.database or ""
+    if database.startswith(_SQLITE):
+        database = _SQLITE + str((folder / database.removeprefix(_SQLITE)).resolve())
+    return UpsertOptions(
+        database=database,
+        table=sink.table or "",
+        key=sink.keys,
+        order=sink.order,
+        delete=sink.delete,
+        delete_nulls=sink.delete_nulls,
+        create=sink.create,
+        name=name,
+    )
+
+
+def table_options(sink: Sink, folder: Path) -> TableOptions:
+    """A table without a path is a folder beside the pipeline's file: `lake.revenue` is `lake/revenue`."""
+    path = sink.path or (sink.table or "").replace(".", "/")
+    given = {"path": str((folder / path).resolve()), "partition_by": sink.partition_columns, "name": sink.table or ""}
+    if sink.format is not None:
+        given["format"] = sink.format
+    return msgspec.convert({**given, **sink.options}, TableOptions)
+
+
+def _with_keys(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Fail where a row has no key, while it is still known which record it comes from."""
+    keys = [F.col(f"`{name}`").isNull() for name in sink.keys if name in rows.columns]
+    if not keys:
+        return rows
+    text = f"a row for {sink.table} has no value in its key ({', '.join(sink.keys)})"
+    is_missing = reduce(lambda one, other: one | other, keys)
+    return rows.where(F.when(is_missing, F.raise_error(F.lit(text)).cast("boolean")).otherwise(F.lit(True)))
+
+
+def _records(rows: DataFrame, sink: Sink) -> DataFrame:
+    """Key, value and headers. The value is all columns as JSON, or the column `value` alone (`text`, `raw`)."""
+    columns = [name for name in rows.columns if name not in METADATA_COLUMNS]
+    made = [_key(rows, sink).alias("key")]
+    if sink.format == "json" or (sink.format is None and not _is_raw(rows, columns)):
+        value = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns]), {"ignoreNullFields": "false"})
+        made.append(value.cast("binary").alias("value"))
+    else:
+        made.append(F.col("value").cast("binary").alias("value"))
+    if sink.headers:
+        made.append(_headers(sink).alias("headers"))
+    elif _is_raw(rows, columns) and "headers" in columns:
+        made.append(F.col("headers"))
+    return rows.select(*made)
+
+
+def _is_raw(rows: DataFrame, columns: list[str]) -> bool:
+    """Whether the rows are records as they are: nothing but a record's columns, the value among them."""
+    if "value" not in columns or not set(columns) <= _RECORD_COLUMNS:
+        return False
+    return isinstance(rows.schema["value"].dataType, BinaryType | StringType)
+
+
+def _key(rows: DataFrame, sink: Sink) -> Column:
+    """The key that was asked for: a column or an expression, several as JSON. Else the record's own."""
+    if len(sink.keys) == 1:
+        return F.expr(sink.keys[0]).cast("string").cast("binary")
+    if sink.keys:
+        return F.to_json(F.struct(*[F.expr(each) for each in sink.keys])).cast("binary")
+    for name in ("_key", "key"):
+        if name in rows.columns and (name == "_key" or _is_raw(rows, rows.columns)):
+            return F.col(name).cast("binary")
+    return F.lit(None).cast("binary")
+
+
+def _headers(sink: Sink) -> Column:
+    pairs = [
+        F.struct(F.lit(name).alias("key"), F.expr(expression).cast("string").cast("binary").alias("value"))
+        for name, expression in sink.headers.items()
+    ]
+    return F.array(*pairs)

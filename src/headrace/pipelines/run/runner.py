@@ -1,0 +1,221 @@
+"""Running a pipeline: its queries are started together, watched, and stopped together.
+
+A query that fails stops the others, and its reason is raised as one sentence. Asked to stop, each query ends between
+two batches: nothing is lost either way, but a batch that is broken off is done again at the next start.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.control.offset_mirror import Mirror
+from headrace.pipelines.control.progress import Batch, Book, ProgressFiles, read_report
+from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
+from headrace.pipelines.control.topics import prepare_topics
+from headrace.pipelines.errors import PipelineFailed
+from headrace.pipelines.run.failure_recovery import FailureRecovery
+from headrace.pipelines.run.inputs import read_static, read_topics
+from headrace.pipelines.run.output_modes import uses_transform_with_state
+from headrace.pipelines.run.plan import Query, plan
+from headrace.pipelines.run.start import start_query
+from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spec.file import SpecFile
+from headrace.pipelines.spec.model import Source
+
+_POLL_S = 0.2
+_STOP_GRACE_S = 60.0
+_START_WAIT_S = 60.0
+_START_ATTEMPTS = 6
+_INITIALIZING = "Initializing"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+
+_log = logging.getLogger("headrace.pipelines")
+
+
+class Runner:
+    """One run of a pipeline. `run` returns when the pipeline has ended or was stopped, or raises `PipelineFailed`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        file: SpecFile,
+        folder: StateFolder,
+        *,
+        ends: bool = False,
+        on_progress: Callable[[Book], None] = lambda book: None,
+    ) -> None:
+        self._spark = spark
+        self._file = file
+        self._folder = folder
+        self._ends = ends or file.spec.trigger.ends
+        self._on_progress = on_progress
+        self._stopping = threading.Event()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._planned: dict[str, Query] = {}
+        self._recovery = FailureRecovery(spark, file, folder, self._stopping.is_set)
+        self._seen: dict[str, str] = {}
+        self.book = Book([], [])
+
+    def stop(self) -> None:
+        """End after the batch that is under way. May be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was asked to end, rather than having done everything."""
+        return self._stopping.is_set()
+
+    def run(self) -> Book:
+        """Start, watch, stop."""
+        spec = self._file.spec
+        self._folder.make()
+        prepare_topics(spec)
+        kept = {name: each for name, each in self._folder.read_sinks().items() if name.startswith(REJECTED)}
+        self._folder.write_sinks({**kept, **topic_sinks(spec)})
+        queries = plan(self._spark, self._file, self._read)
+        self._planned = {each.name: each for each in queries}
+        self.book = Book(
+            [each.name for each in queries if each.sink is not None],
+            [each.name for each in queries if each.sink is None],
+        )
+        files = ProgressFiles(spec.name, self._folder.progress, self._folder.metrics)
+        mirror = Mirror(spec)
+        try:
+            for query in queries:
+                self._start(self._without_rejected(query))
+            is_running = True
+            while is_running and not self._stopping.is_set():
+                self._heed(files, mirror)
+                self._mend()
+                is_running = any(each.isActive for each in self._queries.values())
+                self._stopping.wait(_POLL_S)
+            self._stop_after_batch()
+            self._heed(files, mirror)
+            self._check()
+        finally:
+            for running in self._queries.values():
+                _stop(running)
+            mirror.close()
+        return self.book
+
+    def _read(self, name: str, source: Source, *, headers: bool) -> DataFrame:
+        if not source.is_stream:
+            return read_static(self._spark, self._file.spec, source)
+        start = self._folder.read_start().get(name)
+        return read_topics(self._spark, self._file.spec, source, headers=headers, start=start)
+
+    def _start(self, query: Query) -> None:
+        if uses_transform_with_state(query.rows):
+            self._spark.conf.set(_STATE_STORE, _ROCKSDB)
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                running = start_query(query, self._file.spec, self._folder, ends=self._ends)
+            except PySparkException as error:
+                raise PipelineFailed(f"{query.name}: {sentence(error)}") from error
+            self._queries[query.name] = running
+            if self._is_up(running) or attempt == _START_ATTEMPTS or not _was_slow(running):
+                return
+            _log.warning("the query %s did not find its Python worker in time and is started again", query.name)
+
+    def _is_up(self, query: StreamingQuery) -> bool:
+        """Wait until a query has its source, a Python process of its own, for which Spark waits ten seconds and not
+        more: on a busy machine several at once would all come too late."""
+        deadline = time.monotonic() + _START_WAIT_S
+        while query.isActive and query.status["message"].startswith(_INITIALIZING) and time.monotonic() < deadline:
+            if self._stopping.wait(0.05):
+                break
+        return query.exception() is None
+
+    def _heed(self, files: ProgressFiles, mirror: Mirror) -> None:
+        """Take in what the queries have reported since the last time."""
+        fresh = [batch for name, query in self._queries.items() for batch in self._reports(name, query)]
+        for batch in fresh:
+            self.book.add(batch)
+            if batch.did_work:
+                files.write(batch, self.book)
+        if fresh:
+            mirror.commit(self.book.committed())
+        self._on_progress(self.book)
+
+    def _reports(self, name: str, query: StreamingQuery) -> list[Batch]:
+        """What a query has reported since, the oldest first. Asked of the JVM as JSON: once for each report."""
+        fresh: list[Batch] = []
+        reports = query._jsq.recentProgress()
+        for at in range(len(reports) - 1, -1, -1):
+            timestamp = reports[at].timestamp()
+            if timestamp <= self._seen.get(name, ""):
+                break
+            fresh.append(self._with_rejected(read_report(name, reports[at].json())))
+        if fresh:
+            self._seen[name] = fresh[0].at
+        return fresh[::-1]
+
+    def _without_rejected(self, query: Query) -> Query:
+        """The query as it goes on past records that have failed in its steps."""
+        if query.sink is None or not self._recovery.rejected(query.name).records:
+            return query
+        self._recovery.finish(query.name)
+        again = plan(self._spark, self._file, self._recovery.reading(query.name, self._read))
+        return next(each for each in again if each.name == query.name)
+
+    def _with_rejected(self, batch: Batch) -> Batch:
+        """What was set aside of a batch is bad, too; Spark has not seen it."""
+        rejects = self._recovery.rejected(batch.query)
+        if not batch.did_work or rejects.batch != batch.batch_id:
+            return batch
+        count = len(rejects.records)
+        letters = count if self._file.spec.errors.on_error == "dead-letter" else 0
+        return replace(batch, bad=batch.bad + count, letters=letters)
+
+    def _mend(self) -> None:
+        """Start queries again that failed by single records, without these; any other failure is raised."""
+        for name, query in [*self._queries.items()]:
+            error = query.exception()
+            if error is not None:
+                _log.error("the query %s failed", name, exc_info=error)
+                self._recovery.recover(self._planned[name], query, error)
+                self._start(self._without_rejected(self._planned[name]))
+
+    def _check(self) -> None:
+        for name, query in self._queries.items():
+            error = query.exception()
+            if error is not None:
+                _log.error("the query %s failed", name, exc_info=error)
+                raise PipelineFailed(f"{name}: {sentence(error)}") from error
+
+    def _stop_after_batch(self) -> None:
+        deadline = time.monotonic() + _STOP_GRACE_S
+        before = {name: _batch(query) for name, query in self._queries.items()}
+        waiting = dict(self._queries)
+        while waiting and time.monotonic() < deadline:
+            for name, query in [*waiting.items()]:
+                is_between = not query.isActive or not query.status["isTriggerActive"]
+                if is_between or _batch(query) != before[name]:
+                    _stop(query)
+                    del waiting[name]
+            time.sleep(0.02)
+
+
+def _was_slow(query: StreamingQuery) -> bool:
+    return "Python worker failed to connect back" in str(query.exception())
+
+
+def _batch(query: StreamingQuery) -> int:
+    last = query._jsq.lastProgress() if query.isActive else None
+    return -1 if last is None else int(last.batchId())
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except Exception as error:
+        # Its JVM may have died. What stopped the pipeline is already on its way to be told.
+        _log.warning("a query did not stop: %s", sentence(error))

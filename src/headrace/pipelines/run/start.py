@@ -1,0 +1,83 @@
+"""Starting the queries of a pipeline: each writes to its sink, with a checkpoint of its own."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from headrace.pipelines.control.folder import StateFolder
+from headrace.pipelines.control.topic_sinks import topic_sinks
+from headrace.pipelines.run.console import ConsoleSink
+from headrace.pipelines.run.inputs import FORMAT
+from headrace.pipelines.run.plan import Query
+from headrace.pipelines.run.rows import table_options, upsert_options
+from headrace.pipelines.sink.writer import write_batch
+from headrace.pipelines.spec.model import Sink, Spec
+from headrace.pipelines.tables.sink import TableSink
+from headrace.pipelines.upsert.sink import UpsertSink, running_query_id
+
+ForEachBatch = Callable[[DataFrame, int], None]
+
+
+def start_query(query: Query, spec: Spec, folder: StateFolder, *, ends: bool) -> StreamingQuery:
+    """Start a query. With `ends` it stops by itself when it has done what is there."""
+    writer = query.rows.writeStream.queryName(f"{spec.name}.{query.name}").outputMode(query.mode)
+    writer = writer.option("checkpointLocation", checkpoint_of(spec, folder, query.name))
+    if ends or spec.trigger.ends:
+        writer = writer.trigger(availableNow=True)
+    elif spec.trigger.every is not None:
+        writer = writer.trigger(processingTime=spec.trigger.every)
+    return _to_sink(writer, query, spec).start()
+
+
+def checkpoint_of(spec: Spec, folder: StateFolder, query: str) -> str:
+    """On a cluster of machines the file names a place that all of them reach; else it is in the pipeline's folder."""
+    if spec.checkpoint is not None and "://" in spec.checkpoint:
+        return f"{spec.checkpoint.rstrip('/')}/{spec.name}/{query}"
+    return str(folder.checkpoint / query)
+
+
+def _to_sink(writer: DataStreamWriter, query: Query, spec: Spec) -> DataStreamWriter:
+    options = topic_sinks(spec).get(query.name)
+    if options is None:
+        assert query.sink is not None, "dead letters go to topics"
+        return writer.foreachBatch(_batch_writer(query.sink, spec, query.name))
+    if query.mode == "append":
+        return _to_topics(writer, options)
+    return writer.foreachBatch(_to_topics_by_batch(options))
+
+
+def _to_topics_by_batch(options: dict[str, str]) -> ForEachBatch:
+    """The same sink for rows that change: Spark refuses to update a sink in Python any other way."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        write_batch(batch, batch_id, running_query_id(batch), options)
+
+    return write
+
+
+def _to_topics(writer: DataStreamWriter, options: dict[str, str]) -> DataStreamWriter:
+    writer = writer.format(FORMAT)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    return writer
+
+
+def _batch_writer(sink: Sink, spec: Spec, query: str) -> ForEachBatch:
+    if sink.kind == "console":
+        return ConsoleSink(query, sink.rows).write
+    if sink.kind == "database":
+        database = UpsertSink(upsert_options(sink, spec.folder, f"{spec.name}.{query}"))
+        return _heedless(database.write)
+    table = TableSink(table_options(sink, spec.folder))
+    return _heedless(table.write)
+
+
+def _heedless(write: Callable[[DataFrame, int], bool]) -> ForEachBatch:
+    """Whether a batch had been written before is of no interest to Spark."""
+
+    def written(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+
+    return written

@@ -1,0 +1,1 @@
+"""Rows to topics, exactly once."""

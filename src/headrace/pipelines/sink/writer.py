@@ -1,0 +1,239 @@
+"""The sink of format `headrace`: rows of a query, or of a batch job, to topics.
+
+    df.writeStream.format("headrace").option("topic", "revenue").option("kafka.bootstrap.servers", …)
+        .option("delivery", "exactly-once").option("sinkId", "revenue").option("checkpointLocation", …).start()
+
+At least once, a task is done when its rows are written; a task that is repeated writes them again. Exactly once, each
+task leaves its rows in an open transaction, and the driver commits all of them by the two-phase commit of
+`two_phase.py`. Options are in `options.py`, columns in `rows.py`. Spark refuses update mode for sinks in
+Python: `write_batch` is the same sink for `foreachBatch`, which takes any mode.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from kio.schema.errors import ErrorCode
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from headrace.pipelines.explaining import plainly
+from headrace.pipelines.sink.broker import WireBroker
+from headrace.pipelines.sink.ledger import Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.options import SinkOptions, WrongOption, sink_options
+from headrace.pipelines.sink.rows import Router, WrongRows, check_schema
+from headrace.pipelines.sink.sender import Sender
+from headrace.pipelines.sink.two_phase import Broker, Claim, Held, SinkError, Superseded, abandon, commit, take_over
+from headrace.wire import Cluster, Producer, Refused, Timeouts, WireError
+
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+_LAST_WORDS = Timeouts(connect_s=2, request_s=5, patience_s=5)
+"""For a task that fails anyway, and tidies up if the broker is there."""
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    held: Held | None
+    query: str
+    batch: int
+    transaction: Transaction | None
+    """None if there was nothing to write, or the batch is decided, or each record is visible when it is written."""
+
+
+class Sink:
+    """What the writers of batches and of streams have in common.
+
+    Spark makes a writer to plan a micro-batch, pickles it for the tasks, and makes another one to commit. So being
+    pickled is the one sign that tasks are about to start, and that is when the sink is taken over; the driver gets the
+    claim back from the tasks, with what they have staged.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_schema(schema, has_topic=options.topic is not None)
+        self.options = options
+        self.held: Held | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.options.is_exactly_once and self.held is None:
+            with plainly(), self.connect() as cluster:
+                self.held = take_over(self.broker(cluster))
+        return dict(self.__dict__)
+
+    def connect(self, timeouts: Timeouts | None = None) -> Cluster:
+        client_id = f"headrace-sink-{self.options.sink_id}" if self.options.sink_id else "headrace-sink"
+        return Cluster(self.options.bootstrap, client_id=client_id, timeouts=timeouts or Timeouts())
+
+    def broker(self, cluster: Cluster) -> Broker:
+        return WireBroker(
+            cluster,
+            self.options.sink_id,
+            timeout_ms=self.options.transaction_timeout_ms,
+            skips_lost=self.options.skips_lost,
+        )
+
+    # -- in a task
+
+    def stage(self, blocks: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        assert context is not None, "rows are written by tasks"
+        query, batch = self.batch(context)
+        if self.held is not None and has_decided(self.held.entry, query, batch):
+            for _ in blocks:
+                pass  # What comes before this in the query may keep state, and is done when it is read to the end.
+            return Staged(self.held, query, batch, None)
+        # Topics are looked up while records are on their way, so that is done over connections of its own.
+        with self.connect() as cluster, self.connect() as lookup:
+            router = Router(self.options.topic, lambda topic: _partition_count(lookup, topic), context.partitionId())
+            return Staged(self.held, query, batch, self._send(cluster, router, context, blocks))
+
+    def _send(
+        self, cluster: Cluster, router: Router, context: TaskContext, blocks: Iterator[pa.RecordBatch]
+    ) -> Transaction | None:
+        transaction: Transaction | None = None
+        sender: Sender | None = None
+        try:
+            with ExitStack() as stack:
+                for rows in blocks:
+                    if not rows.num_rows:
+                        continue
+                    if sender is None:
+                        # Not before there is something to write: most partitions of a small batch are empty.
+                        transaction = None if self.held is None else self._begin(cluster, self.held.claim, context)
+                        sender = stack.enter_context(self._sender(cluster, transaction))
+                    for partition, part in router.split(rows):
+                        sender.add(partition, part)
+                if sender is not None:
+                    sender.flush()
+        except BaseException:
+            if transaction is not None:
+                with suppress(WireError, SinkError), self.connect(_LAST_WORDS) as another:
+                    self.broker(another).abort([transaction])
+            raise
+        return transaction
+
+    def _begin(self, cluster: Cluster, claim: Claim, context: TaskContext) -> Transaction:
+        sink_id, timeout_ms = self.options.sink_id, self.options.transaction_timeout_ms
+        if not self.broker(cluster).holds(claim):
+            raise Superseded(f"another driver has taken over the sink {sink_id}: this task is not needed any more")
+        name = task_transactional_id(sink_id, claim.epoch, context.partitionId(), context.attemptNumber())
+        try:
+            return Transaction(name, *cluster.init_producer_id(name, timeout_ms=timeout_ms))
+        except Refused as error:
+            if error.code is not ErrorCode.invalid_transaction_timeout:
+                raise
+            raise WrongOption(
+                f"the option transactionTimeout ({timeout_ms} ms) is longer than the broker allows: shorten it, or "
+                "raise transaction.max.timeout.ms"
+            ) from error
+
+    def _sender(self, cluster: Cluster, transaction: Transaction | None) -> Sender:
+        name = None if transaction is None else transaction.transactional_id
+        producer = (
+            cluster.init_producer_id() if transaction is None else Producer(transaction.producer_id, transaction.epoch)
+        )
+        options = self.options
+        return Sender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)
+
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        """What is written: a query, and a number that goes up. Written once, it is not written again."""
+        raise NotImplementedError
+
+    # -- on the driver
+
+    def commit_staged(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        staged = [each for each in messages if isinstance(each, Staged)]
+        held = next((each.held for each in staged if each.held is not None), None)
+        if held is None:
+            return
+        transactions = [each.transaction for each in staged if each.transaction is not None]
+        with self.connect() as cluster:
+            commit(self.broker(cluster), held, staged[0].query, staged[0].batch, transactions)
+
+    def abort_staged(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Spark calls this when a task failed, and also when the commit did: what is decided stays so."""
+        staged = [each for each in messages if isinstance(each, Staged)]
+        held = self.held or next((each.held for each in staged if each.held is not None), None)
+        if held is not None:
+            with self.connect() as cluster:
+                abandon(self.broker(cluster), held.claim)
+
+
+class BatchSink(Sink, DataSourceArrowWriter):
+    """`df.write`: at-least-once, or all of it or nothing (exactly-once)."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        # A write that nobody has named is another one each time.
+        self._batch = (options.query_id or uuid.uuid4().hex, options.batch_id or 0)
+
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        return self._batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with plainly():
+            return self.stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            self.commit_staged(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            self.abort_staged(messages)
+
+
+class StreamSink(Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream`: each micro-batch at least once, or exactly once."""
+
+    def batch(self, context: TaskContext) -> tuple[str, int]:
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark names the query in every task of a stream"
+        return query, int(batch or 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with plainly():
+            return self.stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with plainly():
+            self.commit_staged(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        with plainly():
+            self.abort_staged(messages)
+
+
+def batch_sink(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
+    if overwrite:
+        raise WrongOption("a topic cannot be overwritten: use mode append")
+    return BatchSink(sink_options(options), schema)
+
+
+def stream_sink(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
+    found = sink_options(options)
+    if found.query_id is not None:
+        raise WrongOption("the options queryId and batchId are for batch writes: a stream has its own")
+    return StreamSink(found, schema)
+
+
+def write_batch(df: DataFrame, batch_id: int, query_id: str, options: Mapping[str, str]) -> None:
+    """Write a micro-batch from within `foreachBatch`, with the promises of `writeStream`, in any output mode.
+
+    `query_id` stays the same for as long as the checkpoint does. Each sink of a query needs a `sinkId` of its own.
+    """
+    named = {**options, "queryId": query_id, "batchId": str(batch_id)}
+    df.write.format("headrace").options(**named).mode("append").save()
+
+
+def _partition_count(cluster: Cluster, topic: str) -> int:
+    found = cluster.metadata([topic]).get(topic)
+    if found is None:
+        raise WrongRows(f"the topic {topic} does not exist: create it, or correct the option or the column topic")
+    return len(found.partitions)

@@ -1,0 +1,107 @@
+"""Spark's data source `headrace`: what `spark.read.format("headrace")` and its streaming siblings find.
+
+Spark imports this in processes that only look at options and columns, so what reads and writes is imported when it is
+needed.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.pipelines.explaining import plainly
+from headrace.pipelines.source.options import COLUMNS, OptionError, SourceOptions, parse_source_options
+
+if TYPE_CHECKING:
+    from headrace.pipelines.source.reader import Reading
+
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": _HEADERS,
+}
+
+
+class HeadraceDataSource(DataSource):
+    """Topics, with the columns and the options of Spark's Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "headrace"
+
+    def schema(self) -> StructType:
+        with plainly():
+            return StructType([StructField(name, _TYPES[name]) for name in self._any_options().columns])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.pipelines.source.reader import BatchReader
+
+        return BatchReader(self._reading(schema, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headrace.pipelines.source.reader import StreamReader
+
+        return StreamReader(self._reading(schema, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headrace.pipelines.sink.writer import batch_sink
+
+        with plainly():
+            return batch_sink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from headrace.pipelines.sink.writer import stream_sink
+
+        with plainly():
+            return stream_sink(self.options, schema, overwrite)
+
+    def _reading(self, schema: StructType, *, streaming: bool) -> "Reading":
+        from headrace.pipelines.source.reader import Reading
+
+        return Reading(dict(self.options), tuple(schema.fieldNames()), streaming, _problem(schema))
+
+    def _any_options(self) -> SourceOptions:
+        """The options of a batch or of a stream, since nobody says yet which of them it will be."""
+        try:
+            return parse_source_options(self.options, streaming=True)
+        except OptionError as error:
+            try:
+                return parse_source_options(self.options, streaming=False)
+            except OptionError:
+                raise error from None
+
+
+def _problem(schema: StructType) -> str:
+    """What is wrong with a schema that a user gave: it may have any of our columns, in any order, with their types."""
+    for field in schema.fields:
+        expected = _TYPES.get(field.name)
+        if expected is None:
+            return f"the schema has a column {field.name!r}, which is none of {', '.join(COLUMNS)}"
+        if expected.simpleString() != field.dataType.simpleString():
+            return (
+                f"the column {field.name} is of type {expected.simpleString()}, not {field.dataType.simpleString()}: "
+                "cast it in the query"
+            )
+    return ""

@@ -1,0 +1,1 @@
+"""The file of a pipeline: its sections, read and checked. Spark-free."""

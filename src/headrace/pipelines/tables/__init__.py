@@ -1,0 +1,1 @@
+"""Rows to tables of Parquet files, plain or Iceberg."""

@@ -1,0 +1,127 @@
+"""The catalog in which an Iceberg table is known: one in the table's own directory, or one that is named.
+
+A catalog that is named is an Iceberg REST catalog by its address (`http://catalog:8181`), or one that pyiceberg is
+configured for by its name (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__URI` and the like): that is the place for
+credentials. The files stay in the directory, so whoever serves the catalog, and whoever reads the table, must reach it.
+
+Which catalog a directory belongs to is noted in it, since what no catalog knows of is taken for a crash's leavings.
+"""
+
+from pathlib import Path
+
+import msgspec
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import RESTError
+from pyiceberg.typedef import Identifier
+from requests.exceptions import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.pipelines.tables.store import CATALOG_NOTE, HIDDEN, TableError
+
+NAMESPACE = "headrace"
+"""Of a table that was named without one."""
+OWN = "catalog.db"
+_FORMAT = 1
+CATALOG_ERRORS = (SQLAlchemyError, RESTError, RequestException)
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What a directory whose catalog is elsewhere says."""
+
+    catalog: str
+    table: str
+    format: int = _FORMAT
+
+
+def identifier_of(name: str) -> Identifier:
+    """`lake.revenue` is the table `revenue` of the namespace `lake`."""
+    *namespace, table = name.split(".")
+    return (*namespace, table) if namespace else (NAMESPACE, table)
+
+
+def flat_identifier_of(name: str) -> Identifier:
+    """The same for a catalog in SQLite, which has no namespaces in namespaces: `eu.lake.revenue` is in `eu_lake`."""
+    *namespace, table = identifier_of(name)
+    return ("_".join(namespace), table)
+
+
+def noted_catalog(root: Path) -> Noted | None:
+    """The catalog elsewhere that a directory belongs to."""
+    try:
+        found = msgspec.json.decode(_note(root).read_bytes(), type=Noted)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise TableError(f"{_note(root)} cannot be read: {error}") from None
+    if found.format > _FORMAT:
+        raise TableError(
+            f"{root} was written by a newer Headrace (format {found.format}, this one reads {_FORMAT}): use that one"
+        )
+    return found
+
+
+def check_catalog(root: Path, catalog: str, table: str) -> Noted | None:
+    """What is to be noted in a directory before it is used with a catalog; `TableError` if it belongs to another."""
+    noted = noted_catalog(root)
+    if catalog and (root / OWN).exists():
+        raise TableError(f"{root} has its catalog in the directory: leave the catalog out, or use another directory")
+    wanted = Noted(catalog, table) if catalog else None
+    if noted is not None and noted != wanted:
+        raise TableError(
+            f"{root} is the table {noted.table} of the catalog {noted.catalog}: name both, or use another directory"
+        )
+    return wanted if noted is None else None
+
+
+def note_catalog(root: Path, noted: Noted) -> tuple[Path, bytes]:
+    """The file that notes it, and what is in it."""
+    return _note(root), msgspec.json.encode(noted)
+
+
+def _note(root: Path) -> Path:
+    return root / HIDDEN / CATALOG_NOTE
+
+
+def open_catalog(root: Path, catalog: str, warehouse: str, file_io: str, *, read_only: bool) -> Catalog:
+    """The catalog, with `file_io` as the class through which its files are written."""
+    given = {"py-io-impl": file_io}
+    if not catalog:
+        return SqlCatalog(
+            NAMESPACE,
+            uri=f"sqlite:///{root / OWN}",
+            warehouse=warehouse,
+            init_catalog_tables=str(not read_only).lower(),
+            **given,
+        )
+    try:
+        if catalog.startswith(("http://", "https://")):
+            return load_catalog(NAMESPACE, type="rest", uri=catalog, **given)
+        return load_catalog(catalog, **given)
+    except (*CATALOG_ERRORS, ValueError, TypeError) as error:
+        raise TableError(f"the Iceberg catalog {catalog} cannot be used: {_first_line(error)}") from None
+
+
+def close_catalog(catalog: Catalog) -> None:
+    if isinstance(catalog, SqlCatalog):
+        catalog.engine.dispose()
+    else:
+        catalog.close()
+
+
+def tables_in(catalog: Catalog) -> list[Identifier]:
+    """All tables of a catalog, whatever namespace they are in."""
+    found: list[Identifier] = []
+    waiting: list[Identifier] = [*catalog.list_namespaces()]
+    seen: set[Identifier] = set()
+    while waiting:
+        namespace = waiting.pop()
+        if namespace not in seen:
+            seen.add(namespace)
+            found += catalog.list_tables(namespace)
+            waiting += catalog.list_namespaces(namespace)
+    return [*dict.fromkeys(found)]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

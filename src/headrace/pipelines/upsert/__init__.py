@@ -1,0 +1,1 @@
+"""Rows to tables of PostgreSQL and SQLite, by key."""

@@ -1,0 +1,222 @@
+"""Upserts by key: each micro-batch of a pipeline brings a table of PostgreSQL or SQLite up to date, exactly once.
+
+    sink = UpsertSink(UpsertOptions(database="postgresql://etl@db/shop", table="public.customers", key=["id"],
+                                    order="changed_at", delete="is_deleted", create=True))
+    query = stream.writeStream.outputMode("update").foreachBatch(sink.write).start()
+
+What is promised:
+
+- A batch is one transaction of the database. Its number is stored in the same transaction (table `headrace_batches`,
+  by `name` and the id of the query), so a batch that comes again, after a crash anywhere, changes nothing.
+- Of several rows with one key in a batch the one with the greatest `order` counts; without `order`, or among equals,
+  the one that Spark hands over last. With `order`, a row that is older than the stored one is left out.
+- A row whose `delete` column is true removes its key; the column itself is not stored. With `delete_nulls`, a row that
+  has nothing but its key does so.
+- Names are quoted, values are parameters. What `database` says is never logged and never part of an error.
+
+Rows pass through the driver, one Spark partition at a time. Lists, maps and structs are stored as JSON.
+"""
+
+import datetime
+import decimal
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from headrace.model.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+BATCHES = "headrace_batches"
+FORMAT_ROW = ("headrace:format", "")
+"""Name and query of a row of that table whose batch is the version of the table's layout; without it that is 1."""
+_FORMAT = 1
+_NESTED = frozenset({"array", "map", "struct", "variant"})
+
+
+class UpsertError(HeadraceError):
+    """The database refused, or the rows do not fit the table. The message never has a password in it."""
+
+
+class UpsertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a pipeline's file says about an upsert sink."""
+
+    database: str
+    """`postgresql://user@host/name`, `sqlite:///path/to/file`, or `env:NAME` for a variable that holds one of them."""
+    table: str
+    """The table, `name` or `schema.name`."""
+    key: list[str]
+    """The columns that a row is known by; the table has a unique constraint over them."""
+    order: str | None = None
+    """A column that tells which of two rows is the newer one."""
+    delete: str | None = None
+    """A boolean column: true removes the key."""
+    delete_nulls: bool = False
+    """A row whose columns other than `key` and `order` are all null removes the key."""
+    create: bool = False
+    """Make the table if it is not there."""
+    name: str = ""
+    """Under which name the batches are counted; the table's if empty."""
+
+    def __repr__(self) -> str:
+        return f"UpsertOptions(table={self.table!r}, key={self.key!r})"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be done with each batch of one shape."""
+
+    table: str
+    columns: tuple[str, ...]
+    """What is stored, the key included."""
+    types: tuple[str, ...]
+    """Spark's simple names of the columns' types: `string`, `bigint`, `decimal(10,2)` …"""
+    key: tuple[str, ...]
+    order: str | None
+    create: bool
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that an update sets."""
+        return tuple(column for column in self.columns if column not in self.key)
+
+
+class Database(Protocol):
+    """One kind of database. Its errors are `UpsertError`s."""
+
+    def apply(
+        self, plan: Plan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
+    ) -> bool:
+        """In one transaction: unless the owner's last batch is this one or a later one, change the table and remember
+        the batch. Each row comes with whether its key is to be removed. False: nothing was to be done."""
+        ...
+
+
+class UpsertSink:
+    """A `foreachBatch` writer; see the module."""
+
+    def __init__(self, options: UpsertOptions) -> None:
+        if not options.key:
+            raise UpsertError(f"the upsert into {options.table} needs a key: the columns that a row is known by")
+        self._options = options
+        self._database = connect_to(options.database)
+
+    def write(self, df: "DataFrame", batch_id: int, query_id: str | None = None) -> bool:
+        """Bring the table up to date with a batch; False if it had been already. `query_id` tells apart the batches of
+        queries with checkpoints of their own; without it Spark is asked for the running query's."""
+        options = self._options
+        plan = plan_for(options, df.schema)
+        owner = (options.name or options.table, running_query_id(df) if query_id is None else query_id)
+        is_new = self._database.apply(plan, owner, batch_id, _rows(df, plan, options))
+        if not is_new:
+            run_without_writing(df)
+        return is_new
+
+
+def run_without_writing(df: "DataFrame") -> None:
+    """Run a batch whose rows are written already: Spark does not go on unless the state of each batch is committed."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def check_format(found: Sequence[Any] | None) -> None:
+    """`UpsertError` if `FORMAT_ROW` says that a newer Headrace has written the table of batches."""
+    if found is not None and found[0] > _FORMAT:
+        raise UpsertError(
+            f"{BATCHES} was written by a newer Headrace (format {found[0]}, this one reads {_FORMAT}): use that one"
+        )
+
+
+def connect_to(database: str) -> Database:
+    """The database that an option names; connections are made for each batch."""
+    if database.startswith("env:"):
+        name = database.removeprefix("env:")
+        found = os.environ.get(name)
+        if not found:
+            raise UpsertError(f"the environment variable {name}, which is to name a database, is not set")
+        database = found
+    if database.startswith(("postgresql://", "postgres://")):
+        from headrace.pipelines.upsert.postgres import Postgres
+
+        return Postgres(database)
+    if database.startswith("sqlite:///"):
+        from headrace.pipelines.upsert.sqlite import Sqlite
+
+        return Sqlite(database.removeprefix("sqlite:///"))
+    raise UpsertError("`database` is to begin with postgresql://, sqlite:/// or env:")
+
+
+def plan_for(options: UpsertOptions, schema: "StructType") -> Plan:
+    """Check the options against the rows' columns."""
+    names = schema.fieldNames()
+    for role, wanted in (("key", options.key), ("order", [options.order]), ("delete", [options.delete])):
+        for column in wanted:
+            if column is not None and column not in names:
+                raise UpsertError(
+                    f"the upsert into {options.table} names {column} as its {role}, and the rows have "
+                    f"only {', '.join(names)}"
+                )
+    if options.delete is not None and schema[options.delete].dataType.typeName() != "boolean":
+        raise UpsertError(f"the column {options.delete}, which marks rows to delete, is to be a boolean")
+    stored = [field for field in schema.fields if field.name != options.delete]
+    for field in stored:
+        if field.name in options.key and _is_nested(field.dataType):
+            raise UpsertError(f"the key column {field.name} is {field.dataType.simpleString()}; a key is a plain value")
+    return Plan(
+        table=options.table,
+        columns=tuple(field.name for field in stored),
+        types=tuple("json" if _is_nested(field.dataType) else field.dataType.simpleString() for field in stored),
+        key=tuple(options.key),
+        order=options.order,
+        create=options.create,
+    )
+
+
+def running_query_id(df: "DataFrame") -> str:
+    """The id of the streaming query whose batch is being written: it stays the same as long as the checkpoint does."""
+    return df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+
+
+def _is_nested(kind: "DataType") -> bool:
+    return kind.typeName() in _NESTED
+
+
+def _rows(df: "DataFrame", plan: Plan, options: UpsertOptions) -> Iterator[tuple[bool, Sequence[Any]]]:
+    names = df.schema.fieldNames()
+    at = [names.index(column) for column in plan.columns]
+    marker = None if options.delete is None else names.index(options.delete)
+    telling = [names.index(column) for column in plan.others if column != plan.order]
+    keys = [names.index(column) for column in plan.key]
+    nested = [kind == "json" for kind in plan.types]
+    for row in df.toLocalIterator(prefetchPartitions=True):
+        if any(row[index] is None for index in keys):
+            raise UpsertError(f"a row for {plan.table} has no value in its key ({', '.join(plan.key)})")
+        gone = bool(marker is not None and row[marker]) or (
+            options.delete_nulls and all(row[index] is None for index in telling)
+        )
+        yield gone, [_json(row[index]) if as_json else row[index] for index, as_json in zip(at, nested, strict=True)]
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "asDict"):
+        return {name: _plain(each) for name, each in value.asDict().items()}
+    if hasattr(value, "toPython"):
+        return _plain(value.toPython())
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    return value
