@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Backoff, Client, HandlerFailed, Message, Outgoing, Reject
-from headrace.client.handlers import Delivery
+from headrace.client.consume.options import Delivery
 from tests.waiting import until
 
 from .quick import broker  # noqa: F401

@@ -16,7 +16,7 @@ from headrace.cli.messages import Header, Message, parse_json, parse_text
 from headrace.cli.names import nearest
 from headrace.cli.output import count, done_in, say
 from headrace.cli.progress import Progress
-from headrace.client.librdkafka import warm_up
+from headrace.client.kafka.librdkafka import warm_up
 
 _DELIVERY_TIMEOUT_MS = 60_000
 _SHOW_EVERY = 256

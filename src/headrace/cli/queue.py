@@ -202,7 +202,7 @@ def send(
 
     from headrace.cli.queueing import send_messages
     from headrace.cli.times import parse_duration, parse_time_to_come
-    from headrace.client.queue_message import SendOptions
+    from headrace.client.queue.message import SendOptions
 
     options = SendOptions(priority=priority, group=group, dedupe=dedupe)
     if delay is not None:

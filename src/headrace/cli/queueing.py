@@ -40,8 +40,8 @@ from headrace.client import (
     Redrive,
     Unreachable,
 )
-from headrace.client.queue_message import SendOptions
-from headrace.client.queue_settings import QueueOptions, known
+from headrace.client.queue.message import SendOptions
+from headrace.client.queue.settings import QueueOptions, known
 
 _AT_ONCE = 100
 _SENT_AT_ONCE = 10_000

@@ -5,7 +5,8 @@ A tree of its own: it talks to a broker over the wire; any Kafka broker will do,
 
 from headrace.client.backoff import Backoff
 from headrace.client.client import Client
-from headrace.client.consumption import Consumption
+from headrace.client.consume.group import Consumption
+from headrace.client.consume.subscription import Subscription
 from headrace.client.dedup import Claims, Deduplicator
 from headrace.client.errors import (
     ClientError,
@@ -24,14 +25,13 @@ from headrace.client.errors import (
     Unreachable,
 )
 from headrace.client.health import Health, WorkerHealth
+from headrace.client.kafka.publisher import Published
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing
 from headrace.client.partitioners import RoundRobin, Sticky, by_key
-from headrace.client.publisher import Published
-from headrace.client.queue import Queue
-from headrace.client.queue_message import NewMessage, PeekedMessage, QueueMessage, SentMessage
-from headrace.client.redrive import Redrive
-from headrace.client.subscription import Subscription
+from headrace.client.queue.message import NewMessage, PeekedMessage, QueueMessage, SentMessage
+from headrace.client.queue.queue import Queue
+from headrace.client.queue.redrive import Redrive
 from headrace.client.topics import PartitionDescription, TopicDescription, Topics
 
 __all__ = [

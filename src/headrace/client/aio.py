@@ -13,23 +13,23 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar, overload
 
-from headrace.client import running
-from headrace.client.aio_queue import Queue, on_loop
-from headrace.client.aio_queue import result_of as _result
-from headrace.client.aio_stream import Stream, Transaction
 from headrace.client.aio_topics import Topics
 from headrace.client.base import ClientBase
-from headrace.client.consumption import Consumption
-from headrace.client.handlers import Delivery
+from headrace.client.consume import runner
+from headrace.client.consume.aio import Stream, Transaction
+from headrace.client.consume.group import Consumption
+from headrace.client.consume.options import Delivery
+from headrace.client.consume.runner import Loop
+from headrace.client.consume.subscription import Start, Subscription
+from headrace.client.kafka.librdkafka import logged
+from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
-from headrace.client.librdkafka import logged
 from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
-from headrace.client.publisher import Published
-from headrace.client.queue import Description
-from headrace.client.running import Loop
+from headrace.client.queue.aio import Queue, on_loop
+from headrace.client.queue.aio import result_of as _result
+from headrace.client.queue.queue import Description
 from headrace.client.signals import chosen, stopping_on
-from headrace.client.subscription import Start, Subscription
 from headrace.client.threads import DaemonThreads
 from headrace.client.topics import Topics as SyncTopics
 
@@ -187,9 +187,7 @@ class Client(ClientBase[Stream[Any]]):
         wanted = chosen(signals)
         self._begin(await self._loops_on_loop())
         with stopping_on(wanted, self.stop):
-            running_loops = asyncio.gather(
-                *map(asyncio.wrap_future, running.start(self._loops)), return_exceptions=True
-            )
+            running_loops = asyncio.gather(*map(asyncio.wrap_future, runner.start(self._loops)), return_exceptions=True)
             try:
                 results = await asyncio.shield(running_loops)
             except asyncio.CancelledError:
@@ -212,7 +210,7 @@ class Client(ClientBase[Stream[Any]]):
             await serve_web_pages()
         """
         self._begin(await self._loops_on_loop())
-        futures = running.start(self._loops)
+        futures = runner.start(self._loops)
         ended = asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
         is_left_well = False
         try:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from headrace.client.aio_queue import result_of
 from headrace.client.keywords import checks_keywords
+from headrace.client.queue.aio import result_of
 from headrace.client.threads import DaemonThreads
 from headrace.client.topics import Names, SettingValue, TopicDescription
 from headrace.client.topics import Topics as SyncTopics

@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from headrace.client.backoff import Backoff
-from headrace.client.connection import Connection, names_of
-from headrace.client.contact import TIMEOUT_S
-from headrace.client.handlers import Delivery, Handler
+from headrace.client.consume.options import Delivery, Handler
+from headrace.client.consume.runner import Loop, stop_all
+from headrace.client.factory import Connection, names_of
 from headrace.client.health import Health, health_of, name_of
+from headrace.client.kafka.reachability import TIMEOUT_S
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.partitioners import Partitioner, by_key
-from headrace.client.queue import Queue
-from headrace.client.queue_http import PATIENCE_S
-from headrace.client.queue_worker import Worker
+from headrace.client.queue.queue import Queue
+from headrace.client.queue.rpc import PATIENCE_S
+from headrace.client.queue.worker import Worker
 from headrace.client.retry import RetryMode
-from headrace.client.running import Loop, stop_all
 
 
 class Closable(Protocol):

@@ -7,19 +7,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import Literal, overload
 
-from headrace.client import running
 from headrace.client.base import ClientBase
-from headrace.client.consumption import Consumption
-from headrace.client.exactly_once import ExactlyOnce
-from headrace.client.handlers import Delivery
+from headrace.client.consume import runner
+from headrace.client.consume.exactly_once import ExactlyOnce
+from headrace.client.consume.group import Consumption
+from headrace.client.consume.options import Delivery
+from headrace.client.consume.stream import Stream
+from headrace.client.consume.subscription import Start, Subscription
+from headrace.client.kafka.librdkafka import logged
+from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
-from headrace.client.librdkafka import logged
 from headrace.client.outgoing import Headers, Outgoing, Payload
-from headrace.client.publisher import Published
-from headrace.client.queue import Description, Queue
+from headrace.client.queue.queue import Description, Queue
 from headrace.client.signals import chosen
-from headrace.client.stream import Stream
-from headrace.client.subscription import Start, Subscription
 from headrace.client.topics import Topics
 
 
@@ -221,7 +221,7 @@ class Client(ClientBase[Stream]):
         wanted = chosen(signals)
         self._begin(self._made_loops(self._handlers, self._workers))
         try:
-            running.run_until_stopped(self._loops, wanted)
+            runner.run_until_stopped(self._loops, wanted)
         finally:
             self._is_stopped = False
 
@@ -234,17 +234,17 @@ class Client(ClientBase[Stream]):
             serve_web_pages()
         """
         self._begin(self._made_loops(self._handlers, self._workers))
-        futures = running.start(self._loops)
+        futures = runner.start(self._loops)
         with ExitStack() as stack:
             stack.callback(setattr, self, "_is_stopped", False)
             try:
                 yield self
             except BaseException:
                 self.stop()
-                running.wait_quietly(futures)
+                runner.wait_quietly(futures)
                 raise
             self.stop()
-            running.wait_for(futures)
+            runner.wait_for(futures)
 
     def close(self) -> None:
         """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.client.failures import FailureLog, describe_with_place
-from headrace.client.librdkafka import log
+from headrace.client.kafka.librdkafka import log
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from headrace.client.librdkafka import log
+from headrace.client.kafka.librdkafka import log
 
 USUAL = (signal.SIGINT, signal.SIGTERM)
 

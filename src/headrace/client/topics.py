@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.client.contact import Contact
 from headrace.client.errors import ClientError, NoSuchTopic, TopicFailed, Unreachable
+from headrace.client.kafka.librdkafka import UNREACHABLE, explain, log, made
+from headrace.client.kafka.reachability import Contact
 from headrace.client.keywords import checks_keywords
-from headrace.client.librdkafka import UNREACHABLE, explain, log, made
 
 _TIMEOUT_S = 30.0
 _GRACE_S = 5.0

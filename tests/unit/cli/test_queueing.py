@@ -2,7 +2,7 @@ import pytest
 
 from headrace.cli.errors import BadArgument
 from headrace.cli.queueing import options_of
-from headrace.client.queue_settings import settings_of
+from headrace.client.queue.settings import settings_of
 
 
 def test_options_become_settings_of_the_queue() -> None:

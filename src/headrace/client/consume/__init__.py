@@ -1,0 +1,1 @@
+"""Consuming topics: streams, subscriptions, groups and handlers."""

@@ -1,0 +1,217 @@
+"""What clients are made of: everything that needs the broker's address and settings, made in one place."""
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from datetime import datetime
+from typing import Any, Literal
+
+from confluent_kafka import Producer
+
+from headrace.client import topics
+from headrace.client.consume.exactly_once import ExactlyOnce
+from headrace.client.consume.group import AtLeastOnce, AtMostOnce, Consumption
+from headrace.client.consume.loop import HandlerLoop
+from headrace.client.consume.options import Delivery, Handler
+from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
+from headrace.client.consume.subscription import Start, Subscription
+from headrace.client.kafka import librdkafka
+from headrace.client.kafka.batch_producer import CONFIG as BULK
+from headrace.client.kafka.batch_producer import Bulk
+from headrace.client.kafka.consumer import Poller
+from headrace.client.kafka.publisher import Publisher
+from headrace.client.kafka.reachability import http_contact, kafka_contact
+from headrace.client.kafka.transactor import Transactor
+from headrace.client.partitioners import Partitioner, by_key
+from headrace.client.queue import discovery
+from headrace.client.queue.queue import Description, Queue
+from headrace.client.queue.rpc import Door
+from headrace.client.queue.worker import Worker
+from headrace.model import queue_wire as wire
+
+
+class Connection:
+    """Nothing is connected before it is needed."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        partitioner: Partitioner,
+        source: str | None,
+        settings: librdkafka.Settings | None,
+        http: str,
+        access_key: str,
+        patience_s: float,
+        connect_timeout_s: float,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self._client_id = client_id
+        self.partitioner = partitioner
+        self._source = f"/{client_id}" if source is None else source
+        self.troubles = librdkafka.Troubles(bootstrap)
+        self._settings = {"error_cb": self.troubles, **(settings or {})}
+        self._http = [each.strip() for each in http.split(",") if each.strip()]
+        self._access_key = access_key
+        self._patience_s = patience_s
+        self.contact = kafka_contact(bootstrap, self._settings, connect_timeout_s)
+        self._http_contact = http_contact(self._http, connect_timeout_s) if self._http else self.contact
+        self._lock = threading.Lock()
+        self._publisher: Publisher | None = None
+
+    @property
+    def publisher(self) -> Publisher:
+        """The one producer that everybody shares."""
+        self.contact.make()
+        with self._lock:
+            if self._publisher is None:
+                self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
+            return self._publisher
+
+    def bulk(self, queue: str) -> Bulk:
+        """A producer for many messages of one queue at a time."""
+
+        def make() -> Producer:
+            self.contact.make()
+            producer = librdkafka.made(Producer, self._producer_config() | BULK)
+            librdkafka.warm_up(producer, queue)
+            return producer
+
+        return Bulk(make, self.bootstrap)
+
+    @property
+    def used_publisher(self) -> Publisher | None:
+        """The producer, if anything was published."""
+        return self._publisher
+
+    def queue(self, name: str, register: Callable[[Worker], None]) -> Queue:
+        return Queue(name, self, self._door(name), register)
+
+    def queues(self, prefix: str, *, with_counts: bool) -> list[Description]:
+        with closing(self._door("")) as door:
+            found = door.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
+        return [Description(each.queue, each.settings, each.counts) for each in found]
+
+    def admin_config(self) -> dict[str, Any]:
+        """The settings of a client that neither produces nor consumes."""
+        return librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
+
+    def _door(self, queue: str) -> Door:
+        def find() -> list[str]:
+            return self._http or discovery.find(self.admin_config(), queue)
+
+        return Door(find, self._access_key, self._patience_s, self._http_contact.make)
+
+    def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
+        self.contact.make()
+        # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.
+        config = librdkafka.consumer(
+            self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
+        )
+        with ExitStack() as undo:
+            poller = Poller(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
+            undo.callback(poller.close)
+            stream = Subscription(poller, topic, start, until, bounded=bounded)
+            undo.pop_all()
+        return stream
+
+    def consumption(
+        self,
+        topic: str | Sequence[str],
+        group: str,
+        delivery: Delivery,
+        *,
+        start: Literal["earliest", "latest"],
+        batch: int,
+        max_unacked: int,
+        commit_interval_s: float | None,
+        transactional_id: str | None,
+    ) -> Consumption:
+        if delivery not in ("at-most-once", "at-least-once", "exactly-once"):
+            raise ValueError(f"delivery must be at-most-once, at-least-once or exactly-once, not {delivery!r}")
+        if start not in ("earliest", "latest"):
+            raise ValueError(f"start must be earliest or latest, not {start!r}")
+        names = names_of(topic)
+        with ExitStack() as undo:
+            poller = self._poller(undo, group, start)
+            stream: Consumption
+            if delivery == "at-most-once":
+                stream = AtMostOnce(poller, names, batch)
+            elif delivery == "at-least-once":
+                stream = AtLeastOnce(poller, names, _or(commit_interval_s, 0.5), max_unacked)
+            else:
+                transactor = self._transactor(undo, transactional_id, group)
+                stream = ExactlyOnce(poller, names, transactor, _or(commit_interval_s, 0.1))
+            undo.pop_all()
+        return stream
+
+    def loops(self, handlers: list[Handler]) -> list[HandlerLoop]:
+        with ExitStack() as undo:
+            loops = []
+            for handler in handlers:
+                loops.append(self._loop(handler))
+                undo.callback(loops[-1].discard)
+            undo.pop_all()
+        return loops
+
+    def _loop(self, handler: Handler) -> HandlerLoop:
+        if handler.set_aside_topic is not None:
+            self.contact.make()
+            topics.ensure(self.admin_config(), handler.set_aside_topic, like=handler.topics[0])
+        with ExitStack() as undo:
+            poller = self._poller(undo, handler.group, handler.start)
+            sink: Sink
+            if handler.delivery == "exactly-once":
+                sink = ExactlyOnceSink(poller, self._transactor(undo, handler.transactional_id, handler.group))
+            elif handler.delivery == "at-least-once":
+                sink = AtLeastOnceSink(poller, self.publisher)
+            else:
+                sink = AtMostOnceSink(poller, self.publisher)
+            loop = HandlerLoop(
+                poller,
+                handler.all_topics,
+                handler.function,
+                handler.policy,
+                sink,
+                handler.monitor,
+                workers=handler.workers,
+                batch=handler.batch,
+                commit_interval_s=handler.interval_s,
+            )
+            undo.pop_all()
+        return loop
+
+    def _poller(self, undo: ExitStack, group: str, start: str) -> Poller:
+        self.contact.make()
+        poller = Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
+        undo.callback(poller.close)
+        return poller
+
+    def _transactor(self, undo: ExitStack, transactional_id: str | None, group: str) -> Transactor:
+        """A producer of its own: transactions are a producer's, and one at a time."""
+        config = self._producer_config() | {"transactional.id": transactional_id or f"{group}-{uuid.uuid4()}"}
+        # A process that dies holds up its successors for this long, unless they use its transactional id.
+        config.setdefault("transaction.timeout.ms", 10_000)
+        config["message.timeout.ms"] = min(config["message.timeout.ms"], config["transaction.timeout.ms"])
+        transactor = Transactor(
+            lambda: Publisher(config, self.partitioner, self._source),
+            self.bootstrap,
+            timeout_s=config["transaction.timeout.ms"] / 1000,
+            is_shared=transactional_id is not None,
+        )
+        undo.callback(transactor.close)
+        return transactor
+
+    def _producer_config(self) -> dict[str, Any]:
+        uses_keys = self.partitioner is by_key
+        return librdkafka.producer(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def names_of(topic: str | Sequence[str]) -> list[str]:
+    return [topic] if isinstance(topic, str) else list(topic)

@@ -1,0 +1,1 @@
+"""librdkafka behind the few calls that the SDK makes."""

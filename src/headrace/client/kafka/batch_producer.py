@@ -1,0 +1,139 @@
+"""Many records of one queue at a time, each lot in one batch.
+
+A producer of its own, that sends when it is told to and not by a timer. An idempotent producer of librdkafka has one
+batch of a partition under way, and polls without a pause while another waits; so whoever sends meanwhile waits here,
+and whose turn it is next hands over what all have brought.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
+from headrace.client.kafka.librdkafka import log, undelivered
+from headrace.client.outgoing import Record
+
+CONFIG = {"linger.ms": 50}
+"""Longer than it takes to hand over a lot, which `flush` then sends at once."""
+
+_MOST = 5_000
+_MOST_BYTES = 700_000
+"""So much is handed over at a time: less than a batch can hold."""
+_OVERHEAD_BYTES = 100
+_SLICE_S = 0.2
+_CLOSE_TIMEOUT_S = 65.0
+"""A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
+
+
+class _Bunch:
+    """What one caller brought, and what became of it."""
+
+    __slots__ = ("errors", "offsets", "records")
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.offsets: list[int] = []
+        self.errors: list[KafkaError] = []
+
+    def report(self, error: KafkaError | None, stored: Any) -> None:
+        if error is None:
+            self.offsets.append(stored.offset())
+        else:
+            self.errors.append(error)
+
+    @property
+    def is_answered(self) -> bool:
+        return len(self.offsets) + len(self.errors) >= len(self.records)
+
+
+class Bulk:
+    """Thread-safe. `make` makes the producer, of settings with `CONFIG`, when there is something to send."""
+
+    def __init__(self, make: Callable[[], Producer], bootstrap: str) -> None:
+        self._make = make
+        self._bootstrap = bootstrap
+        self._producer: Producer | None = None
+        self._turn = threading.Lock()
+        self._waiting: deque[_Bunch] = deque()
+        self._is_closed = False
+
+    def send(self, records: Sequence[Record]) -> list[int]:
+        """Send records of one partition and wait until all are stored; their offsets. Raises `DeliveryFailed`, or
+        `Unreachable`, with how many were not."""
+        bunch = _Bunch(records)
+        self._waiting.append(bunch)
+        with self._turn:
+            if self._is_closed:
+                raise ClientError("the client is closed")
+            if self._producer is None:
+                self._producer = self._make()
+            lot = _Lot(self._producer)
+            while self._waiting:
+                lot.add(self._waiting.popleft())
+            while not bunch.is_answered:
+                lot.send()
+        if not bunch.errors:
+            # They are stored in the order of sending, whatever the order of the answers.
+            return sorted(bunch.offsets)
+        first = undelivered(records[0].topic, bunch.errors[0], self._bootstrap)
+        text = f"{len(bunch.errors)} of {len(records)} messages: {first}"
+        if isinstance(first, DeliveryFailed):
+            raise DeliveryFailed(text, code=first.code, count=len(bunch.errors))
+        raise Unreachable(text)
+
+    def close(self) -> None:
+        """Wait for what is under way, but not for ever, and let go."""
+        is_mine = self._turn.acquire(timeout=_CLOSE_TIMEOUT_S)
+        self._is_closed = True
+        if is_mine:
+            self._producer = None
+            self._turn.release()
+        elif self._producer is not None:
+            self._producer.purge()
+
+
+class _Lot:
+    """What is handed over together."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._count = 0
+        self._size_bytes = 0
+
+    def add(self, bunch: _Bunch) -> None:
+        done = 0
+        try:
+            for topic, value, key, headers, partition, _ in bunch.records:
+                if self._count >= _MOST or self._size_bytes > _MOST_BYTES:
+                    while self.send():
+                        pass
+                self._count += 1
+                self._size_bytes += len(value or b"") + _OVERHEAD_BYTES
+                try:
+                    if headers:
+                        self._producer.produce(topic, value, key, partition, bunch.report, headers=headers)
+                    else:
+                        self._producer.produce(topic, value, key, partition, bunch.report)
+                except KafkaException as failure:
+                    bunch.report(failure.args[0], None)
+                done += 1
+        except BaseException:
+            # It may be another's, who must not wait for ever.
+            for _ in range(done, len(bunch.records)):
+                bunch.report(KafkaError(KafkaError._PURGE_QUEUE), None)
+            raise
+
+    def send(self) -> int:
+        """Send it and wait for the answers, in slices, so that Ctrl-C is served in between; how many are missing."""
+        try:
+            missing: int = self._producer.flush(_SLICE_S)
+        except KafkaException as failure:
+            # It is told once, to whoever serves events. Messages that fail of it say so by themselves.
+            log.debug("the producer failed: %s", failure)
+            missing = len(self._producer)
+        if not missing:
+            self._count = self._size_bytes = 0
+        return missing

@@ -1,0 +1,1 @@
+"""`client.queue(…)`: send, receive, acknowledge, and workers."""

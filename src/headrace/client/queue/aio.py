@@ -1,0 +1,365 @@
+"""Queues for asyncio: the same verbs and promises as `headrace.client.queue.queue`, awaited."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from headrace.client.failures import describe_with_place
+from headrace.client.keywords import checks_keywords
+from headrace.client.outgoing import Headers, Payload
+from headrace.client.queue import queue as sync
+from headrace.client.queue.acks import Settlement
+from headrace.client.queue.message import (
+    Body,
+    NewMessage,
+    PeekedMessage,
+    Seconds,
+    SendOptions,
+    SentMessage,
+)
+from headrace.client.queue.message import QueueMessage as SyncMessage
+from headrace.client.queue.redrive import Redrive as SyncRedrive
+from headrace.client.queue.settings import QueueOptions
+from headrace.client.queue.worker import Worker
+from headrace.client.threads import DaemonThreads
+from headrace.model.queue_wire import Counts, Received
+
+_THREADS = 64
+"""So many receives may wait at the same time."""
+
+T = TypeVar("T")
+WorkerT = TypeVar("WorkerT", bound=Callable[..., object])
+
+
+async def result_of(future: "Future[T]") -> T:
+    """What a thread returns. A caller that is cancelled does not cancel what is begun."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def _settled(settlement: Settlement) -> None:
+    """Wait until the broker has it; raises what went wrong."""
+    loop = asyncio.get_running_loop()
+    answered = asyncio.Event()
+
+    def tell(_: Settlement) -> None:
+        # A loop that is closed has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(answered.set)
+
+    settlement.when_done(tell)
+    await answered.wait()
+    settlement.result()
+
+
+@checks_keywords
+class QueueMessage(Body[Received]):
+    """A message that was received, and is hidden from others until its lease ends."""
+
+    __slots__ = ("_message", "queue")
+
+    def __init__(self, message: SyncMessage) -> None:
+        super().__init__(message.found)
+        self._message = message
+        self.queue = message.queue
+
+    async def ack(self) -> None:
+        """It is done and is not received again. Goes out together with others; returns when the broker has it."""
+        await _settled(self._message.ack())
+
+    async def nack(self, delay: Seconds | None = None, reason: str = "") -> None:
+        """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says."""
+        await _settled(self._message.nack(delay, reason))
+
+    async def __aenter__(self) -> "QueueMessage":
+        """`async with message:` acknowledges it when the block ends, unless it was settled there; when an exception
+        ends the block, it is given back with that as the reason."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._message.is_settled:
+            if error is None:
+                await self.ack()
+            else:
+                await self.nack(reason=describe_with_place(error))
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
+        await _settled(self._message.extend_soon(seconds))
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+
+@checks_keywords
+class Redrive:
+    """A move as it was when it was last looked at, see `headrace.client.queue.redrive.Redrive`."""
+
+    def __init__(self, move: SyncRedrive, threads: DaemonThreads) -> None:
+        self._move = move
+        self._threads = threads
+
+    @property
+    def id(self) -> str:
+        return self._move.id
+
+    @property
+    def status(self) -> str:
+        return self._move.status
+
+    @property
+    def moved(self) -> int:
+        return self._move.moved
+
+    @property
+    def to_move(self) -> int:
+        return self._move.to_move
+
+    async def look(self) -> "Redrive":
+        """Ask the broker how far it is."""
+        await result_of(self._threads.submit(self._move.look))
+        return self
+
+    async def cancel(self) -> "Redrive":
+        """Let it end where it is; what was moved stays moved."""
+        await result_of(self._threads.submit(self._move.cancel))
+        return self
+
+    async def wait(self, timeout: float | None = None) -> "Redrive":
+        """Wait until it is over. Raises `QueueFailed` if it failed and `TimeoutError` if it is not over in time."""
+        await result_of(self._threads.submit(self._move.wait, timeout))
+        return self
+
+
+@checks_keywords
+class Queue:
+    """A queue, for one event loop. See `headrace.client.queue.queue.Queue`.
+
+    emails = client.queue("emails")
+    await emails.send({"to": "alice@example.org"})
+    for message in await emails.receive(max=10, wait=20):
+        await mail(message.json())
+        await message.ack()
+    """
+
+    def __init__(self, queue: sync.Queue) -> None:
+        self._queue = queue
+        self.name = queue.name
+        self._threads = DaemonThreads(_THREADS, f"headrace-aio-{queue.name}")
+
+    async def create(
+        self,
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> "Queue":
+        """Make the queue. The arguments are those of `headrace.Queue.create`."""
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        await self._do(lambda: self._queue.create(**options))
+        return self
+
+    async def alter(
+        self,
+        unset: Iterable[str] = (),
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change settings; those that are not given stay. The arguments are those of `headrace.Queue.alter`."""
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        await self._do(lambda: self._queue.alter(unset, **options))
+
+    async def delete(self) -> None:
+        """Delete the queue with everything in it."""
+        await self._do(self._queue.delete)
+
+    async def describe(self) -> sync.Description:
+        """Its settings, and how many messages it has."""
+        return await self._do(self._queue.describe)
+
+    async def counts(self) -> Counts:
+        """How many messages are available, in flight and delayed; right within a second."""
+        return await self._do(self._queue.counts)
+
+    async def purge(self) -> None:
+        """Forget every message that was sent before; not more than once a minute."""
+        await self._do(self._queue.purge)
+
+    async def send(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> SentMessage:
+        """Send a message and wait until it is stored. For many at once, gather: they go out in batches. The arguments
+        are those of `headrace.Queue.send`."""
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        return await result_of(await self._do(lambda: self._queue.send_awaited(message)))
+
+    async def send_many(
+        self,
+        bodies: "Iterable[Payload | NewMessage]",
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> list[SentMessage]:
+        """Send messages in batches and wait until all are stored. The arguments are those of
+        `headrace.Queue.send_many`."""
+        options = SendOptions(
+            delay=delay, at=at, priority=priority, group=group, dedupe=dedupe, ttl=ttl, headers=headers
+        )
+        return await self._do(lambda: self._queue.send_many(bodies, **options))
+
+    async def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+        """Up to `max` messages, as soon as there are any. Those that come when the caller was cancelled are given
+        back."""
+        future = self._threads.submit(self._queue.receive, max, wait, visibility)
+        try:
+            return [QueueMessage(each) for each in await result_of(future)]
+        except asyncio.CancelledError:
+            future.add_done_callback(_give_back)
+            raise
+
+    async def peek(
+        self,
+        max: int = 10,
+        *,
+        after_offset: int = -1,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+    ) -> list[PeekedMessage]:
+        """Look at messages without leasing them. See `headrace.Queue.peek`."""
+        call = partial(self._queue.peek, max, after_offset=after_offset, ids=ids)
+        return await self._do(lambda: call(body_contains=body_contains, reason_contains=reason_contains))
+
+    async def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
+        """Move messages of this queue, as out of a dead-letter queue. See `headrace.Queue.redrive`."""
+        call = partial(self._queue.redrive, to, ids=ids, body_contains=body_contains, limit=limit, rate=rate)
+        chosen = partial(call, reason_contains=reason_contains, sent_from=sent_from, sent_before=sent_before)
+        return Redrive(await self._do(chosen), self._threads)
+
+    async def redrives(self) -> list[Redrive]:
+        """The latest moves out of this queue, the last first."""
+        return [Redrive(each, self._threads) for each in await self._do(self._queue.redrives)]
+
+    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+        """Register a function that `Client.run` calls with the messages, `concurrency` at a time: a coroutine function
+        on the event loop, another on a thread. See `headrace.client.queue.queue.Queue.worker`."""
+        return self._queue.worker(concurrency, visibility=visibility)
+
+    async def flush(self) -> None:
+        """Wait until every acknowledgement so far is with the broker."""
+        await self._do(self._queue.flush)
+
+    async def close(self) -> None:
+        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
+        try:
+            await self._do(self._queue.close)
+        finally:
+            self._threads.shutdown(wait=False)
+
+    async def _do(self, function: Callable[[], T]) -> T:
+        return await result_of(self._threads.submit(function))
+
+
+def on_loop(worker: Worker, loop: asyncio.AbstractEventLoop) -> Worker:
+    """A worker as the threads call it: a coroutine runs on the event loop, and its thread waits for it."""
+    function: Callable[[Any], Any] = worker.function
+    if not asyncio.iscoroutinefunction(function):
+        return worker
+
+    def call(message: SyncMessage) -> object:
+        coroutine: Coroutine[Any, Any, object] = function(QueueMessage(message))
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return worker.calling(call)
+
+
+def _give_back(received: "Future[list[SyncMessage]]") -> None:
+    """Nobody waits for these any more."""
+    if received.exception() is None:
+        for each in received.result():
+            each.nack(0, "the receiver was cancelled")

@@ -1,0 +1,63 @@
+"""Where brokers listen for the calls of queues: each says so in its settings, which any Kafka client can read."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from headrace.client.errors import ClientError, Unreachable
+from headrace.client.kafka.librdkafka import explain, made
+
+LISTENERS = "http.listeners"
+"""The setting of a broker that says where it listens, read only: addresses by comma; empty if it does not."""
+
+_TIMEOUT_S = 5.0
+_ANY = frozenset({"", "0.0.0.0", "::"})
+
+
+def find(config: dict[str, Any], queue: str) -> list[str]:
+    """The addresses of all brokers that answer, that of the queue's leader first: it need not ask another."""
+    bootstrap = config["bootstrap.servers"]
+    admin = made(AdminClient, config)
+    try:
+        # Not asked for by its name: that could create it.
+        cluster = admin.list_topics(timeout=_TIMEOUT_S)
+    except KafkaException as failure:
+        raise Unreachable(explain(failure.args[0], bootstrap)) from None
+    topic = cluster.topics.get(queue)
+    leader = topic.partitions[0].leader if topic is not None and 0 in topic.partitions else -1
+    brokers = sorted(cluster.brokers.values(), key=lambda each: (each.id != leader, each.id))
+    asked = [(each.host, _asked(admin, each.id)) for each in brokers]
+    answers = [_listeners(future, host) for host, future in asked]
+    found = [url for urls_of_broker in answers for url in urls_of_broker or ()]
+    if not found:
+        if None in answers:
+            raise Unreachable(f"no broker at {bootstrap} says where it serves queues: it may be starting or stopping")
+        raise ClientError(f"no broker at {bootstrap} serves queues: start one with http.listen, or give Client http=")
+    return found
+
+
+def _asked(admin: AdminClient, broker_id: int) -> Any:
+    resource = ConfigResource(ResourceType.BROKER, str(broker_id))
+    return admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource]
+
+
+def _listeners(future: Any, host: str) -> list[str] | None:
+    """What a broker says; None if it does not answer."""
+    try:
+        entry = future.result(_TIMEOUT_S + 1).get(LISTENERS)
+    except (KafkaException, TimeoutError):
+        return None
+    return urls(entry.value or "", host) if entry is not None else []
+
+
+def urls(listeners: str, broker_host: str) -> list[str]:
+    """The addresses in a broker's setting. One that listens everywhere is reached where its Kafka side is."""
+    found = []
+    for each in filter(None, (text.strip() for text in listeners.split(","))):
+        parts = urlsplit(each if "//" in each else f"http://{each}")
+        host = broker_host if (parts.hostname or "") in _ANY else parts.hostname
+        host = f"[{host}]" if ":" in str(host) else host
+        found.append(f"{parts.scheme.lower()}://{host}:{parts.port}")
+    return found

@@ -1,0 +1,411 @@
+"""`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from headrace.client.errors import ClientError, NoSuchQueue
+from headrace.client.health import Monitor, name_of
+from headrace.client.kafka.librdkafka import log
+from headrace.client.keywords import checks_keywords
+from headrace.client.outgoing import Headers, Payload
+from headrace.client.queue.acks import Settler
+from headrace.client.queue.description import Description as Description
+from headrace.client.queue.description import KnownQueue
+from headrace.client.queue.message import (
+    NewMessage,
+    PeekedMessage,
+    QueueMessage,
+    Seconds,
+    SentMessage,
+    buried,
+    milliseconds,
+    seconds,
+)
+from headrace.client.queue.redrive import Redrive, filter_of
+from headrace.client.queue.rpc import Door
+from headrace.client.queue.sender import QueueSender
+from headrace.client.queue.settings import QueueOptions, check, known, settings_of
+from headrace.client.queue.worker import Worker, WorkerLoop
+from headrace.model import queue_wire as wire
+from headrace.model.queue_wire import Counts
+
+if TYPE_CHECKING:
+    from headrace.client.factory import Connection
+
+_SLICE_S = 20.0
+"""How long one call waits for messages."""
+_AT_ONCE = 1_000
+"""No more in one call."""
+_WORKER_S = 5.0
+"""How long a worker waits for a broker before it says so; then it goes on waiting."""
+
+WorkerT = TypeVar("WorkerT", bound=Callable[[QueueMessage], object])
+
+
+@checks_keywords
+class Queue:
+    """A queue, for as many threads as you like. It need not exist before `create`, or `headrace queue create`.
+
+    emails = client.queue("emails")
+    emails.create(max_receives=5, dead_letter="emails-dead", backoff=1)
+    emails.send({"to": "alice@example.org"}, delay=60)
+    for message in emails.receive(max=10, wait=20):
+        mail(message.json())
+        message.ack()
+    """
+
+    def __init__(self, name: str, connection: "Connection", door: Door, register: Callable[[Worker], None]) -> None:
+        self.name = name
+        self._door = door
+        self._settler = Settler(name, door)
+        self._register = register
+        self._known = KnownQueue(name, door)
+        self._sender = QueueSender(name, connection, self._known)
+
+    # The queue
+
+    def create(
+        self,
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> "Queue":
+        """Make the queue, and its dead-letter queue if that is not there. One that is there with the same settings is
+        fine; with others it is `QueueFailed`: change it with `alter`.
+
+            client.queue("emails").create(max_receives=5, dead_letter="emails-dead", backoff=1)
+
+        Times are seconds or a `timedelta`.
+
+        - `type`: `"standard"`, or `"fifo"`: in order within a group, without duplicates. Cannot be changed later.
+        - `visibility`: how long a message that was received is hidden from others; 30 seconds unless told.
+        - `delay`: how long a message is hidden after it was sent.
+        - `retention`: a message that nobody has acknowledged goes after this time; 4 days unless told.
+        - `max_receives`, `dead_letter`: a message that was received this often goes to that queue.
+        - `backoff`, `backoff_factor`, `backoff_max`, `jitter`: how long a message is hidden after a failure.
+        - `priority_ageing`: a message that has waited this long counts as one level more urgent.
+        - `dedupe_by_content`: in a fifo queue, the same body within 5 minutes is one message.
+        - `max_in_flight`: no more than so many messages are in flight.
+        - `settings`: any others by their names, such as `queue.max.message.bytes`.
+        """
+        options = QueueOptions(
+            type=type or "standard",
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        chosen = settings_of(options)
+        self._create_dead_letter(chosen, lambda: chosen["type"])
+        self._known.note(self._door.call(wire.CreateQueue(self.name, chosen), wire.Description))
+        return self
+
+    def _create_dead_letter(self, settings: dict[str, str], kind: Callable[[], str]) -> None:
+        """Make the dead-letter queue of these settings if it is not there, of the same kind; none for settings that
+        will be refused."""
+        check(settings)
+        name = settings.get("dead.letter")
+        if not name or name == self.name:
+            return
+        try:
+            self._door.call(wire.DescribeQueue(name), wire.Description)
+        except NoSuchQueue:
+            self._door.call(wire.CreateQueue(name, {"type": kind()}), wire.Description)
+
+    def alter(
+        self,
+        unset: Iterable[str] = (),
+        *,
+        type: Literal["standard", "fifo"] | None = None,
+        visibility: Seconds | None = None,
+        delay: Seconds | None = None,
+        retention: Seconds | None = None,
+        max_receives: int | None = None,
+        dead_letter: str | None = None,
+        backoff: Seconds | None = None,
+        backoff_factor: float | None = None,
+        backoff_max: Seconds | None = None,
+        jitter: float | None = None,
+        priority_ageing: Seconds | None = None,
+        dedupe_by_content: bool | None = None,
+        max_in_flight: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change settings; those that are not given stay. Those in `unset`, by their own names such as
+        `queue.dead.letter`, go back to their defaults. The others are those of `create`.
+
+        client.queue("emails").alter(max_receives=10, unset=["queue.delay.ms"])
+        """
+        options = QueueOptions(
+            type=type,
+            visibility=visibility,
+            delay=delay,
+            retention=retention,
+            max_receives=max_receives,
+            dead_letter=dead_letter,
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
+            jitter=jitter,
+            priority_ageing=priority_ageing,
+            dedupe_by_content=dedupe_by_content,
+            max_in_flight=max_in_flight,
+            settings=settings,
+        )
+        chosen = settings_of(options)
+        self._create_dead_letter(chosen, lambda: str(self.describe().settings["type"]))
+        reset: dict[str, str | None] = {known(name): None for name in unset}
+        self._door.call(wire.AlterQueue(self.name, {**reset, **chosen}), wire.Nothing)
+        self._known.forget()
+
+    def delete(self) -> None:
+        """Delete the queue with everything in it."""
+        self._door.call(wire.DeleteQueue(self.name), wire.Nothing)
+        self._known.forget()
+
+    def describe(self) -> Description:
+        """Its settings, and how many messages it has."""
+        found = self._known.ask()
+        return Description(found.queue, found.settings, found.counts)
+
+    def counts(self) -> Counts:
+        """How many messages are available, in flight and delayed; right within a second."""
+        return self._door.call(wire.Count(self.name), Counts)
+
+    def purge(self) -> None:
+        """Forget every message that was sent before; not more than once a minute."""
+        self._door.call(wire.Purge(self.name), wire.Nothing)
+
+    # Sending
+
+    def send(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> SentMessage:
+        """Send a message and wait until it is stored. The body is `bytes` as they are, `str` as UTF-8; anything else
+        becomes JSON. Raises `DeliveryFailed`, or `Unreachable` as `Client.publish` does.
+
+            client.queue("emails").send({"to": "alice@example.org"}, delay=60, priority=9)
+
+        - `delay`: not to be received before so many seconds from now; without it, as the queue says.
+        - `at`: not to be received before this time, minutes or months from now.
+        - `priority`: 0 to 9, the highest first; 4 unless told.
+        - `group`: messages of a group are handled one after the other. A fifo queue wants one.
+        - `dedupe`: in a fifo queue, one with an id that was sent within five minutes is not kept again.
+        - `ttl`: not to be received after so many seconds from now.
+        - `headers`: a mapping, or pairs where a name comes more than once.
+        """
+        return self.send_awaited(NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)).result()
+
+    def send_awaited(self, message: NewMessage) -> "Future[SentMessage]":
+        """Send without waiting, for a caller that looks at the future."""
+        return self._sender.send(message, is_awaited=True)
+
+    def send_soon(
+        self,
+        body: Payload,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> "Future[SentMessage]":
+        """Send a message without waiting, in batches with others. The future says what became of it; or call
+        `Client.flush`, which raises if any since the last was not stored. The arguments are those of `send`."""
+        message = NewMessage(body, delay, at, priority, group, dedupe, ttl, headers)
+        return self._sender.send(message, is_awaited=False)
+
+    def send_many(
+        self,
+        bodies: "Iterable[Payload | NewMessage]",
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        group: str | None = None,
+        dedupe: str | None = None,
+        ttl: Seconds | None = None,
+        headers: Headers | None = None,
+    ) -> list[SentMessage]:
+        """Send messages in batches and wait until all are stored. The options, those of `send`, are for all of them
+        that are not a `NewMessage`. Raises `DeliveryFailed` with how many were not stored."""
+        common = NewMessage(None, delay, at, priority, group, dedupe, ttl, headers)
+        return self._sender.send_many(bodies, common)
+
+    # Receiving
+
+    def receive(self, max: int = 1, wait: float = 20.0, visibility: Seconds | None = None) -> list[QueueMessage]:
+        """Up to `max` messages (and 1,000), as soon as there are any; none if none came within `wait` seconds. Each is
+        hidden from others for `visibility`; without it, as the queue says."""
+        give_up_at_s = time.monotonic() + wait
+        while True:
+            left_s = give_up_at_s - time.monotonic()
+            found = self._receive(max, min(_SLICE_S, left_s), milliseconds(visibility))
+            if found or left_s <= _SLICE_S:
+                return found
+
+    def receive_until(
+        self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
+    ) -> list[QueueMessage]:
+        """What a worker does: it waits for a broker that is away, and says so by `Unreachable` every few seconds."""
+        return self._receive(maximum, wait_s, round(visibility_s * 1000), patience_s=_WORKER_S, is_over=is_over)
+
+    def _receive(
+        self,
+        maximum: int,
+        wait_s: float,
+        visibility_ms: int | None,
+        *,
+        patience_s: float | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[QueueMessage]:
+        wait_s = max(0.0, wait_s)
+        call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
+        found = self._door.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
+        name, settler = self.name, self._settler
+        return [QueueMessage(name, each, settler) for each in found.messages]
+
+    def peek(
+        self,
+        max: int = 10,
+        *,
+        after_offset: int = -1,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+    ) -> list[PeekedMessage]:
+        """Look at messages, whatever their state, in the order of sending, without leasing them: at those that agree
+        with everything given."""
+        call = wire.Peek(self.name, filter_of(ids, body_contains, reason_contains, max), after_offset)
+        return [PeekedMessage(each) for each in self._door.call(call, wire.AllPeeked).messages]
+
+    def redrive(
+        self,
+        to: str | None = None,
+        *,
+        ids: Iterable[str] = (),
+        body_contains: str | bytes = b"",
+        reason_contains: str = "",
+        sent_from: datetime | None = None,
+        sent_before: datetime | None = None,
+        limit: int | None = None,
+        rate: int | None = None,
+    ) -> Redrive:
+        """Move messages of this queue, as out of a dead-letter queue: each to where it came from, or all to `to`; those
+        that agree with everything given, no more than `limit`, `rate` a second. The broker does it; `Redrive.wait`
+        waits for it.
+
+        client.queue("emails-dead").redrive(reason_contains="Timeout", rate=100).wait()
+        """
+        for name, value in (("limit", limit), ("rate", rate)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be 1 or more, not {value}")
+        moved = filter_of(ids, body_contains, reason_contains, limit, sent_from, sent_before)
+        call = wire.StartMove(self.name, to, moved, rate)
+        return Redrive(self._door, self._door.call(call, wire.Move))
+
+    def redrives(self) -> list[Redrive]:
+        """The latest moves out of this queue, the last first."""
+        moves = self._door.call(wire.ListMoves(self.name), wire.Moves).moves
+        return [Redrive(self._door, each) for each in moves]
+
+    # Working
+
+    def worker(self, concurrency: int = 8, *, visibility: Seconds | None = None) -> Callable[[WorkerT], WorkerT]:
+        """Register a function that `Client.run` calls with the messages, `concurrency` at a time. With asyncio it may
+        be `async`.
+
+        When it returns, the message is acknowledged; while it works, the lease is extended, however long it takes.
+        When it raises, the message is given back with the reason, and tried again as the queue's policy says; after
+        `max_receives` it goes to the dead-letter queue, and at once when it is `Reject` that was raised. `Retry` says
+        when to try again. On `stop`, SIGTERM or Ctrl-C the messages in hand are finished, and others given back.
+        """
+
+        def register(function: WorkerT) -> WorkerT:
+            monitor = Monitor(name_of(function), f"queue {self.name}")
+            self._register(Worker(self, function, monitor, concurrency, visibility))
+            return function
+
+        return register
+
+    def loop(self, worker: Worker) -> WorkerLoop:
+        """The loop of a worker of this queue."""
+        settings = self._known.settings
+        lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
+        return WorkerLoop(
+            self,
+            worker.function,
+            worker.monitor,
+            concurrency=worker.concurrency,
+            lease_s=lease_s,
+            is_fifo=settings["type"] == "fifo",
+        )
+
+    def bury(self, message: QueueMessage, reason: str) -> bool:
+        """Move a message to the dead-letter queue now; the copy is stored first. False if there is none."""
+        found = self._known.look()
+        dead_letter = str(found.settings.get("dead_letter", ""))
+        if not dead_letter:
+            return False
+        copy = buried(message, found.topic_id, dead_letter, reason, round(time.time() * 1000))
+        try:
+            self._sender.send_record(copy)
+        except ClientError as error:
+            log.warning("%s of %s could not be dead-lettered: %s", message.id, self.name, error)
+            return False
+        message.ack()
+        return True
+
+    def backlog(self) -> int | None:
+        """How many messages are available; None if nobody answers."""
+        try:
+            return self._door.call(wire.Count(self.name), Counts, patience_s=0).available
+        except ClientError:
+            return None
+
+    def flush(self) -> None:
+        """Wait until every acknowledgement so far is with the broker."""
+        self._settler.flush()
+
+    def close(self) -> None:
+        """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
+        try:
+            self._settler.close()
+        finally:
+            self._sender.close()
+            self._door.close()

@@ -1,0 +1,196 @@
+"""The calls of a queue's door (`headrace.model.queue_wire`) over HTTP: connections kept alive, for any threads.
+
+A broker that does not answer is waited for: it may be starting again, or another may be taking over. Every call may be
+made twice without harm, but for those in `_ONCE`.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.kafka.librdkafka import log
+from headrace.client.queue.http import HttpConnection
+from headrace.model import queue_wire as wire
+
+_ANSWER_TIMEOUT_S = 30.0
+_IDLE_S = 3.0
+"""Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
+_AGAIN_S = 0.05
+_AGAIN_MAX_S = 1.0
+_REGION = "us-east-1"
+"""Signatures name one; brokers take any."""
+_ONCE = (wire.StartMove,)
+"""What would be begun a second time."""
+_PASSING = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
+"""Problems that pass by themselves: a queue that is being loaded, or has no leader just now."""
+_KINDS: dict[str, type[QueueFailed]] = {"UnknownQueue": NoSuchQueue, "NotInFlight": LeaseLost}
+
+_encode = msgspec.msgpack.Encoder().encode
+_answers: dict[type[msgspec.Struct], msgspec.msgpack.Decoder[Any]] = {
+    call: msgspec.msgpack.Decoder(answer) for call, answer in wire.ANSWERS.items()
+}
+_problem = msgspec.msgpack.Decoder(wire.Problem)
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0
+"""How long a call is tried when nobody answers; as long as a message is tried to be delivered."""
+
+
+class _NoAnswer(Exception):
+    """The address did not answer, or not in a way that we understand. `was_sent`: it may have heard the call."""
+
+    def __init__(self, text: str, *, was_sent: bool) -> None:
+        super().__init__(text)
+        self.was_sent = was_sent
+
+
+class Door:
+    """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
+    does not answer. `reach` raises `Unreachable` if nobody has ever answered: then there is nothing to wait for."""
+
+    def __init__(
+        self,
+        find: Callable[[], Sequence[str]],
+        access_key: str = "",
+        patience_s: float = PATIENCE_S,
+        reach: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._find = find
+        self._reach = reach
+        self._access_key = access_key
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._urls: deque[str] = deque()
+        self._idle: list[tuple[float, str, HttpConnection]] = []
+        self._is_closed = False
+
+    def call(
+        self,
+        request: msgspec.Struct,
+        answer: type[T],
+        *,
+        longer_s: float = 0.0,
+        patience_s: float | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Make a call; `longer_s` is how long the broker may take beyond what is usual. Raises `QueueFailed` when it is
+        refused, and `Unreachable` when nobody answers for `patience_s` (unless told, that of the client), or until
+        `is_over`."""
+        assert wire.ANSWERS[type(request)] is answer
+        self._reach()
+        give_up_at_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        wait_s = _AGAIN_S
+        while True:
+            try:
+                return self._try(request, _ANSWER_TIMEOUT_S + longer_s)  # type: ignore[no-any-return]
+            except _NoAnswer as failure:
+                if self._is_closed:
+                    raise ClientError("the client is closed") from None
+                if failure.was_sent and isinstance(request, _ONCE):
+                    raise Unreachable(f"{failure}; it may have been begun all the same") from None
+                if is_over() or time.monotonic() + wait_s > give_up_at_s:
+                    raise Unreachable(str(failure)) from None
+                log.debug("a call is made again: %s", failure)
+            except QueueFailed as failure:
+                if failure.code not in _PASSING or is_over() or time.monotonic() + wait_s > give_up_at_s:
+                    raise
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, _AGAIN_MAX_S)
+
+    def close(self) -> None:
+        self._is_closed = True
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, _, connection in idle:
+            connection.close()
+
+    def _try(self, request: msgspec.Struct, timeout_s: float) -> Any:
+        url, connection = self._connection()
+        is_new = not connection.is_open
+        try:
+            status, data = self._ask(connection, request, timeout_s)
+        except OSError as error:
+            connection.close()
+            if is_new:
+                self._forget(url)
+            was_sent = not isinstance(error, ConnectionRefusedError)
+            raise _NoAnswer(f"no broker answers at {url}: {_words(error)}", was_sent=was_sent) from None
+        except BaseException:
+            connection.close()
+            raise
+        self._keep(url, connection)
+        try:
+            if status == HTTPStatus.OK:
+                return _answers[type(request)].decode(data)
+            problem = _problem.decode(data)
+        except msgspec.MsgspecError:
+            text = data[:200].decode(errors="replace")
+            raise ClientError(f"{url} is not a Headrace broker's address for queues: {status} {text}") from None
+        raise failed(problem)
+
+    def _ask(self, connection: HttpConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
+        headers = {
+            "Host": connection.host,
+            "Content-Type": wire.MSGPACK,
+            "X-Amz-Target": wire.TARGET_PREFIX + type(request).__name__,
+        }
+        body = _encode(request)
+        if self._access_key:
+            headers = _signed(headers, body, self._access_key)
+        return connection.post(headers, body, timeout_s)
+
+    def _connection(self) -> tuple[str, HttpConnection]:
+        now_s = time.monotonic()
+        with self._lock:
+            while self._idle:
+                since_s, url, connection = self._idle.pop()
+                if now_s - since_s < _IDLE_S and url in self._urls:
+                    return url, connection
+                connection.close()
+            urls = list(self._urls)
+        if not urls:
+            try:
+                urls = list(self._find())
+            except Unreachable as error:
+                raise _NoAnswer(str(error), was_sent=False) from None
+            with self._lock:
+                self._urls = deque(urls)
+        return urls[0], HttpConnection(urls[0])
+
+    def _keep(self, url: str, connection: HttpConnection) -> None:
+        with self._lock:
+            if not self._is_closed and connection.is_open:
+                self._idle.append((time.monotonic(), url, connection))
+                return
+        connection.close()
+
+    def _forget(self, url: str) -> None:
+        """The next call goes to the next address; after the last of them all are looked for anew. (A connection that
+        was used before says nothing: the broker may have ended it because it was idle.)"""
+        with self._lock:
+            if url in self._urls:
+                self._urls.remove(url)
+
+
+def failed(problem: wire.Problem) -> QueueFailed:
+    return _KINDS.get(problem.error, QueueFailed)(problem.message, code=problem.error)
+
+
+def _signed(headers: dict[str, str], body: bytes, access_key: str) -> dict[str, str]:
+    # Only here, for it is not needed on loopback.
+    from headrace.model.sigv4 import sign
+
+    key_id, _, secret = access_key.partition(":")
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return headers | sign("POST", "/", headers, body, key_id=key_id, secret=secret, region=_REGION, when=when)
+
+
+def _words(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).lower()

@@ -1,0 +1,72 @@
+"""Sends messages to a queue: one by one with the client's producer, many at a time with one of its own."""
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.outgoing import Payload, Record
+from headrace.client.queue.description import KnownQueue
+from headrace.client.queue.message import NewMessage, SentMessage, record_of, records_of
+
+if TYPE_CHECKING:
+    from headrace.client.factory import Connection
+
+
+class QueueSender:
+    """Thread-safe."""
+
+    def __init__(self, name: str, connection: "Connection", known: KnownQueue) -> None:
+        self._name = name
+        self._connection = connection
+        self._known = known
+        self._bulk = connection.bulk(name)
+        self._sending = threading.Lock()
+        self._sent_last: Future[SentMessage] | None = None
+        """Of those that nobody waits for."""
+
+    def send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
+        """Send without waiting; a caller that does not look at the future is told by `Client.flush`."""
+        record, ids = self._record(message), self._known.ids
+
+        def sent(stored: Any) -> SentMessage:
+            offset = stored.offset()
+            return SentMessage(ids.at(offset), offset)
+
+        if is_awaited:
+            return self._connection.publisher.send_record(record, sent, is_awaited=True)
+        with self._sending:
+            self._sent_last = self._connection.publisher.send_record(record, sent, is_awaited=False)
+            return self._sent_last
+
+    def send_many(self, bodies: "Iterable[Payload | NewMessage]", common: NewMessage) -> list[SentMessage]:
+        """Send in batches and wait until all are stored; `common` has the options of those that have none."""
+        records: list[Record] = []
+        for kind, run in groupby(bodies, type):
+            if issubclass(kind, NewMessage):
+                records += [self._record(each) for each in run]
+            else:
+                self._check(common)
+                records += records_of(self._name, run, common, time.time())
+        ids = self._known.ids
+        if self._sent_last is not None:
+            # They keep their order.
+            self._sent_last.exception()
+        return [SentMessage(ids.at(offset), offset) for offset in self._bulk.send(records)]
+
+    def send_record(self, record: Record) -> None:
+        """Send a record as it is, and wait until it is stored."""
+        self._connection.publisher.send_record(record, lambda _: None, is_awaited=True).result()
+
+    def close(self) -> None:
+        self._bulk.close()
+
+    def _record(self, message: NewMessage) -> Record:
+        self._check(message)
+        return record_of(self._name, message, time.time())
+
+    def _check(self, message: NewMessage) -> None:
+        if self._known.settings["type"] == "fifo" and message.group is None:
+            raise ValueError(f"{self._name} is a fifo queue: say to which group the message belongs, group=…")

@@ -1,0 +1,253 @@
+"""The loop behind `@queue.worker`: receives, hands messages to threads, keeps their leases, acknowledges.
+
+One thread receives, one keeps the leases of everything in hand for as long as it takes, and `concurrency` threads
+handle. A broker that is away is waited for; leases survive its restart, as they do on its side.
+"""
+
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
+from headrace.client.failures import describe_with_place
+from headrace.client.health import Monitor
+from headrace.client.queue.acks import Settlement
+from headrace.client.queue.in_flight import Hand, Held
+from headrace.client.queue.message import QueueMessage, Seconds, seconds
+
+if TYPE_CHECKING:
+    from headrace.client.queue.queue import Queue
+
+_WAIT_S = 1.0
+"""How long one receive waits; `stop` waits for it to return."""
+_AT_MOST = 1_000
+_LEAST_LEASE_S = 1.0
+_MOST_LEASE_S = 12 * 60 * 60.0
+_LOOK_EVERY_S = 5.0
+"""How often the queue is asked how many messages wait in it."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a user says of a worker."""
+
+    queue: "Queue"
+    function: Callable[[QueueMessage], object]
+    monitor: Monitor
+    concurrency: int = 8
+    visibility: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        if self.visibility is not None and not _LEAST_LEASE_S <= seconds(self.visibility) <= _MOST_LEASE_S:
+            raise ValueError("visibility must be between a second and twelve hours")
+
+    def calling(self, function: Callable[[QueueMessage], object]) -> "Worker":
+        """The same worker with another function."""
+        return replace(self, function=function)
+
+
+class Source(Protocol):
+    """What the loop needs of a queue."""
+
+    name: str
+
+    def receive_until(
+        self, is_over: Callable[[], bool], maximum: int, wait_s: float, visibility_s: float
+    ) -> list[QueueMessage]: ...
+    def bury(self, message: QueueMessage, reason: str) -> bool: ...
+    def backlog(self) -> int | None: ...
+    def flush(self) -> None: ...
+
+
+class WorkerLoop:
+    """`run` returns after `stop`, or raises."""
+
+    def __init__(
+        self,
+        source: Source,
+        call: Callable[[QueueMessage], object],
+        monitor: Monitor,
+        *,
+        concurrency: int,
+        lease_s: float,
+        is_fifo: bool,
+    ) -> None:
+        self._source = source
+        self._call = call
+        self.monitor = monitor
+        self._concurrency = concurrency
+        self._lease_s = max(lease_s, _LEAST_LEASE_S)
+        self._is_fifo = is_fifo
+        self._lock = threading.Lock()
+        self._work_to_do = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        """Told when a message is finished, one way or the other."""
+        self._hand: Hand[QueueMessage] = Hand(concurrency, self._lease_s, time.monotonic())
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._looked_at_s = 0.0
+
+    def stop(self) -> None:
+        """Finish the messages in hand, give back the rest. May be called from anywhere, also a signal handler."""
+        # Who waits is not told here: a signal handler may have interrupted a thread that holds the lock. They look.
+        self._stopping.set()
+
+    def discard(self) -> None:
+        """There is nothing to let go of."""
+
+    def run(self) -> None:
+        threads = [self._thread(self._keep_leases), *(self._thread(self._work) for _ in range(self._concurrency))]
+        try:
+            while not self._is_over():
+                self._receive()
+        except BaseException as error:
+            self._fail(error)
+        self._give_back()
+        with self._lock:
+            while self._hand.running:
+                self._room.wait(_WAIT_S)
+            self._ended.set()
+            self._work_to_do.notify_all()
+        for each in threads:
+            each.join()
+        try:
+            self._source.flush()
+        except ClientError as error:
+            self._fail(error)
+        if self._failure is not None:
+            raise self._failure
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"headrace-{self._source.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._failure is not None
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or error
+            self._room.notify_all()
+
+    # Receiving
+
+    def _receive(self) -> None:
+        with self._lock:
+            room = self._hand.room(time.monotonic())
+            if not room:
+                self._room.wait(_WAIT_S)
+                return
+        try:
+            found = self._source.receive_until(self._is_over, min(room, _AT_MOST), _WAIT_S, self._lease_s)
+        except Unreachable as error:
+            if not self._is_over():
+                self.monitor.troubled(error, f"waiting for messages of {self._source.name}")
+            return
+        self._look()
+        if found:
+            with self._lock:
+                self._hand.put([(each, each.group if self._is_fifo else None) for each in found], time.monotonic())
+                self._work_to_do.notify(len(found))
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked_at_s >= _LOOK_EVERY_S:
+            self.monitor.behind(self._source.backlog())
+            self._looked_at_s = time.monotonic()
+
+    def _give_back(self) -> None:
+        with self._lock:
+            rest = self._hand.give_up()
+        self._release(rest)
+
+    def _release(self, messages: Iterable[QueueMessage]) -> None:
+        for each in messages:
+            each.nack(0, "given back unhandled")
+
+    # Leases
+
+    def _keep_leases(self) -> None:
+        # What is received meanwhile is not due before half of its lease is over.
+        while not self._ended.wait(min(_WAIT_S, self._lease_s / 10)):
+            with self._lock:
+                due = self._hand.to_renew(time.monotonic())
+            self._renew(due)
+            self.monitor.tick()
+
+    def _renew(self, due: list[Held[QueueMessage]]) -> None:
+        for held in due:
+            held.message.extend_soon(self._lease_s).when_done(partial(self._renewed, held))
+
+    def _renewed(self, held: Held[QueueMessage], done: Settlement) -> None:
+        if isinstance(done.exception(), LeaseLost):
+            with self._lock:
+                self._hand.lost(held)
+
+    # Handling
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                held = None if self._is_over() else self._hand.start()
+                if held is None:
+                    if self._ended.is_set():
+                        return
+                    self._work_to_do.wait(_WAIT_S)
+                    continue
+            try:
+                self._handle(held)
+            except BaseException as error:
+                self._fail(error)
+
+    def _handle(self, held: Held[QueueMessage]) -> None:
+        message = held.message
+        behind: list[QueueMessage] = []
+        try:
+            _refuse_coroutine(self._call(message))
+        except BaseException as error:
+            with self._lock:
+                behind = self._hand.failed(held)
+                self._room.notify_all()
+            self._give_up_on(message, error)
+            # Only now: they must not be handled before the one that failed is to be.
+            self._release(behind)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.monitor.handled()
+        if not message.is_settled:
+            message.ack()
+        with self._lock:
+            self._hand.done(held)
+            self._room.notify_all()
+
+    def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
+        name = f"{message.id} of {message.queue}"
+        reason = describe_with_place(error)
+        is_expected = isinstance(error, Reject | Retry)
+        if message.is_settled:
+            self.monitor.failed(error, f"failed after it settled {name}", "after settling", is_expected=is_expected)
+            return
+        if isinstance(error, Reject) and self._source.bury(message, reason):
+            self.monitor.failed(error, f"{name} is dead-lettered", "dead-lettered", is_expected=True)
+            return
+        what = f"{name} failed at attempt {message.attempt} and is given back"
+        self.monitor.failed(error, what, "given back", is_expected=is_expected)
+        if isinstance(error, Retry):
+            message.nack(error.delay, " ".join(str(error).split()) or "to be tried again")
+        else:
+            message.nack(None, reason)
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """A coroutine that nobody awaits has done nothing: its message must not be acknowledged."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the worker returned a coroutine that nobody awaits: register an `async def` function itself")

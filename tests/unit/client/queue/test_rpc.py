@@ -1,0 +1,196 @@
+"""The calls of queues against a server that does as each test says."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
+from headrace.client.queue.acks import Settler
+from headrace.client.queue.rpc import Door
+from headrace.model import queue_wire as wire
+
+_ENOUGH_S = 30.0
+
+Answer = msgspec.Struct | bytes | None
+"""What is answered: 200 with this, `Problem` with 400, bytes as they are, None by hanging up."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer: Callable[[str, Any], Answer] = lambda name, call: wire.Nothing()
+        self.calls: list[tuple[str, Any]] = []
+        self.connections = 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
+        super().process_request(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        name = self.headers["X-Amz-Target"].removeprefix(wire.TARGET_PREFIX)
+        call = msgspec.msgpack.decode(body, type=getattr(wire, name))
+        self.server.calls.append((name, call))
+        answer = self.server.answer(name, call)
+        if answer is None:
+            self.close_connection = True
+            return
+        data = answer if isinstance(answer, bytes) else msgspec.msgpack.encode(answer)
+        self.send_response(400 if isinstance(answer, wire.Problem) else 200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[_Server]:
+    with _Server() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def door(server: _Server) -> Iterator[Door]:
+    with closing(Door(lambda: [server.url])) as made:
+        yield made
+
+
+def test_one_connection_serves_calls_one_after_the_other(server: _Server, door: Door) -> None:
+    for _ in range(5):
+        door.call(wire.Purge("q"), wire.Nothing)
+    assert len(server.calls) == 5
+    assert server.connections == 1
+
+
+def test_what_is_refused_is_told_in_the_broker_s_words(server: _Server, door: Door) -> None:
+    server.answer = lambda name, call: wire.Problem("UnknownQueue", "there is no queue q")
+    with pytest.raises(NoSuchQueue, match="there is no queue q"):
+        door.call(wire.Count("q"), wire.Counts)
+    server.answer = lambda name, call: wire.Problem("PurgeInProgress", "wait a minute")
+    with pytest.raises(QueueFailed) as caught:
+        door.call(wire.Purge("q"), wire.Nothing)
+    assert caught.value.code == "PurgeInProgress"
+
+
+def test_what_passes_is_waited_for(server: _Server, door: Door) -> None:
+    problems: list[Answer] = [wire.Problem("QueueUnavailable", "loading"), None, wire.Problem("PeerUnavailable", "no")]
+    server.answer = lambda name, call: problems.pop() if problems else wire.Nothing()
+    door.call(wire.Purge("q"), wire.Nothing)
+    assert len(server.calls) == 4
+
+
+def test_a_broker_that_hangs_up_is_left_for_another(server: _Server) -> None:
+    dead = _Server()
+    dead.server_close()
+    found: list[list[str]] = [[dead.url, server.url], [server.url]]
+    with closing(Door(lambda: found.pop(0) if len(found) > 1 else found[0])) as door:
+        door.call(wire.Purge("q"), wire.Nothing)
+        door.call(wire.Purge("q"), wire.Nothing)
+    assert len(server.calls) == 2
+
+
+def test_brokers_that_cannot_be_found_yet_are_looked_for_again(server: _Server) -> None:
+    asked: list[None] = []
+
+    def find() -> list[str]:
+        asked.append(None)
+        if len(asked) < 3:
+            raise Unreachable("starting")
+        return [server.url]
+
+    with closing(Door(find)) as door:
+        door.call(wire.Purge("q"), wire.Nothing)
+    assert len(asked) == 3
+    asked.clear()
+    with closing(Door(find)) as door, pytest.raises(Unreachable, match="starting"):
+        door.call(wire.Purge("q"), wire.Nothing, patience_s=0.0)
+
+
+def test_nobody_there_is_said_in_the_end() -> None:
+    dead = _Server()
+    dead.server_close()
+    with closing(Door(lambda: [dead.url])) as door:
+        with pytest.raises(Unreachable, match=f"no broker answers at {dead.url}"):
+            door.call(wire.Purge("q"), wire.Nothing, patience_s=0.2)
+        with pytest.raises(Unreachable):
+            door.call(wire.Purge("q"), wire.Nothing, patience_s=float("inf"), is_over=lambda: True)
+
+
+def test_a_move_that_may_have_begun_is_not_begun_again(server: _Server, door: Door) -> None:
+    server.answer = lambda name, call: None
+    with pytest.raises(Unreachable, match="may have been begun"):
+        door.call(wire.StartMove("q"), wire.Move)
+    assert len(server.calls) == 1
+
+
+def test_another_kind_of_server_is_told_as_such(server: _Server, door: Door) -> None:
+    server.answer = lambda name, call: b"<html>"
+    with pytest.raises(ClientError, match="not a Headrace broker's address"):
+        door.call(wire.Count("q"), wire.Counts)
+
+
+def test_acknowledgements_go_out_together(server: _Server, door: Door) -> None:
+    answering = threading.Event()
+
+    def answer(name: str, call: Any) -> Answer:
+        answering.wait(_ENOUGH_S)
+        return wire.Outcomes([None] * len(call.receipts))
+
+    server.answer = answer
+    settler = Settler("q", door)
+    futures = [settler.ack(str(number)) for number in range(100)]
+    answering.set()
+    for each in futures:
+        each.result(_ENOUGH_S)
+    assert sum(len(call.receipts) for _, call in server.calls) == 100
+    assert len(server.calls) <= 10
+    settler.close()
+    with pytest.raises(ClientError, match="closed"):
+        settler.ack("1")
+
+
+def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(server: _Server, door: Door) -> None:
+    def answer(name: str, call: Any) -> Answer:
+        count = len(call.receipts if name == "Acknowledge" else call.wanted)
+        return wire.Outcomes([wire.Problem("NotInFlight", "its time is over")] * count)
+
+    server.answer = answer
+    settler = Settler("q", door)
+    with pytest.raises(LeaseLost, match="its time is over"):
+        settler.ack("a").result(_ENOUGH_S)
+    with pytest.raises(LeaseLost):
+        settler.extend("a", 1000).result(_ENOUGH_S)
+    settler.nack("a", None, "failed").result(_ENOUGH_S)
+    settler.close()
+
+
+def test_what_was_said_is_flushed_before_closing(server: _Server, door: Door) -> None:
+    def answer(name: str, call: Any) -> Answer:
+        time.sleep(0.05)
+        return wire.Outcomes([None] * len(call.wanted))
+
+    server.answer = answer
+    settler = Settler("q", door)
+    settler.nack("a", 500, "busy")
+    settler.close()
+    assert server.calls == [("GiveBack", wire.GiveBack("q", [("a", 500, "busy")]))]
