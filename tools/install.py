@@ -38,9 +38,9 @@ BUILD_MB = {"spark": 1600}
 """Disk that is needed in addition while packages are unpacked and built. PySpark comes as source code."""
 
 IMPORTED = {
-    "": "headrace.cli.main,headrace.cli.serve,headrace.app.broker",
+    "": "headrace.cli.main,headrace.cli.serve.commands,headrace.app.broker",
     "cluster": "aetcd",
-    "spark": "pandas,pyarrow,pyspark.sql,headrace.cli.touring",
+    "spark": "pandas,pyarrow,pyspark.sql,headrace.cli.demo.run",
 }
 
 _LOCK_WAIT_S = 900.0

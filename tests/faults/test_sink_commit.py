@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.pipeline_background import _end_what_is_open, stop_pipeline
+from headrace.cli.pipeline.background import _end_what_is_open, stop_pipeline
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import clean_up
 from headrace.pipelines.sink.broker import WireBroker

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headrace.cli.cluster_status import DEGRADED, NOT_SERVING, WELL
+from headrace.cli.cluster.status import DEGRADED, NOT_SERVING, WELL
 from headrace.cli.errors import CommandFailed
 from headrace.cli.main import app
 from headrace.model.errors import HeadraceError

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.cli.pipeline_init import init_file
-from headrace.cli.pipeline_preview import preview_file
+from headrace.cli.pipeline.init import init_file
+from headrace.cli.pipeline.preview import preview_file
 from headrace.pipelines.spec.file import SpecFile
 
 from .running import Write, as_json
@@ -19,7 +19,7 @@ def one_session(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     def shared(file: SpecFile) -> Iterator[object]:
         yield spark
 
-    monkeypatch.setattr("headrace.cli.pipeline_preview.quick_session", shared)
+    monkeypatch.setattr("headrace.cli.pipeline.preview.quick_session", shared)
 
 
 def test_a_new_file_shows_the_messages_that_are_there(

@@ -11,22 +11,22 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.archive import archive, replay
-from headrace.cli.bench import bench
-from headrace.cli.cluster import cluster_app
-from headrace.cli.consume import consume
-from headrace.cli.demo import demo
-from headrace.cli.doctor import doctor
+from headrace.cli.bench.commands import bench
+from headrace.cli.cluster.commands import cluster_app
+from headrace.cli.consume.commands import consume
+from headrace.cli.demo.commands import demo
+from headrace.cli.doctor.commands import doctor
 from headrace.cli.errors import CommandFailed
 from headrace.cli.formats import offer_both
-from headrace.cli.groups import group_app
-from headrace.cli.log import log_app
-from headrace.cli.pipeline import pipeline_app
-from headrace.cli.produce import produce
-from headrace.cli.queue import queue_app
-from headrace.cli.serve import serve
-from headrace.cli.topic import topic_app
-from headrace.cli.txns import txn_app
+from headrace.cli.group.commands import group_app
+from headrace.cli.log.commands import log_app
+from headrace.cli.pipeline.archive_commands import archive, replay
+from headrace.cli.pipeline.commands import pipeline_app
+from headrace.cli.produce.commands import produce
+from headrace.cli.queue.commands import queue_app
+from headrace.cli.serve.commands import serve
+from headrace.cli.topic.commands import topic_app
+from headrace.cli.txn.commands import txn_app
 from headrace.model.errors import HeadraceError
 from headrace.model.extras import missing_extra
 

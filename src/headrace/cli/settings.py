@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.cli.cluster_view import connected
+from headrace.cli.cluster.view import connected
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import print_json, setting_text, table
 from headrace.config.broker import BROKER_SETTINGS

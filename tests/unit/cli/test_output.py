@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.cli.benching import summarize
+from headrace.cli.bench.run import summarize
 from headrace.cli.errors import BadArgument
 from headrace.cli.options import parse_pairs
 from headrace.cli.output import count, done_in, human_bytes, human_duration, per_time, rate, setting_text

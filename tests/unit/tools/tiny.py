@@ -56,7 +56,7 @@ def make_tree(folder: Path) -> Path:
     (folder / "pyproject.toml").write_text(_PROJECT)
     (folder / "constraints.txt").write_text("# none\n")
     (folder / "backend.py").write_text(_BACKEND)
-    for module in ("cli/main", "cli/serve", "app/broker"):
+    for module in ("cli/main", "cli/serve/commands", "app/broker"):
         file = folder / "headrace" / f"{module}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()

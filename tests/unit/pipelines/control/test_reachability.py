@@ -58,7 +58,7 @@ def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(seconds: float) -> None:
         raise AssertionError("it tries again")
 
-    monkeypatch.setattr("headrace.cli.pipelining.check_ready", lambda: None)
+    monkeypatch.setattr("headrace.cli.pipeline.run.check_ready", lambda: None)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=refuse)
     monkeypatch.setattr("headrace.wire.routing.time", clock)
 

@@ -1,0 +1,148 @@
+"""The work of `headrace consume`: find where to start and where the end is, then copy messages to stdout."""
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from headrace.cli.admin import Broker, client_config, explain
+from headrace.cli.errors import CommandFailed
+from headrace.cli.lines import Message, render_json, render_text
+from headrace.cli.output import count, say
+
+_AT_ONCE = 1_000
+_POLL_S = 0.2
+_FLUSH_EVERY_S = 0.2
+_PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
+"""Errors after which librdkafka connects again by itself: a broker that restarts does not end `--follow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    from_beginning: bool
+    offset: int | None
+    """Counted from the end if negative."""
+    from_time_ms: int | None
+    partitions: list[int] | None
+    maximum: int | None
+    follow: bool
+    as_json: bool
+    keys: bool
+    committed: bool
+
+
+def print_messages(bootstrap: str, topic: str, options: Options) -> None:
+    broker = Broker(bootstrap)
+    partitions = _partitions(broker, topic, options.partitions)
+    start, end = _range(broker, topic, partitions, options)
+    pending = {index for index in partitions if start[index] < end[index]}
+    if not options.follow and not pending:
+        if sys.stderr.isatty():
+            say(f"{topic} has no messages there; without a starting point, or with --follow, this waits for new ones")
+        return
+    consumer = Consumer(
+        client_config(
+            bootstrap,
+            # Never joined: librdkafka wants the name even for a consumer that is told its partitions.
+            group_id="headrace-cli-consume",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+            isolation_level="read_committed" if options.committed else "read_uncommitted",
+            fetch_wait_max_ms=100,
+        )
+    )
+    wanted = partitions if options.follow else sorted(pending)
+    try:
+        consumer.assign([TopicPartition(topic, index, start[index]) for index in wanted])
+        if options.follow and sys.stderr.isatty():
+            say(f"Waiting for messages in {topic}; Ctrl-C ends")
+        printed = _copy(consumer, bootstrap, options, end, pending)
+    except KafkaException as error:
+        raise CommandFailed(explain(error.args[0], bootstrap)) from None
+    finally:
+        consumer.close()
+    if sys.stderr.isatty():
+        say(count(printed, "message"))
+
+
+def _partitions(broker: Broker, topic: str, wanted: list[int] | None) -> list[int]:
+    there = broker.partitions(topic)
+    for index in wanted or []:
+        if index not in there:
+            raise CommandFailed(f"{topic} has no partition {index}, only 0 to {there[-1]}")
+    return sorted(set(wanted)) if wanted else there
+
+
+def _range(
+    broker: Broker, topic: str, partitions: list[int], options: Options
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Where each partition starts and where its end is now."""
+    end = broker.offsets(topic, partitions, OffsetSpec.latest())
+    first = broker.offsets(topic, partitions, OffsetSpec.earliest())
+    if options.from_beginning:
+        start = first
+    elif options.offset is not None and options.offset < 0:
+        start = {index: max(first[index], end[index] + options.offset) for index in partitions}
+    elif options.offset is not None:
+        start = dict.fromkeys(partitions, options.offset)
+        for index in partitions:
+            if not first[index] <= options.offset <= end[index] and (options.partitions or len(partitions) == 1):
+                raise CommandFailed(
+                    f"{topic} partition {index} holds the offsets from {first[index]} up to {end[index]}, "
+                    f"not {options.offset}"
+                )
+            start[index] = min(max(options.offset, first[index]), end[index])
+    elif options.from_time_ms is not None:
+        found = broker.offsets(topic, partitions, OffsetSpec.for_timestamp(options.from_time_ms))
+        start = {index: end[index] if found[index] < 0 else found[index] for index in partitions}
+    else:
+        start = dict(end)
+    return start, end
+
+
+def _copy(consumer: Consumer, bootstrap: str, options: Options, end: dict[int, int], pending: set[int]) -> int:
+    """Print until the end, the maximum or Ctrl-C; the number of messages printed."""
+    out = sys.stdout.buffer
+    separator = b"\t" if options.keys else None
+    printed = 0
+    flushed = time.monotonic()
+    try:
+        while options.follow or pending:
+            at_once = _AT_ONCE if options.maximum is None else min(_AT_ONCE, options.maximum - printed)
+            # One message is returned as soon as it is there; a full list is only worth waiting for when it is quick.
+            for message in consumer.consume(at_once, _POLL_S if not options.follow else 0.05):
+                if (error := message.error()) is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        pending.discard(message.partition())
+                    elif not (options.follow and error.code() in _PASSING):
+                        raise CommandFailed(explain(error, bootstrap))
+                    continue
+                index, offset = message.partition(), message.offset()
+                if options.follow or offset < end[index]:
+                    out.write(_render(message, options, separator))
+                    printed += 1
+                if offset + 1 >= end[index]:
+                    pending.discard(index)
+            if options.follow or time.monotonic() - flushed > _FLUSH_EVERY_S:
+                out.flush()
+                flushed = time.monotonic()
+            if printed == options.maximum:
+                break
+        out.flush()
+    except KeyboardInterrupt:
+        out.flush()
+    except BrokenPipeError:
+        # The reader has enough (`headrace consume … | head`); what is left must not be written again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return printed
+
+
+def _render(raw: Any, options: Options, separator: bytes | None) -> bytes:
+    _, timestamp_ms = raw.timestamp()
+    message = Message(raw.value(), raw.key(), raw.headers() or (), raw.partition(), timestamp_ms)
+    return render_json(raw.offset(), message) if options.as_json else render_text(message, separator)

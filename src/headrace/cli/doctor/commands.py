@@ -1,0 +1,44 @@
+"""`headrace doctor`: why a client cannot connect, in words."""
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+
+
+def doctor(
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 3.0,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Find out why a client cannot connect, by doing what clients do, step by step, from this machine.
+
+    Resolve the name, connect, speak Kafka, ask which addresses the brokers advertise, and connect to those too: a
+    client uses the advertised address for everything but its first request. Also looks at disk space and clocks.
+
+    Exit code 0 if a client would be fine, 1 if not.
+
+    Examples:
+
+    * `headrace doctor`
+    * `headrace doctor --bootstrap broker.example.org:9092`
+    """
+    from headrace.cli.doctor.run import Status, diagnose
+    from headrace.cli.output import print_json
+
+    marks = {Status.OK: ("ok", "green"), Status.WARNING: ("warning", "yellow"), Status.PROBLEM: ("problem", "red")}
+    findings = []
+    for finding in diagnose(bootstrap, timeout):
+        findings.append(finding)
+        if not as_json:
+            word, colour = marks[finding.status]
+            typer.echo(f"{typer.style(f'{word:>8}', fg=colour, bold=True)}  {finding.what}")
+            if finding.advice:
+                typer.echo(f"{'':>8}  -> {finding.advice}")
+    if as_json:
+        print_json([{"status": each.status.value, "what": each.what, "advice": each.advice} for each in findings])
+    if any(each.status is Status.PROBLEM for each in findings):
+        raise typer.Exit(1)
+    if not as_json:
+        typer.echo(f"\nA Kafka client on this machine can use {bootstrap}.")

@@ -1,0 +1,201 @@
+"""The work of `headrace pipeline validate`, `explain` and `run`."""
+
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.errors import CommandFailed
+from headrace.cli.output import count, print_json, say
+from headrace.model.errors import HeadraceError
+from headrace.model.extras import missing_extra
+from headrace.pipelines.control.folder import RunState, StateFolder, noted
+from headrace.pipelines.control.reachability import brokers_of, check_reached
+from headrace.pipelines.control.supervisor import log_handler
+from headrace.pipelines.control.topics import prepare_topics
+from headrace.pipelines.errors import PipelineError, SpecError
+from headrace.pipelines.run.session import check_ready, start_session
+from headrace.pipelines.spec.file import SpecFile
+from headrace.wire import WireError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipelines.run.runner import Runner
+
+
+def load(file: Path, bootstrap: str | None) -> SpecFile:
+    """The file, read; a broker that is named on the command line takes the place of its own."""
+    return SpecFile(file, bootstrap=bootstrap)
+
+
+@contextmanager
+def quick_session(file: SpecFile) -> "Iterator[SparkSession]":
+    """A session in this process, only to plan with."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        say("Starting Spark, which takes some seconds …")
+        spark = start_session(file.spec, "local[1]", Path(folder), is_brief=True)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def validate_file(file: Path, bootstrap: str | None, *, as_json: bool) -> None:
+    read = load(file, bootstrap)
+    check_ready()
+    from headrace.pipelines.run.validate import validate
+
+    with quick_session(read) as spark:
+        checked = validate(spark, read)
+        if as_json:
+            modes = {each.name: each.mode for each in checked.queries}
+            print_json({"name": read.spec.name, "modes": modes, "notes": checked.notes(read)})
+            return
+        for query in checked.queries:
+            print(f"{query.name}: {query.mode}, {_columns(query.columns)}")
+        for note in checked.notes(read):
+            print(f"note: {note}")
+    print(f"{file} is valid")
+
+
+def _columns(columns: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def explain_file(file: Path, bootstrap: str | None) -> None:
+    read = load(file, bootstrap)
+    check_ready()
+    from headrace.pipelines.run.validate import validate
+
+    with quick_session(read) as spark:
+        for query in validate(spark, read).queries:
+            print(f"-- {query.name} ({query.mode})")
+            query.rows.explain()
+
+
+def run_file(
+    file: Path,
+    bootstrap: str | None,
+    master: str | None,
+    state_dir: Path,
+    *,
+    once: bool,
+    plain: bool,
+    supervised: bool,
+) -> None:
+    """Run until it ends, is stopped or fails. A wrong file is exit code 2, everything else that goes wrong is 1."""
+    read = load(file, bootstrap)
+    folder = StateFolder.of(state_dir, read.spec.name)
+    with failing():
+        folder.check_version()
+    lock = folder.run_lock
+    with failing(), lock.take(f"the pipeline {read.spec.name}"), noted(folder, supervised=supervised) as note:
+        log_to(None if supervised else folder.log)
+        check_ready()
+        # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
+        if not supervised:
+            check_reached(brokers_of(read.spec))
+        prepare_topics(read.spec)
+        say(f"Starting Spark on {master or read.spec.spark.master} …")
+        with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
+            note.state = _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
+
+
+@contextmanager
+def session(read: SpecFile, master: str | None, folder: StateFolder) -> "Iterator[SparkSession]":
+    spark = start_session(read.spec, master, folder.root)
+    try:
+        yield spark
+    finally:
+        # A JVM that has died cannot be stopped, and that is not what is to be told.
+        with suppress(Exception):
+            spark.stop()
+
+
+@contextmanager
+def _failures_logged(name: str, folder: StateFolder) -> Iterator[None]:
+    """The whole trace of a failure goes to the log; the person at the terminal gets a sentence."""
+    logger = logging.getLogger("headrace.pipelines")
+    try:
+        yield
+    except HeadraceError as error:
+        logger.error("%s stopped", name, exc_info=error)
+        raise
+    except Exception as error:
+        from headrace.pipelines.spark_errors import sentence
+
+        logger.error("%s stopped", name, exc_info=error)
+        if (missing := missing_extra(error)) is not None:
+            raise missing from error
+        told = f"{type(error).__name__}: {sentence(error)}"
+        raise CommandFailed(f"{name} stopped by a failure of Spark: {told} (see {folder.log})") from error
+
+
+def _run(
+    spark: "SparkSession", read: SpecFile, folder: StateFolder, *, once: bool, plain: bool, supervised: bool
+) -> RunState:
+    """How it ended."""
+    from headrace.cli.pipeline.view import View
+    from headrace.pipelines.run.runner import Runner
+
+    with View(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
+        runner = Runner(spark, read, folder, ends=once, on_progress=view.update)
+        _stop_on_signals(runner)
+        if supervised:
+            threading.Thread(target=_stop_with_parent, args=(runner,), daemon=True).start()
+        started = time.monotonic()
+        book = runner.run()
+    rows = max((each.rows_in for each in book.queries.values()), default=0)
+    out = sum(each.rows_out for name, each in book.queries.items() if name in read.spec.sinks)
+    say(
+        f"{read.spec.name}: {count(rows, 'record')} in, {count(out, 'row')} out, {book.bad:,} bad, "
+        f"in {time.monotonic() - started:,.1f} s"
+    )
+    return "stopped" if runner.was_stopped else "ended"
+
+
+def _stop_on_signals(runner: "Runner") -> None:
+    """The first Ctrl-C stops after the batch, the second at once."""
+
+    def heard(number: int, _: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        say("Stopping after this batch; Ctrl-C again stops at once")
+        runner.stop()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, heard)
+
+
+def _stop_with_parent(runner: "Runner") -> None:
+    """Standard input ends when the supervisor does. Python's own buffer has a lock that its exit waits for."""
+    while os.read(0, 1024):
+        pass
+    runner.stop()
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """What goes wrong with a pipeline, other than its file, is a command that failed."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except (PipelineError, WireError) as error:
+        raise CommandFailed(str(error)) from error
+
+
+def log_to(file: Path | None) -> None:
+    """Let the pipeline's own log lines go to its log, or to stderr for the supervisor to collect."""
+    handler: logging.Handler = logging.StreamHandler() if file is None else log_handler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("headrace")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -1,0 +1,152 @@
+"""The work of `headrace produce`: read lines, keep librdkafka's queue full, count what was acknowledged."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from headrace.cli.admin import Broker, client_config, explain
+from headrace.cli.errors import CommandFailed
+from headrace.cli.lines import Header, Message, parse_json, parse_text
+from headrace.cli.names import nearest
+from headrace.cli.output import count, done_in, say
+from headrace.cli.progress import Progress
+from headrace.client.kafka.librdkafka import warm_up
+
+_DELIVERY_TIMEOUT_MS = 60_000
+_SHOW_EVERY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    key_separator: bytes | None
+    as_json: bool
+    headers: list[Header]
+    partition: int | None
+    acks: str
+    compression: str
+    quiet: bool
+
+
+class _Tally:
+    """What became of the messages."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.sent_bytes = 0
+        self.failed = 0
+        self.first_error: KafkaError | None = None
+
+    def delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.sent += 1
+            self.sent_bytes += len(message)
+        else:
+            self.failed += 1
+            self.first_error = self.first_error or error
+
+
+def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) -> None:
+    # Asked first: a broker that is not there is said at once, not after a minute of retries.
+    known = Broker(bootstrap).cluster().topics
+    if topic not in known and (near := nearest(topic, known)) is not None:
+        say(f"There is no topic {topic} yet, so it is made; did you mean {near}?")
+    producer = Producer(
+        client_config(
+            bootstrap,
+            acks=options.acks,
+            compression_type=options.compression,
+            enable_idempotence=options.acks == "all",
+            linger_ms=5,
+            # Java's choice, so that a key is in the partition where other clients look for it.
+            partitioner="murmur2_random",
+            message_timeout_ms=_DELIVERY_TIMEOUT_MS,
+            queue_buffering_max_messages=500_000,
+            queue_buffering_max_kbytes=256 * 1024,
+        )
+    )
+    if file is None and sys.stdin.isatty() and not options.quiet:
+        say("Each line is a message; Ctrl-D ends")
+    tally = _Tally()
+    started = time.monotonic()
+    if options.acks == "all":
+        warm_up(producer, topic)
+    with _lines(file) as lines, Progress("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:
+        try:
+            for number, line in enumerate(lines, 1):
+                _send(producer, topic, _parse(line, number, options), options, tally)
+                producer.poll(0)
+                if number % _SHOW_EVERY == 0:
+                    progress.update(tally.sent, tally.sent_bytes)
+                if tally.first_error is not None:
+                    break
+        finally:
+            _drain(producer, tally, progress)
+    seconds = time.monotonic() - started
+    if not options.quiet:
+        say(f"Sent {done_in('message', tally.sent, tally.sent_bytes, seconds)}")
+    if tally.first_error is not None:
+        reason = explain(tally.first_error, bootstrap)
+        raise CommandFailed(f"{count(tally.failed, 'message')} not delivered to {topic}: {reason}")
+
+
+@contextmanager
+def _lines(file: Path | None) -> Iterator[BinaryIO]:
+    if file is None or str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise CommandFailed(f"{file}: {error.strerror}") from None
+    with stream:
+        yield stream
+
+
+def _parse(line: bytes, number: int, options: Options) -> Message:
+    text = line[:-1] if line.endswith(b"\n") else line
+    if not options.as_json:
+        return parse_text(text, options.key_separator)
+    try:
+        return parse_json(text)
+    except CommandFailed as error:
+        raise CommandFailed(f"line {number}: {error}") from None
+
+
+def _send(producer: Producer, topic: str, message: Message, options: Options, tally: _Tally) -> None:
+    where: dict[str, int] = {}
+    # A message's own partition wins over the command's: it is the more particular of the two.
+    partition = message.partition if message.partition is not None else options.partition
+    if partition is not None:
+        where["partition"] = partition
+    if message.timestamp_ms is not None:
+        where["timestamp"] = message.timestamp_ms
+    headers = [*message.headers, *options.headers]
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value=message.value,
+                key=message.key,
+                headers=headers or None,
+                on_delivery=tally.delivered,
+                **where,
+            )
+            return
+        except BufferError:
+            producer.poll(0.1)
+        except KafkaException as error:
+            tally.delivered(error.args[0], None)
+            return
+
+
+def _drain(producer: Producer, tally: _Tally, progress: Progress) -> None:
+    deadline = time.monotonic() + _DELIVERY_TIMEOUT_MS / 1000 + 5
+    while producer.flush(0.2) and time.monotonic() < deadline:
+        progress.update(tally.sent, tally.sent_bytes)
+    progress.update(tally.sent, tally.sent_bytes)

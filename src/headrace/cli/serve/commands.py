@@ -1,0 +1,129 @@
+"""`headrace serve`: run a broker until SIGTERM or Ctrl-C."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.options import parse_pairs
+
+if TYPE_CHECKING:
+    from headrace.app.broker import BrokerApp
+
+
+def serve(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where everything is stored. Default: ./headrace-data", show_default=False)
+    ] = None,
+    kafka_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where Kafka clients connect. Default: :9092", show_default=False),
+    ] = None,
+    http_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where queues are served over HTTP, as the SQS API. Default: 127.0.0.1:9324",
+            show_default=False,
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="The address clients are told to use. Needed behind NAT, a proxy or a container's port mapping only.",
+        ),
+    ] = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,…", help="The etcd that makes brokers a cluster. Without it this broker is alone."
+        ),
+    ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option(min=0, help="The number of this broker, unique in its cluster. Default: 0", show_default=False),
+    ] = None,
+    rack: Annotated[
+        str | None, typer.Option(help="The machine, rack or zone it is in; replicas are spread over them.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="Run so many brokers, one for each core: a broker uses one. Needs --etcd.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings in TOML.", envvar="HEADRACE_CONFIG")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting; may be given again.")
+    ] = None,
+) -> None:
+    """Run a broker.
+
+    Prints one line when it is ready and logs to stderr. SIGTERM or Ctrl-C stops it with everything flushed.
+
+    A setting is taken from the first of: a flag, the environment (`HEADRACE_LOG_RETENTION_MS` for
+    `log.retention.ms`), the file given with `--config`, its default. `docs/settings.md` lists all of them.
+
+    Examples:
+
+    * `headrace serve`
+    * `headrace serve --data-dir /var/lib/headrace --kafka-listen 0.0.0.0:9092`
+    * `headrace serve --set num.partitions=12 --set log.retention.ms=3600000`
+    * `headrace serve --etcd etcd1:2379,etcd2:2379,etcd3:2379 --broker-id 1 --rack a` (one broker of a cluster)
+    * `headrace serve --etcd etcd1:2379 --broker-id 10 --workers 4` (brokers 10 to 13, ports 9092 to 9095)
+    """
+    import os
+
+    from headrace.config.load import load_settings
+
+    flags = parse_pairs(settings or [], "--set")
+    given = {
+        "data.dir": data_dir,
+        "kafka.listen": kafka_listen,
+        "http.listen": http_listen,
+        "advertise": advertise,
+        "etcd.endpoints": etcd,
+        "broker.id": broker_id,
+        "broker.rack": rack,
+    }
+    flags |= {name: str(value) for name, value in given.items() if value is not None}
+    loaded = load_settings(flags=flags, environment=os.environ, config_file=config)
+    if workers is not None:
+        from headrace.cli.serve.workers import run_workers
+
+        raise typer.Exit(run_workers(workers, loaded, flags, config))
+
+    # Loaded last, so that a mistake in the settings is answered at once.
+    import uvloop
+
+    from headrace.app.broker import serve as run
+    from headrace.app.reachable import with_address
+    from headrace.observe.logs import configure
+
+    configure(loaded.log_level)
+    uvloop.run(run(with_address(loaded), _announce))
+
+
+def _announce(app: "BrokerApp") -> None:
+    import logging
+
+    from headrace.config.address import EVERY_ADDRESS, parse_address
+    from headrace.version import version_text
+
+    where, listens = str(app.kafka_endpoint), ""
+    if app.kafka_endpoint.host in EVERY_ADDRESS:
+        where, listens = f"localhost:{app.kafka_endpoint.port}", "on every address, "
+        if app.settings.etcd_endpoints and app.settings.advertise:
+            listens += f"to others {parse_address(app.settings.advertise, default_port=app.kafka_endpoint.port)}, "
+    if app.http_url:
+        listens += f"queues on {app.http_url}, "
+    data_dir = Path(app.settings.data_dir).resolve()
+    who = f"broker {app.settings.broker_id} of " if app.settings.etcd_endpoints else ""
+    logging.getLogger("headrace").info("this is %s", version_text())
+    print(f"Headrace is ready on {where} ({listens}data in {data_dir}, {who}cluster {app.cluster_id})", flush=True)
