@@ -17,7 +17,7 @@ from random import Random
 from resource import getpagesize
 
 from headrace.config.queue import QueueSettings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.chunk_index import Arrival
 from headrace.queues.engine.engine import Engine
 
@@ -103,7 +103,7 @@ def measure(kind: str, count: int) -> str:
     used = resident_bytes() - before
     kept_bytes = sum(len(key) + len(value) + 130 for key, value in kept.items())
     del engine
-    entries = [Entry(key, value) for key, value in kept.items()]
+    entries = [InternalRecord(key, value) for key, value in kept.items()]
     before = resident_bytes()
     began = time.process_time()
     loaded = Engine(settings, lambda: 0.5)

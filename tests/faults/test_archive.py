@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.pipelines.archive.layout import View, read_archive
+from headrace.pipelines.archive.layout import ArchiveSnapshot, read_archive
 from headrace.pipelines.tables.store import TableError
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -120,7 +120,7 @@ def archived(path: Path) -> dict[int, int]:
     return {}
 
 
-def assert_whole(view: View) -> None:
+def assert_whole(view: ArchiveSnapshot) -> None:
     """Every record below the archived offset once, and nothing else."""
     for partition, end in view.offsets.items():
         found = [

@@ -14,7 +14,13 @@ from headrace.cli.pipeline.background import _end_what_is_open, stop_pipeline
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import clean_up
 from headrace.pipelines.sink.broker import WireBroker
-from headrace.pipelines.sink.ledger import LEDGER_TOPIC, Entry, Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.ledger import (
+    LEDGER_TOPIC,
+    LedgerEntry,
+    OpenTransaction,
+    has_decided,
+    task_transactional_id,
+)
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -82,15 +88,15 @@ class Sink:
     def broker(self, cluster: Cluster | None = None, *, skips_lost: bool = False) -> WireBroker:
         return WireBroker(cluster or self.cluster, self.sink_id, timeout_ms=self.timeout_ms, skips_lost=skips_lost)
 
-    def stage(self, claim: Claim, batch: int, attempt: int = 0) -> list[Transaction]:
+    def stage(self, claim: Claim, batch: int, attempt: int = 0) -> list[OpenTransaction]:
         return [self.write(claim, batch, partition, attempt) for partition in range(PARTITIONS)]
 
-    def write(self, claim: Claim, batch: int, partition: int, attempt: int = 0) -> Transaction:
+    def write(self, claim: Claim, batch: int, partition: int, attempt: int = 0) -> OpenTransaction:
         name = task_transactional_id(self.sink_id, claim.epoch, partition, attempt)
         producer = self.cluster.init_producer_id(name, timeout_ms=self.timeout_ms)
         values = [b"%d" % (batch * 4 + partition * 2 + at) for at in range(2)]
         self.cluster.produce({(self.topic, partition): _batch(producer, values)}, transactional_id=name)
-        return Transaction(name, *producer)
+        return OpenTransaction(name, *producer)
 
     def run(self, batch: int, cluster: Cluster | None = None) -> None:
         """A batch, as a driver does it."""
@@ -179,7 +185,7 @@ def test_a_newer_driver_fences_the_older(sink: Sink) -> None:
     with pytest.raises(Expired):
         commit(broker, old, QUERY, 0, staged)
     with pytest.raises(Superseded):
-        broker.write(old.claim, Entry(QUERY, 0, ()))
+        broker.write(old.claim, LedgerEntry(QUERY, 0, ()))
     abandon(broker, old.claim)
     assert broker.holds(new.claim), "a zombie cleans up nothing"
     commit(broker, new, QUERY, 0, sink.stage(new.claim, 0))
@@ -279,7 +285,7 @@ def test_an_entry_that_somebody_is_writing_does_not_count_and_hides_nothing(sink
     sink.cluster.end_txn(f"other-{sink.sink_id}", other, committed=False)
 
 
-def until_expired(sink: Sink, transactions: list[Transaction]) -> None:
+def until_expired(sink: Sink, transactions: list[OpenTransaction]) -> None:
     names = {transaction.transactional_id for transaction in transactions}
     until(lambda: not names & sink.open_ids("Ongoing", "PrepareAbort"))
 

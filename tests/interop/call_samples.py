@@ -16,13 +16,13 @@ import msgspec
 
 from headrace.model.queue_wire import Counts, Move, Peeked, Received, Sent
 from headrace.queues.router import AnyQueueCall
-from headrace.queues.rpc import Call, Done, Refused
+from headrace.queues.rpc import Call, CallRefused, Done
 from headrace.queues.share.service import ShareCall
-from headrace.queues.state_machine import Page
+from headrace.queues.state_machine import StatePage
 from headrace.queues.state_store import StateCall
 
 CALLS = typing.get_args(AnyQueueCall | ShareCall | StateCall)
-ANSWERS = (Sent, Received, Peeked, Move, Counts, Page, Refused, Done)
+ANSWERS = (Sent, Received, Peeked, Move, Counts, StatePage, CallRefused, Done)
 _LEAVES: dict[Any, Any] = {str: "text", int: 7, float: 1.5, bool: True, bytes: b"\x00\xff", UUID: UUID(int=5)}
 
 

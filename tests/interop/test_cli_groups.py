@@ -12,7 +12,7 @@ from confluent_kafka import ShareConsumer
 
 from headrace import Client
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import Target
+from headrace.cli.group.offset_reset import ResetTarget
 from headrace.cli.group.run import delete_groups, describe_group, list_all, reset
 
 from . import wire
@@ -110,11 +110,11 @@ def test_a_share_groups_life(broker: Subject, topic: str) -> None:
         assert [each["client_id"] for each in description["members"]] == ["sharing"]
         assert [each["partitions"] for each in description["members"]] == [[[topic, 0]]]
         with pytest.raises(CommandFailed, match="stop its consumers first"):
-            reset(bootstrap, group, [], Target(to_earliest=True), execute=True)
+            reset(bootstrap, group, [], ResetTarget(to_earliest=True), execute=True)
     while state() != "empty":
         assert time.monotonic() < end
     # A share group begins with what comes after it, unless it is told otherwise.
-    (move,) = reset(bootstrap, group, [], Target(to_offset=1), execute=True)
+    (move,) = reset(bootstrap, group, [], ResetTarget(to_offset=1), execute=True)
     assert (move.before, move.after) == (4, 1)
     (row,) = describe_group(bootstrap, group)["partitions"]
     assert (row["committed"], row["end_offset"], row["lag"]) == (1, 4, 3)
@@ -149,9 +149,9 @@ def test_a_streams_groups_life(broker: Subject, connection: Connection, topic: s
     (row,) = description["partitions"]
     assert (row["topic"], row["member"], row["lag"]) == (topic, member.member_id, 4)
     with pytest.raises(CommandFailed, match="stop its consumers first"):
-        reset(bootstrap, group, [topic], Target(to_earliest=True), execute=True)
+        reset(bootstrap, group, [topic], ResetTarget(to_earliest=True), execute=True)
     member.beat(member_epoch=-1)
-    (move,) = reset(bootstrap, group, [topic], Target(to_offset=3), execute=True)
+    (move,) = reset(bootstrap, group, [topic], ResetTarget(to_offset=3), execute=True)
     assert (move.before, move.after) == (None, 3)
     (row,) = describe_group(bootstrap, group)["partitions"]
     assert (row["committed"], row["lag"], row["member"]) == (3, 1, None)

@@ -12,12 +12,12 @@ from headrace.wire import (
     LATEST,
     READ_COMMITTED,
     Cluster,
-    Fenced,
-    OffsetOutOfRange,
+    OffsetNotAvailable,
     Producer,
+    ProducerFenced,
     Timeouts,
+    TopicNotFound,
     TransactionLost,
-    UnknownTopic,
     Unsupported,
 )
 from headrace.wire.writing import Transactions
@@ -97,11 +97,11 @@ def test_offsets_by_time(cluster: Cluster, topic: str) -> None:
 
 def test_what_is_not_there_is_said_in_a_sentence(broker: Subject, topic: str) -> None:
     with Cluster(broker.bootstrap, timeouts=Timeouts(patience_s=0.2)) as cluster:
-        with pytest.raises(OffsetOutOfRange, match=f"fetching {topic}-0 from offset 7 failed"):
+        with pytest.raises(OffsetNotAvailable, match=f"fetching {topic}-0 from offset 7 failed"):
             cluster.fetch(topic, 0, 7)
-        with pytest.raises(UnknownTopic, match="no-such-topic-0"):
+        with pytest.raises(TopicNotFound, match="no-such-topic-0"):
             cluster.fetch("no-such-topic", 0, 0)
-        with pytest.raises(UnknownTopic, match=f"{topic}-9"):
+        with pytest.raises(TopicNotFound, match=f"{topic}-9"):
             cluster.list_offsets([(topic, 9)])
 
 
@@ -109,7 +109,7 @@ def test_removed_records_leave_the_log_shorter(cluster: Cluster, topic: str) -> 
     cluster.produce({(topic, 0): batches.batch([b"a", b"b", b"c"])})
     cluster.delete_records({(topic, 0): 2})
     assert cluster.list_offsets({(topic, 0): EARLIEST})[topic, 0].offset == 2
-    with pytest.raises(OffsetOutOfRange):
+    with pytest.raises(OffsetNotAvailable):
         cluster.fetch(topic, 0, 0)
 
 
@@ -156,9 +156,9 @@ def test_a_new_instance_aborts_and_fences_the_one_before(cluster: Cluster, topic
     before = cluster.init_producer_id(name)
     cluster.produce({(topic, 0): transactional(before, b"never")}, transactional_id=name)
     after = cluster.init_producer_id(name)
-    with pytest.raises(Fenced):
+    with pytest.raises(ProducerFenced):
         cluster.end_txn(name, before, committed=True)
-    with pytest.raises(Fenced):
+    with pytest.raises(ProducerFenced):
         cluster.produce({(topic, 0): transactional(before, b"late", sequence=1)}, transactional_id=name)
     cluster.produce({(topic, 0): transactional(after, b"yes")}, transactional_id=name)
     cluster.end_txn(name, after, committed=False)
@@ -201,10 +201,10 @@ def test_a_range_with_a_marker_at_its_end(cluster: Cluster, topic: str) -> None:
 def test_a_range_that_is_not_there(broker: Subject, topic: str) -> None:
     with Cluster(broker.bootstrap, timeouts=Timeouts(patience_s=0.2)) as cluster:
         cluster.produce({(topic, 0): batches.batch([b"a"] * 10)})
-        with pytest.raises(OffsetOutOfRange, match=f"{topic}-0 ends at offset 10, before the offset 12"):
+        with pytest.raises(OffsetNotAvailable, match=f"{topic}-0 ends at offset 10, before the offset 12"):
             followed(cluster, topic, 0, 12)
         cluster.delete_records({(topic, 0): 5})
-        with pytest.raises(OffsetOutOfRange, match="from offset 2 failed"):
+        with pytest.raises(OffsetNotAvailable, match="from offset 2 failed"):
             followed(cluster, topic, 2, 8)
 
 
@@ -217,7 +217,7 @@ def test_an_open_transaction_is_taken_over(cluster: Cluster, topic: str) -> None
     except Unsupported:
         pytest.skip("the broker has no two-phase commit")
     assert resumed.ongoing == began
-    with pytest.raises(Fenced):
+    with pytest.raises(ProducerFenced):
         cluster.end_txn(name, began, committed=True)
     cluster.end_txn(name, resumed.producer, committed=True)
     assert committed_values(cluster, topic) == [b"kept"]
@@ -271,7 +271,7 @@ def test_transactions_can_be_looked_at_and_taken_over(cluster: Cluster, topic: s
     resumed = cluster.resume_txn(name, claimed=producer)
     assert resumed.ongoing == producer
     assert cluster.resume_txn(name, claimed=producer) == resumed, "the answer may be lost and asked for again"
-    with pytest.raises(Fenced):
+    with pytest.raises(ProducerFenced):
         cluster.init_producer_id(name, claimed=producer)
     cluster.end_txn(name, resumed.producer, committed=True)
     assert name not in cluster.list_transactions(["Ongoing"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.pipelines.control.lag import Target, positions, targets
+from headrace.pipelines.control.lag import PipelineReset, positions, targets
 from headrace.pipelines.dead_letters.replay import by_reason, read_letters, read_replayed, replay
 from headrace.pipelines.errors import NotReady, PipelineFailed
 
@@ -102,7 +102,7 @@ def test_records_that_do_not_fit_become_dead_letters_and_the_rest_goes_on(
     assert sum(each.count for each in reasons) == sum(each.replayed for each in reasons) == len(BAD) + 1
 
     # A reset begins anew, with the old checkpoint kept.
-    begin = targets(spec, Target(to_offsets={(topic, 0): 149}))["source"]
+    begin = targets(spec, PipelineReset(to_offsets={(topic, 0): 149}))["source"]
     assert begin == {(topic, 0): 149, (topic, 1): 157}
     start = {"source": {topic: {str(partition): offset for (_, partition), offset in begin.items()}}}
     backup = pipelines.state("letters").begin_anew(start)

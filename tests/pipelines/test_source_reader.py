@@ -20,7 +20,7 @@ from headrace.records.builder import build_batch
 from headrace.records.columns import decode
 from headrace.records.reader import Record
 from headrace.testing import Broker
-from headrace.wire import EARLIEST, Cluster, Unreachable
+from headrace.wire import EARLIEST, BrokerUnreachable, Cluster
 
 Write = Callable[..., int]
 NewTopic = Callable[..., str]
@@ -414,7 +414,7 @@ def test_mistakes_are_told_when_spark_asks(bootstrap: str) -> None:
     """Not in `streamReader()`: Spark 4.3 puts an error of its own in the place of one that comes from there."""
     made = Reading("127.0.0.1:1").source(subscribe="t", **{"kafka.default.api.timeout.ms": 100})
     reader = made.streamReader(made.schema())
-    with pytest.raises(Unreachable, match="no broker answers at"):
+    with pytest.raises(BrokerUnreachable, match="no broker answers at"):
         reader.initialOffset()
     ended = Reading(bootstrap).source(subscribe="t", endingOffsets="latest")
     with pytest.raises(OptionError, match="endingOffsets is for batch reads"):

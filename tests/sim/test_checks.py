@@ -15,7 +15,7 @@ from headrace.records.reader import Record
 from headrace.replication.partition import Partition
 from headrace.testing.logs import LogBench
 from headrace.testing.sim.checks import Checks, Violation
-from headrace.testing.sim.clients import ACKS_ALL, Place, Read, Send
+from headrace.testing.sim.clients import ACKS_ALL, Place, SimRead, SimSend
 
 PLACE: Place = ("orders", 0)
 
@@ -202,25 +202,25 @@ def _committed(*values: bytes) -> Checks:
 def test_an_acknowledgement_of_what_is_not_committed() -> None:
     checks = _committed(b"p/0")
     with pytest.raises(Violation, match="11: broker 1 acknowledged"):
-        checks.acked(Send(PLACE, "p", 1, (b"p/1",), ACKS_ALL, offset=1), 1)
+        checks.acked(SimSend(PLACE, "p", 1, (b"p/1",), ACKS_ALL, offset=1), 1)
     with pytest.raises(Violation, match="11: broker 1 acknowledged"):
-        checks.acked(Send(PLACE, "q", 1, (b"q/1",), ACKS_ALL, offset=0), 1)
+        checks.acked(SimSend(PLACE, "q", 1, (b"q/1",), ACKS_ALL, offset=0), 1)
 
 
 def test_a_reader_skips_goes_back_or_reads_something_else() -> None:
     checks = _committed(b"p/0", b"p/1", b"p/2")
-    checks.read(Read(PLACE, 0, b"p/0", "c"))
+    checks.read(SimRead(PLACE, 0, b"p/0", "c"))
     with pytest.raises(Violation, match="6: c read offset 2"):
-        checks.read(Read(PLACE, 2, b"p/2", "c"))
+        checks.read(SimRead(PLACE, 2, b"p/2", "c"))
     with pytest.raises(Violation, match="6: c read offset 0"):
-        checks.read(Read(PLACE, 0, b"p/0", "c"))
+        checks.read(SimRead(PLACE, 0, b"p/0", "c"))
     with pytest.raises(Violation, match="5: c read"):
-        checks.read(Read(PLACE, 1, b"x/1", "c"))
+        checks.read(SimRead(PLACE, 1, b"x/1", "c"))
 
 
 def test_acknowledged_batches_are_forgotten() -> None:
     with pytest.raises(Violation, match="4: broker 1 does not know"):
-        _committed(b"p/0").forgotten(Send(PLACE, "p", 1, (b"p/1",), ACKS_ALL), 1)
+        _committed(b"p/0").forgotten(SimSend(PLACE, "p", 1, (b"p/1",), ACKS_ALL), 1)
 
 
 def test_a_broker_without_a_lease_acknowledges_what_only_it_has() -> None:

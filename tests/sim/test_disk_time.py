@@ -10,7 +10,7 @@ from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.storage.datadir import DataDir
 from headrace.storage.log import Log
-from headrace.storage.manager import LogManager, Wanted
+from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
 from headrace.testing.logs import PARTITION, SMALL, TOPIC_ID
 from headrace.testing.sim.disk_time import FlushTimes, InlineExecutor, SimFlusher
@@ -22,7 +22,7 @@ def _open(world: World, disk: ModelDisk) -> LogManager:
     clock = ProcessClock(world)
     manager = LogManager(data_dir, disk=disk, clock=clock, make_pool=lambda count, name: InlineExecutor())
     manager.start()
-    assert manager.open_logs({PARTITION: Wanted(TOPIC_ID, SMALL)}) == {}
+    assert manager.open_logs({PARTITION: WantedPartition(TOPIC_ID, SMALL)}) == {}
     return manager
 
 

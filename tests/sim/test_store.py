@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from headrace.cluster.store import ABSENT, Change, Compare, Delete, Put, Revision, StoreUnavailable, WatchLost
+from headrace.cluster.store import ABSENT, Change, Compare, DeleteKey, Put, Revision, StoreUnavailable, WatchLost
 from headrace.testing.sim.network import Network
 from headrace.testing.sim.store import StoreClient, StoreModel
 from headrace.testing.sim.world import World
@@ -34,7 +34,7 @@ class Setup:
 
         self.process.enter(lambda: self.process.create_task(follow()))
 
-    def commit(self, compares: Sequence[Compare], writes: Sequence[Put | Delete]) -> Revision | None:
+    def commit(self, compares: Sequence[Compare], writes: Sequence[Put | DeleteKey]) -> Revision | None:
         return self.world.run(self.process, self.client.commit(compares, writes))
 
 
@@ -42,8 +42,8 @@ def test_compare_and_set() -> None:
     setup = Setup()
     assert setup.commit([Compare("/a", ABSENT)], [Put("/a", b"1"), Put("/b", b"1")]) == 1
     assert setup.commit([Compare("/a", ABSENT)], [Put("/a", b"2")]) is None
-    assert setup.commit([Compare("/a", Revision(1)), Compare("/b", Revision(1))], [Delete("/a")]) == 2
-    assert setup.commit([], [Delete("/a")]) == 2
+    assert setup.commit([Compare("/a", Revision(1)), Compare("/b", Revision(1))], [DeleteKey("/a")]) == 2
+    assert setup.commit([], [DeleteKey("/a")]) == 2
     snapshot = setup.world.run(setup.process, setup.client.snapshot("/"))
     assert {key: item.value for key, item in snapshot.items.items()} == {"/b": b"1"}
     assert snapshot.revision == 2

@@ -20,7 +20,7 @@ from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.sink import ledger
 from headrace.pipelines.tables.store import ManifestStore, TableError
-from headrace.pipelines.upsert.sink import Plan, UpsertError
+from headrace.pipelines.upsert.sink import UpsertError, UpsertPlan
 from headrace.pipelines.upsert.sqlite import Sqlite
 from headrace.queues.host.receipts import Receipts
 from headrace.storage.producers import Producers, SnapshotDamaged
@@ -226,7 +226,7 @@ def test_a_newer_state_folder_is_refused_from_python(pipeline: Path) -> None:
 
 
 def test_a_newer_entry_of_the_ledger_is_refused() -> None:
-    entry = ledger.to_bytes(ledger.Entry("query", 7, ()))
+    entry = ledger.to_bytes(ledger.LedgerEntry("query", 7, ()))
     assert ledger.from_bytes(entry).batch == 7
     newer = msgspec.json.encode({"version": NEWER, "everything": "else"})
     with pytest.raises(ledger.LedgerError, match=r"written by a newer Headrace \(version 999\)"):
@@ -261,7 +261,7 @@ def test_a_newer_table_of_batches_is_refused(pipeline: Path) -> None:
         database.execute("INSERT INTO headrace_batches VALUES ('headrace:format', '', ?)", (NEWER,))
         database.commit()
         before = database.execute("SELECT * FROM totals").fetchall()
-    plan = Plan("totals", ("user", "total"), ("string", "bigint"), ("user",), None, create=True)
+    plan = UpsertPlan("totals", ("user", "total"), ("string", "bigint"), ("user",), None, create=True)
     with pytest.raises(UpsertError, match=r"newer Headrace \(format 999"):
         Sqlite(str(path)).apply(plan, ("totals", "query"), 7, [(False, ("user-0", 0))])
     with closing(sqlite3.connect(path)) as database:

@@ -27,7 +27,7 @@ from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
-from headrace.sqs.bodies import Bodies
+from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import Deletions
 from headrace.sqs.door import Door
@@ -140,7 +140,7 @@ class BrokerApp:
         deletions = Deletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
         metadata.subscribe(deletions.image_changed)
         realm = Realm(services.queues, settings.sqs_account_id, settings.sqs_region, deletions, services.clock.wall_ms)
-        return Door(realm, access_keys(settings.sqs_access_keys), Bodies(settings.queued_max_request_bytes))
+        return Door(realm, access_keys(settings.sqs_access_keys), BodyBudget(settings.queued_max_request_bytes))
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:

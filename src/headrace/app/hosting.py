@@ -31,7 +31,7 @@ from headrace.runtime.clock import Clock
 from headrace.storage.files import storage_error
 from headrace.storage.flusher import Flusher
 from headrace.storage.log import Log
-from headrace.storage.manager import LogManager, Wanted
+from headrace.storage.manager import LogManager, WantedPartition
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Follows(Protocol):
     def forget(self, partition: Partition) -> None: ...
 
 
-class Cluster(NamedTuple):
+class ClusterRuntime(NamedTuple):
     """What a broker that is not alone has beside."""
 
     epoch: Callable[[], int]
@@ -68,7 +68,7 @@ class Hosting:
         flusher: Flusher,
         workers: Executor,
         *,
-        cluster: Cluster | None = None,
+        cluster: ClusterRuntime | None = None,
     ) -> None:
         """Without a `cluster` this broker is alone, and leads everything there is."""
         self._metadata = metadata
@@ -319,9 +319,9 @@ class Hosting:
                 if partition.settings != settings:
                     partition.reconfigure(settings)
 
-    def _wanted(self, topic: TopicImage, index: int, settings: TopicSettings) -> Wanted:
+    def _wanted(self, topic: TopicImage, index: int, settings: TopicSettings) -> WantedPartition:
         is_replicated = self._cluster is not None and len(topic.partitions[index].replicas) > 1
-        return Wanted(topic.topic_id, settings, is_replicated)
+        return WantedPartition(topic.topic_id, settings, is_replicated)
 
     def _is_mine(self, state: PartitionState) -> bool:
         return self._cluster is None or self._own_id in state.replicas

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
-from headrace.app.hosting import Cluster, Hosting
+from headrace.app.hosting import ClusterRuntime, Hosting
 from headrace.app.place import Place
 from headrace.cluster.controlling import Controlling
 from headrace.cluster.endpoints import default_endpoint
@@ -176,7 +176,7 @@ class Node:
         self._undo.push_async_callback(asyncio.to_thread, logs.stop)
         return logs
 
-    def _join(self, metadata: Metadata, partitions: PartitionTable) -> Cluster:
+    def _join(self, metadata: Metadata, partitions: PartitionTable) -> ClusterRuntime:
         outside, undo, place = self._outside, self._undo, self._place
         membership = self._membership = Membership(
             place.store, metadata, self.settings, outside.clock, place.data_dir.directory_id
@@ -190,7 +190,7 @@ class Node:
         undo.push_async_callback(fetchers.close)
         in_sync = InSync(partitions, metadata, fence=membership.fence, clock=outside.clock)
         self._keep(in_sync.run(), "in-sync")
-        return Cluster(lambda: membership.epoch, fetchers, in_sync.look_at, outside.clock)
+        return ClusterRuntime(lambda: membership.epoch, fetchers, in_sync.look_at, outside.clock)
 
     def _look_after(self, logs: LogManager, metadata: Metadata) -> None:
         settings, outside = metadata.settings, self._outside

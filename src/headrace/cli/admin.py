@@ -41,7 +41,7 @@ def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
     }
 
 
-class Broker:
+class Admin:
     """What the commands ask of a broker. Every error is a `CommandFailed` with a sentence."""
 
     def __init__(self, bootstrap: str) -> None:

@@ -24,7 +24,7 @@ Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class LineMessage:
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[Header] = field(default_factory=tuple)
@@ -36,19 +36,19 @@ class Message:
         return len(self.value or b"") + len(self.key or b"")
 
 
-def parse_text(line: bytes, key_separator: bytes | None) -> Message:
+def parse_text(line: bytes, key_separator: bytes | None) -> LineMessage:
     """A line as a message: the value, or key and value around the first separator. No separator means no key."""
     if key_separator is not None:
         key, found, value = line.partition(key_separator)
         if found:
-            return Message(value, key)
-    return Message(line)
+            return LineMessage(value, key)
+    return LineMessage(line)
 
 
 _FIELDS = frozenset({"key", "value", "headers", "partition", "timestamp", "offset", "topic"})
 
 
-def parse_json(line: bytes) -> Message:
+def parse_json(line: bytes) -> LineMessage:
     """A JSON line as a message; `CommandFailed` says what is wrong with it. `offset` and `topic` are ignored."""
     try:
         document = json.loads(text := line.decode("utf-8-sig"))
@@ -63,7 +63,7 @@ def parse_json(line: bytes) -> Message:
     if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
         raise CommandFailed('headers must be {"name": "text"} or [["name", "text"]]')
     as_written = {} if _is_text(document) else texts_of(text)
-    return Message(
+    return LineMessage(
         value=_to_bytes(document.get("value"), as_written.get("value")),
         key=_to_bytes(document.get("key"), as_written.get("key")),
         headers=[(name, _to_bytes(value)) for name, value in pairs],
@@ -105,7 +105,7 @@ def _to_bytes(value: Any, as_written: str | None = None) -> bytes | None:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def render_json(offset: int, message: Message) -> bytes:
+def render_json(offset: int, message: LineMessage) -> bytes:
     document = {
         "partition": message.partition,
         "offset": offset,
@@ -117,7 +117,7 @@ def render_json(offset: int, message: Message) -> bytes:
     return json_line(document).encode() + b"\n"
 
 
-def render_text(message: Message, key_separator: bytes | None) -> bytes:
+def render_text(message: LineMessage, key_separator: bytes | None) -> bytes:
     """The value on a line, after key and separator if there is one. Bytes pass as they are; null is empty."""
     value = message.value or b""
     if key_separator is None:

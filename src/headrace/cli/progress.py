@@ -7,7 +7,7 @@ from typing import Any
 from headrace.cli.output import human_bytes, per_time
 
 
-class Progress:
+class ProgressLine:
     """Shows a count, a rate and, where the end is known, a bar. Silent when stderr is not a terminal."""
 
     def __init__(self, verb: str, *, shown: bool = True, total: int | None = None) -> None:
@@ -18,7 +18,7 @@ class Progress:
         self._task: Any = None
         self._started = time.monotonic()
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressLine":
         if self._shown:
             from rich.console import Console
             from rich.progress import BarColumn, SpinnerColumn, TextColumn

@@ -28,7 +28,7 @@ from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
 from headrace.client.queue.aio import Queue, on_loop
 from headrace.client.queue.aio import result_of as _result
-from headrace.client.queue.queue import Description
+from headrace.client.queue.description import QueueDescription
 from headrace.client.signals import chosen, stopping_on
 from headrace.client.threads import DaemonThreads
 from headrace.client.topics import Topics as SyncTopics
@@ -173,7 +173,7 @@ class Client(ClientBase[Stream[Any]]):
             self._aio_queues[name] = Queue(self._queue(name))
         return self._aio_queues[name]
 
-    async def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[Description]:
+    async def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
         """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
         return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 

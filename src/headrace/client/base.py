@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from headrace.client.backoff import Backoff
 from headrace.client.consume.options import Delivery, Handler
 from headrace.client.consume.runner import Loop, stop_all
-from headrace.client.factory import Connection, names_of
+from headrace.client.factory import ConnectionFactory, names_of
 from headrace.client.health import Health, health_of, name_of
 from headrace.client.kafka.reachability import TIMEOUT_S
 from headrace.client.keywords import checks_keywords
@@ -61,7 +61,7 @@ class ClientBase(Generic[StreamT]):
           Once one has answered, brokers that are away are waited for.
         """
         self.bootstrap = bootstrap
-        self._connection = Connection(
+        self._connection = ConnectionFactory(
             bootstrap,
             client_id=client_id,
             partitioner=partitioner,

@@ -18,7 +18,8 @@ from headrace.client.kafka.librdkafka import logged
 from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Outgoing, Payload
-from headrace.client.queue.queue import Description, Queue
+from headrace.client.queue.description import QueueDescription
+from headrace.client.queue.queue import Queue
 from headrace.client.signals import chosen
 from headrace.client.topics import Topics
 
@@ -207,7 +208,7 @@ class Client(ClientBase[Stream]):
         """A queue: work that is handed out, acknowledged and retried. The same object for the same name."""
         return self._queue(name)
 
-    def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[Description]:
+    def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
         """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
         return self._connection.queues(prefix, with_counts=with_counts)
 

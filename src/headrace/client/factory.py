@@ -14,7 +14,7 @@ from headrace.client.consume.exactly_once import ExactlyOnce
 from headrace.client.consume.group import AtLeastOnce, AtMostOnce, Consumption
 from headrace.client.consume.loop import HandlerLoop
 from headrace.client.consume.options import Delivery, Handler
-from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, Sink
+from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, ExactlyOnceSink, ResultSink
 from headrace.client.consume.subscription import Start, Subscription
 from headrace.client.kafka import librdkafka
 from headrace.client.kafka.batch_producer import CONFIG as BULK
@@ -25,13 +25,14 @@ from headrace.client.kafka.reachability import http_contact, kafka_contact
 from headrace.client.kafka.transactor import Transactor
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue import discovery
-from headrace.client.queue.queue import Description, Queue
-from headrace.client.queue.rpc import Door
+from headrace.client.queue.description import QueueDescription
+from headrace.client.queue.queue import Queue
+from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.worker import Worker
 from headrace.model import queue_wire as wire
 
 
-class Connection:
+class ConnectionFactory:
     """Nothing is connected before it is needed."""
 
     def __init__(
@@ -89,20 +90,20 @@ class Connection:
     def queue(self, name: str, register: Callable[[Worker], None]) -> Queue:
         return Queue(name, self, self._door(name), register)
 
-    def queues(self, prefix: str, *, with_counts: bool) -> list[Description]:
+    def queues(self, prefix: str, *, with_counts: bool) -> list[QueueDescription]:
         with closing(self._door("")) as door:
             found = door.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
-        return [Description(each.queue, each.settings, each.counts) for each in found]
+        return [QueueDescription(each.queue, each.settings, each.counts) for each in found]
 
     def admin_config(self) -> dict[str, Any]:
         """The settings of a client that neither produces nor consumes."""
         return librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
 
-    def _door(self, queue: str) -> Door:
+    def _door(self, queue: str) -> QueueRpc:
         def find() -> list[str]:
             return self._http or discovery.find(self.admin_config(), queue)
 
-        return Door(find, self._access_key, self._patience_s, self._http_contact.make)
+        return QueueRpc(find, self._access_key, self._patience_s, self._http_contact.make)
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         self.contact.make()
@@ -162,7 +163,7 @@ class Connection:
             topics.ensure(self.admin_config(), handler.set_aside_topic, like=handler.topics[0])
         with ExitStack() as undo:
             poller = self._poller(undo, handler.group, handler.start)
-            sink: Sink
+            sink: ResultSink
             if handler.delivery == "exactly-once":
                 sink = ExactlyOnceSink(poller, self._transactor(undo, handler.transactional_id, handler.group))
             elif handler.delivery == "at-least-once":

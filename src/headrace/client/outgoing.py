@@ -61,7 +61,7 @@ def collect(returned: object) -> list[Outgoing]:
     return results
 
 
-class Record(NamedTuple):
+class ProducerRecord(NamedTuple):
     """The bytes of a message, ready for the producer."""
 
     topic: str
@@ -72,7 +72,7 @@ class Record(NamedTuple):
     timestamp_ms: int | None = None
 
 
-def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str], now: datetime) -> Record:
+def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str], now: datetime) -> ProducerRecord:
     """The record for a message; `new_id` is asked if it is an event without an id. Raises `TypeError` for what JSON
     cannot express."""
     value, content_type = encode_payload(outgoing.payload)
@@ -99,7 +99,7 @@ def encode(outgoing: Outgoing, *, default_source: str, new_id: Callable[[], str]
         add(CE_CORRELATION_ID, outgoing.correlation_id)
     key = outgoing.key.encode() if isinstance(outgoing.key, str) else outgoing.key
     timestamp_ms = None if time is None else round(time.timestamp() * 1000)
-    return Record(outgoing.topic, value, key, headers, outgoing.partition, timestamp_ms)
+    return ProducerRecord(outgoing.topic, value, key, headers, outgoing.partition, timestamp_ms)
 
 
 def encode_payload(payload: Payload) -> tuple[bytes | None, str | None]:

@@ -20,7 +20,7 @@ from headrace.cluster import layout
 from headrace.cluster.controller import Changes, Event, PartitionKey, decide
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
-from headrace.cluster.store import ABSENT, Compare, Delete, Put
+from headrace.cluster.store import ABSENT, Compare, DeleteKey, Put
 from headrace.model.errors import HeadraceError, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
 from headrace.model.image import BrokerInfo, ClusterImage
@@ -92,7 +92,7 @@ class Controlling:
         if fence is not None:
             with suppress(HeadraceError, TimeoutError):
                 async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    await self._metadata.commit([fence], [Delete(layout.CONTROLLER)])
+                    await self._metadata.commit([fence], [DeleteKey(layout.CONTROLLER)])
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         if self._fence is None:
@@ -208,7 +208,7 @@ class Controlling:
         keys = layout.broker_key(broker_id), layout.broker_settings_key(broker_id)
         is_dead = Compare(layout.alive_key(broker_id), ABSENT)
         compares = [self._fence, is_dead, *map(self._metadata.unchanged, keys)]
-        await self._metadata.commit(compares, [Delete(key) for key in keys])
+        await self._metadata.commit(compares, [DeleteKey(key) for key in keys])
         log.info("broker %d was drained and stopped: it has left the cluster", broker_id)
 
     def _say_who_is_refused(self, changes: Changes) -> None:

@@ -85,7 +85,7 @@ class _StaleToken(StoreUnavailable):
     """Refused before anything was done, since the token has ended."""
 
 
-class Connection:
+class EtcdChannel:
     """A channel to one member. Ended by `condemn`, closed when the last call on it is over."""
 
     def __init__(self, endpoint: str, channel: Channel) -> None:
@@ -149,7 +149,7 @@ class Connection:
         await asyncio.wait((self._closing,), timeout=_CLOSE_TIMEOUT_S)
 
 
-class Stream:
+class EtcdStream:
     """A call with messages both ways."""
 
     def __init__(self, call: Any) -> None:
@@ -184,15 +184,15 @@ class EtcdClient:
     def __init__(self, access: EtcdAccess) -> None:
         self._access = access
         self._next = 0
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._retired: set[Connection] = set()
+        self._connection: EtcdChannel | None = None
+        self._connecting: asyncio.Task[EtcdChannel] | None = None
+        self._retired: set[EtcdChannel] = set()
         self._authenticating: asyncio.Task[None] | None = None
         self._etcd_id = 0
         self._is_closed = False
 
     async def ask(
-        self, method: Callable[[Connection], Callable[..., Awaitable[Any]]], request: Any, timeout_s: float
+        self, method: Callable[[EtcdChannel], Callable[..., Awaitable[Any]]], request: Any, timeout_s: float
     ) -> Any:
         """The answer to one request. `StoreUnavailable` if there is none: the request may have been carried out."""
         connection = await self._connected_to()
@@ -203,7 +203,7 @@ class EtcdClient:
             return await self._ask(connection, method, request, timeout_s)
 
     @asynccontextmanager
-    async def stream(self, method: Callable[[Connection], Callable[..., Any]]) -> AsyncIterator[Stream]:
+    async def stream(self, method: Callable[[EtcdChannel], Callable[..., Any]]) -> AsyncIterator[EtcdStream]:
         """A stream of messages both ways. Ends with `StoreUnavailable` when its connection does.
 
         Whoever uses it sets time limits for reading and writing; past one the connection is condemned, too.
@@ -212,7 +212,7 @@ class EtcdClient:
         call = method(connection)(metadata=connection.metadata)
         connection.begin(call)
         try:
-            yield Stream(call)
+            yield EtcdStream(call)
         except (AioRpcError, UsageError, asyncio.CancelledError) as error:
             explained = self._explained(connection, error)
             if isinstance(explained, _StaleToken):
@@ -225,7 +225,7 @@ class EtcdClient:
             call.cancel()
             connection.end(call)
 
-    async def _connected_to(self) -> Connection:
+    async def _connected_to(self) -> EtcdChannel:
         """A connection to a member that answers; `StoreUnavailable` if there is none."""
         if self._is_closed:
             raise StoreUnavailable("the metadata store is closed")
@@ -237,7 +237,7 @@ class EtcdClient:
             self._connecting.add_done_callback(self._connected)
         return await _shared(self._connecting)
 
-    def _condemn(self, connection: Connection) -> None:
+    def _condemn(self, connection: EtcdChannel) -> None:
         """This connection is of no use any more."""
         connection.condemn()
         if self._connection is connection:
@@ -269,7 +269,7 @@ class EtcdClient:
             # A thread of grpc still tells the loop of the calls that have ended, and complains if that is closed.
             await asyncio.sleep(_LINGER_S)
 
-    async def _authenticate_again(self, connection: Connection) -> None:
+    async def _authenticate_again(self, connection: EtcdChannel) -> None:
         """Get a new token, once for all who need one."""
         if self._authenticating is None:
             self._authenticating = asyncio.get_running_loop().create_task(self._authenticate(connection))
@@ -281,7 +281,7 @@ class EtcdClient:
         if not task.cancelled():
             task.exception()
 
-    async def _authenticate(self, connection: Connection) -> None:
+    async def _authenticate(self, connection: EtcdChannel) -> None:
         access = self._access
         if not access.user:
             raise AccessDenied("etcd asks who this is: set etcd.user and etcd.password")
@@ -296,13 +296,13 @@ class EtcdClient:
         else:
             connection.token = answer.token
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> EtcdChannel:
         """The next member that takes a connection, beginning with the one after the last."""
         endpoints, why = self._access.endpoints, ""
         for _ in endpoints:
             endpoint = endpoints[self._next % len(endpoints)]
             self._next += 1
-            connection = Connection(endpoint, self._channel(endpoint))
+            connection = EtcdChannel(endpoint, self._channel(endpoint))
             try:
                 await self._try(connection)
             except BaseException as error:
@@ -314,7 +314,7 @@ class EtcdClient:
                 return connection
         raise StoreUnavailable(why if len(endpoints) == 1 else f"no etcd of {', '.join(endpoints)} answers; {why}")
 
-    async def _try(self, connection: Connection) -> None:
+    async def _try(self, connection: EtcdChannel) -> None:
         try:
             async with asyncio.timeout(self._access.connect_timeout_s):
                 await connection.wait_until_settled()
@@ -327,7 +327,7 @@ class EtcdClient:
         if self._access.user:
             await self._authenticate(connection)
 
-    def _connected(self, task: asyncio.Task[Connection]) -> None:
+    def _connected(self, task: asyncio.Task[EtcdChannel]) -> None:
         self._connecting = None
         if not task.cancelled() and task.exception() is None:
             self._connection = task.result()
@@ -342,8 +342,8 @@ class EtcdClient:
 
     async def _ask(
         self,
-        connection: Connection,
-        method: Callable[[Connection], Callable[..., Awaitable[Any]]],
+        connection: EtcdChannel,
+        method: Callable[[EtcdChannel], Callable[..., Awaitable[Any]]],
         request: Any,
         timeout_s: float,
     ) -> Any:
@@ -362,7 +362,7 @@ class EtcdClient:
             self.check(answer.header)
         return answer
 
-    def _explained(self, connection: Connection, error: BaseException) -> BaseException:
+    def _explained(self, connection: EtcdChannel, error: BaseException) -> BaseException:
         """What an error of a call means. Condemns the connection if it is of no more use."""
         if isinstance(error, asyncio.CancelledError):
             if _is_cancelled():
@@ -374,7 +374,7 @@ class EtcdClient:
             return StoreUnavailable(f"the connection to etcd at {connection.endpoint} is closed: {error}")
         return self._meaning(connection, error.code(), error.details() or "")
 
-    def _meaning(self, connection: Connection, code: grpc.StatusCode, details: str) -> Exception:
+    def _meaning(self, connection: EtcdChannel, code: grpc.StatusCode, details: str) -> Exception:
         text = _LONG_WAY.sub("", details.removeprefix("etcdserver: "))
         if any(stale in details for stale in _STALE_TOKEN):
             return _StaleToken(f"etcd does not know the token any more: {text}")

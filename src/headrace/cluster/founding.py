@@ -11,7 +11,17 @@ from collections.abc import Iterator, Mapping
 
 from headrace.cluster import layout
 from headrace.cluster.layout import ClusterIdentity
-from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, Revision, StoreRefused, Versioned, Write
+from headrace.cluster.store import (
+    ABSENT,
+    Compare,
+    DeleteKey,
+    MetadataStore,
+    Put,
+    Revision,
+    StoreRefused,
+    Versioned,
+    Write,
+)
 from headrace.model.errors import StartupError
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
@@ -73,7 +83,7 @@ async def move_in(source: MetadataStore, target: MetadataStore, cluster_id: str,
                 raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
     except StoreRefused as error:
         raise StartupError(f"the metadata cannot be moved into etcd: {error}") from None
-    end: list[Write] = [Put(layout.CLUSTER, records[layout.CLUSTER].value), Delete(layout.MOVING)]
+    end: list[Write] = [Put(layout.CLUSTER, records[layout.CLUSTER].value), DeleteKey(layout.MOVING)]
     if await target.commit([is_ours, Compare(layout.CLUSTER, ABSENT)], end) is None:
         raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
 

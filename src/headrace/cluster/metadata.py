@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 from headrace.cluster import layout, topics
 from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
 from headrace.cluster.setting_changes import UnusedSettings, to_store
-from headrace.cluster.store import ABSENT, Compare, Delete, MetadataStore, Put, StoreUnavailable, Write
+from headrace.cluster.store import ABSENT, Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
@@ -239,7 +239,7 @@ class Metadata:
             record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
             tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
-            await self.commit([self.unchanged(key)], [Delete(key), tombstone])
+            await self.commit([self.unchanged(key)], [DeleteKey(key), tombstone])
 
         await self.decide(attempt)
 
@@ -259,7 +259,7 @@ class Metadata:
                 last: Write = Put(key, layout.encode_deleted(replace(gone, brokers=left)))
             else:
                 await self._delete_partitions(gone)
-                last = Delete(key)
+                last = DeleteKey(key)
             await self.commit([self.unchanged(key)], [last])
 
         await self.decide(attempt)
@@ -268,7 +268,7 @@ class Metadata:
         """Remove the states of a deleted topic's partitions, before the record that says that they are of no use."""
         every = (layout.partition_key(gone.topic_id, index) for index in range(gone.partition_count))
         for batch in _batches(self._follower.stored_keys(every), PARTITIONS_PER_COMMIT):
-            await self.commit([self.unchanged(layout.deleted_key(gone.topic_id))], [Delete(key) for key in batch])
+            await self.commit([self.unchanged(layout.deleted_key(gone.topic_id))], [DeleteKey(key) for key in batch])
 
     async def add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
@@ -371,7 +371,7 @@ class Metadata:
             return await attempt()
 
     async def _put_settings(self, key: str, overrides: Mapping[str, str]) -> None:
-        write: Write = Put(key, layout.encode(overrides)) if overrides else Delete(key)
+        write: Write = Put(key, layout.encode(overrides)) if overrides else DeleteKey(key)
         await self.commit([self.unchanged(key)], [write])
 
     def _topic_settings_to_store(self, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from headrace.cluster.store import (
     ABSENT,
     Change,
     Compare,
-    Delete,
+    DeleteKey,
     LeaseId,
     Put,
     Revision,
@@ -267,7 +267,7 @@ class SqliteStore:
 
     def _write(self, write: Write, revision: Revision) -> Change | None:
         """The change a write makes; deleting what is not there makes none."""
-        if isinstance(write, Delete):
+        if isinstance(write, DeleteKey):
             deleted = self._connection.execute("DELETE FROM items WHERE key=?", (write.key,)).rowcount
             return Change(write.key, None, revision) if deleted else None
         self._connection.execute(
@@ -281,7 +281,7 @@ class SqliteStore:
         marks = ",".join("?" * len(leases))
         rows = self._connection.execute(f"SELECT key FROM items WHERE lease IN ({marks})", leases).fetchall()
         if rows:
-            self._transact([], [Delete(key) for (key,) in rows])
+            self._transact([], [DeleteKey(key) for (key,) in rows])
 
     def _next_lease(self) -> int:
         return self._count("lease")

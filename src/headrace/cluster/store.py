@@ -58,11 +58,11 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteKey:
     key: str
 
 
-Write = Put | Delete
+Write = Put | DeleteKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.coordinator.loading import load
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.record_rewrite import Rewriter
-from headrace.coordinator.shard import Shard, State
+from headrace.coordinator.shard import Shard, ShardState
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import CoordinatorNotAvailable, CorruptBatch, NotCoordinator, NotLeader, TopicExists
 from headrace.model.ids import BrokerId, TopicName
@@ -224,11 +224,11 @@ class Coordinator(Generic[M]):
 
     def _is_current(self, shard: Shard[M], machine: M) -> bool:
         """Whether a load is still wanted: the shard may be another's by now, or have begun another load."""
-        return shard.state is State.LOADING and shard.machine is machine
+        return shard.state is ShardState.LOADING and shard.machine is machine
 
     def _activate(self, shard: Shard[M]) -> None:
         shard.machine.loaded(self._clock.monotonic_ms())
-        shard.state = State.ACTIVE
+        shard.state = ShardState.ACTIVE
         self._on_loaded(shard)
         self._rewriter.start(shard)
 

@@ -24,12 +24,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_MARKER = Entry(b"\x91\xa6format", b"\x91\xa8format-2")
+_MARKER = InternalRecord(b"\x91\xa6format", b"\x91\xa8format-2")
 """["format"], ["format-2"]: what follows is in Kafka's format."""
 _KAFKA = 0
 """The first byte of its keys."""
@@ -38,9 +38,9 @@ _KAFKA = 0
 class Format(Protocol[K, V]):
     """How records are written and read."""
 
-    def write(self, key: K, value: V | None) -> tuple[Entry, ...]: ...
+    def write(self, key: K, value: V | None) -> tuple[InternalRecord, ...]: ...
 
-    def read(self, entry: Entry) -> tuple[K, V | None] | None:
+    def read(self, entry: InternalRecord) -> tuple[K, V | None] | None:
         """What a record says, None if nothing that is not in another one; `CorruptBatch` if this broker cannot
         know."""
         ...
@@ -67,7 +67,7 @@ class RecordFormats(Generic[K, V]):
         """What the log has in the old format, be it replaced by a transaction since."""
         return iter(self._old_values.items())
 
-    def encode(self, record: tuple[K, V | None]) -> tuple[Entry, ...]:
+    def encode(self, record: tuple[K, V | None]) -> tuple[InternalRecord, ...]:
         """The entries of a record, for one batch. What they change in the log is taken for certain."""
         key, value = record
         if not self._is_kafka:
@@ -81,15 +81,15 @@ class RecordFormats(Generic[K, V]):
             return (*self._kafka.write(key, value), *self._old.write(key, None))
         return self._kafka.write(key, value)
 
-    def encode_in_transaction(self, record: tuple[K, V | None]) -> tuple[Entry, ...]:
+    def encode_in_transaction(self, record: tuple[K, V | None]) -> tuple[InternalRecord, ...]:
         """The entries of a record that may be aborted: the format does not change with it."""
         return self._kafka.write(*record) if self._is_kafka else self._encode_old(*record)
 
-    def _encode_old(self, key: K, value: V | None) -> tuple[Entry, ...]:
+    def _encode_old(self, key: K, value: V | None) -> tuple[InternalRecord, ...]:
         self._note_old(key, value)
         return self._old.write(key, value)
 
-    def decode(self, entry: Entry) -> tuple[K, V | None] | None:
+    def decode(self, entry: InternalRecord) -> tuple[K, V | None] | None:
         """What an entry of the log says; None if it changes no state."""
         key = entry.key
         if key and key[0] == _KAFKA:
@@ -121,13 +121,13 @@ class FormattedMachine(Generic[K, V]):
     def apply(self, record: tuple[K, V | None], producer_id: int) -> None:
         raise NotImplementedError
 
-    def encode(self, record: tuple[K, V | None]) -> Sequence[Entry]:
+    def encode(self, record: tuple[K, V | None]) -> Sequence[InternalRecord]:
         return self._formats.encode(record)
 
-    def encode_in_transaction(self, record: tuple[K, V | None]) -> Sequence[Entry]:
+    def encode_in_transaction(self, record: tuple[K, V | None]) -> Sequence[InternalRecord]:
         return self._formats.encode_in_transaction(record)
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
+    def replay(self, entry: InternalRecord, producer_id: int) -> None:
         record = self._formats.decode(entry)
         if record is not None:
             self.apply(record, producer_id)

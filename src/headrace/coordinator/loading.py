@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from struct import Struct
 from typing import Any, NamedTuple
 
-from headrace.coordinator.machine import Entry, Machine
+from headrace.coordinator.machine import InternalRecord, Machine
 from headrace.records.batch import iter_headers
 from headrace.records.reader import iter_records
 from headrace.replication.partition import Partition
@@ -21,7 +21,7 @@ _CONTROL_KEY = Struct(">hh")
 _COMMIT = 1
 
 
-class Ended(NamedTuple):
+class TransactionMarker(NamedTuple):
     """A transaction marker."""
 
     producer_id: int
@@ -29,11 +29,11 @@ class Ended(NamedTuple):
 
 
 class Written(NamedTuple):
-    entry: Entry
+    entry: InternalRecord
     producer_id: int
 
 
-Step = Ended | Written
+Step = TransactionMarker | Written
 
 
 async def load(partition: Partition, machine: Machine[Any], workers: Executor) -> int:
@@ -52,7 +52,7 @@ async def load(partition: Partition, machine: Machine[Any], workers: Executor) -
             break
         steps, offset = await loop.run_in_executor(workers, _read, cut.file.read, cut.position, cut.length, offset)
         for at, step in enumerate(steps, 1):
-            if isinstance(step, Ended):
+            if isinstance(step, TransactionMarker):
                 machine.replay_end(step.producer_id, committed=step.committed)
             else:
                 machine.replay(step.entry, step.producer_id)
@@ -74,11 +74,11 @@ def _read(read: Callable[[int, int], bytes], position: int, length: int, offset:
             for record in iter_records(batch, header):
                 if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
                     _, kind = _CONTROL_KEY.unpack_from(record.key)
-                    steps.append(Ended(header.producer_id, kind == _COMMIT))
+                    steps.append(TransactionMarker(header.producer_id, kind == _COMMIT))
         else:
             producer_id = header.producer_id if header.is_transactional else -1
             for record in iter_records(batch, header):
                 if record.offset >= offset and record.key is not None:
-                    steps.append(Written(Entry(record.key, record.value), producer_id))
+                    steps.append(Written(InternalRecord(record.key, record.value), producer_id))
         offset = header.next_offset
     return steps, offset

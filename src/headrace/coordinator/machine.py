@@ -14,7 +14,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Entry(NamedTuple):
+class InternalRecord(NamedTuple):
     """One record of an internal topic as the log has it: a key, and a value or None for a tombstone."""
 
     key: bytes
@@ -31,12 +31,12 @@ class Outcome(NamedTuple, Generic[R, A]):
 class Machine(Protocol[R]):
     """The state of one shard."""
 
-    def encode(self, record: R) -> Sequence[Entry]:
+    def encode(self, record: R) -> Sequence[InternalRecord]:
         """What the log has of a record, all of it in one batch. Called before it is applied, in the order of the
         log."""
         ...
 
-    def encode_in_transaction(self, record: R) -> Sequence[Entry]:
+    def encode_in_transaction(self, record: R) -> Sequence[InternalRecord]:
         """Likewise for a record of a producer's transaction, which may yet be aborted."""
         ...
 
@@ -44,7 +44,7 @@ class Machine(Protocol[R]):
         """Change the state. `producer_id` is -1 unless it was written inside that producer's transaction."""
         ...
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
+    def replay(self, entry: InternalRecord, producer_id: int) -> None:
         """Apply what the log has, while loading."""
         ...
 
@@ -73,16 +73,16 @@ class Machine(Protocol[R]):
 class EntryMachine:
     """A machine whose records are the entries of the log themselves, in the one format that they have."""
 
-    def encode(self, record: Entry) -> Sequence[Entry]:
+    def encode(self, record: InternalRecord) -> Sequence[InternalRecord]:
         return (record,)
 
-    def encode_in_transaction(self, record: Entry) -> Sequence[Entry]:
+    def encode_in_transaction(self, record: InternalRecord) -> Sequence[InternalRecord]:
         return (record,)
 
-    def apply(self, record: Entry, producer_id: int) -> None:
+    def apply(self, record: InternalRecord, producer_id: int) -> None:
         self.replay(record, producer_id)
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
+    def replay(self, entry: InternalRecord, producer_id: int) -> None:
         raise NotImplementedError
 
     def use_kafka_format(self) -> None:
@@ -92,7 +92,7 @@ class EntryMachine:
     def has_old_records(self) -> bool:
         return False
 
-    def old_records(self, limit: int) -> Sequence[Entry]:
+    def old_records(self, limit: int) -> Sequence[InternalRecord]:
         return ()
 
 

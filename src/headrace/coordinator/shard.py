@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from headrace.coordinator.machine import Entry, Machine, Operation
+from headrace.coordinator.machine import InternalRecord, Machine, Operation
 from headrace.model.errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _BATCH_MAX_BYTES = 1024 * 1024
 
 
-class State(Enum):
+class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
@@ -68,10 +68,10 @@ class Shard(Generic[M]):
         self.epoch = partition.leader_epoch
         """Of the leader: a shard lives for one, and fences what its predecessors may still send."""
         self.machine = machine
-        self.state = State.LOADING
+        self.state = ShardState.LOADING
         self._clock = clock
         self._reload = reload
-        self._entries: list[Sequence[Entry]] = []
+        self._entries: list[Sequence[InternalRecord]] = []
         """Of each record."""
         self._waiting: list[Callable[[HeadraceError | None], None]] = []
         self._is_append_due = False
@@ -132,12 +132,12 @@ class Shard(Generic[M]):
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A marker for this partition was written (and committed): what the transaction wrote counts, or is dropped."""
-        if self.state is State.ACTIVE:
+        if self.state is ShardState.ACTIVE:
             self.machine.replay_end(producer_id, committed=committed)
 
     @property
     def is_active(self) -> bool:
-        return self.state is State.ACTIVE
+        return self.state is ShardState.ACTIVE
 
     def check(self) -> None:
         """Raise what to tell somebody who asks now, unless the shard is active."""
@@ -146,9 +146,9 @@ class Shard(Generic[M]):
             raise refusal
 
     def _refusal(self) -> HeadraceError | None:
-        if self.state is State.LOADING:
+        if self.state is ShardState.LOADING:
             return CoordinatorLoading(f"the coordinator on {self.partition} is loading")
-        if self.state is State.CLOSED:
+        if self.state is ShardState.CLOSED:
             return self._moved()
         return None
 
@@ -157,7 +157,7 @@ class Shard(Generic[M]):
 
     def close(self) -> None:
         """This broker does not lead the partition any more: write nothing, and tell everybody who waits."""
-        self.state = State.CLOSED
+        self.state = ShardState.CLOSED
         waiting, self._waiting, self._entries = self._waiting, [], []
         for settle in waiting:
             settle(self._moved())
@@ -202,7 +202,9 @@ class Shard(Generic[M]):
         if self.partition.when_committed(end, settled):
             settled(None)
 
-    def _append(self, entries: Iterable[Sequence[Entry]], producer_id: int = -1, producer_epoch: int = -1) -> int:
+    def _append(
+        self, entries: Iterable[Sequence[InternalRecord]], producer_id: int = -1, producer_epoch: int = -1
+    ) -> int:
         """Append the records, as one batch unless that would be large; the offset behind them."""
         now_ms = self._clock.wall_ms()
         end = self.partition.log.end_offset
@@ -220,11 +222,11 @@ class Shard(Generic[M]):
         """The machine has replayed what the log does not have: load again, and let everybody ask again."""
         if isinstance(error, NotLeader):
             self.close()
-        if self.state is State.CLOSED:
+        if self.state is ShardState.CLOSED:
             return self._moved()
-        if self.state is State.ACTIVE:
+        if self.state is ShardState.ACTIVE:
             log.warning("the coordinator on %s loads again: %s", self.partition, error)
-            self.state = State.LOADING
+            self.state = ShardState.LOADING
             # What was replayed since, and is not in the log yet, would get there behind the back of the new machine.
             waiting, self._waiting, self._entries = self._waiting, [], []
             self._reload(self)
@@ -236,9 +238,9 @@ class Shard(Generic[M]):
         return CoordinatorNotAvailable(f"the coordinator on {self.partition} could not write: {error}")
 
 
-def _parts(entries: Iterable[Sequence[Entry]]) -> Iterator[list[Entry]]:
+def _parts(entries: Iterable[Sequence[InternalRecord]]) -> Iterator[list[InternalRecord]]:
     """The records in batches of a size that readers and replicas can take, unless a single one is larger."""
-    part: list[Entry] = []
+    part: list[InternalRecord] = []
     size_bytes = 0
     for unit in entries:
         length = sum(len(key) + len(value or b"") for key, value in unit)

@@ -19,14 +19,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """One partition of one incarnation of a topic."""
 
     topic_id: UUID
     partition: int
 
 
-Assignment = frozenset[Place]
+Assignment = frozenset[TopicIdPartition]
 """What one member reads."""
 
 
@@ -43,13 +43,13 @@ Assignor = Callable[[Mapping[str, Subscriber], Mapping[UUID, int]], dict[str, As
 
 def assign_range(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, int]) -> dict[str, Assignment]:
     order = sorted(members, key=lambda member_id: (members[member_id].instance_id or member_id, member_id))
-    assigned: dict[str, set[Place]] = {member_id: set() for member_id in members}
+    assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in members}
     for topic_id, subscribers in _subscribers(order, members, partition_counts).items():
         share, extra = divmod(partition_counts[topic_id], len(subscribers))
         at = 0
         for number, member_id in enumerate(subscribers):
             size = share + (number < extra)
-            assigned[member_id].update(Place(topic_id, partition) for partition in range(at, at + size))
+            assigned[member_id].update(TopicIdPartition(topic_id, partition) for partition in range(at, at + size))
             at += size
     return {member_id: frozenset(places) for member_id, places in assigned.items()}
 
@@ -61,7 +61,7 @@ def assign_uniform(members: Mapping[str, Subscriber], partition_counts: Mapping[
     taker, so the sum of squares of the loads falls with every move: it ends.
     """
     pools = _pools(members, partition_counts)
-    owned: dict[str, dict[int, list[Place]]] = {member_id: defaultdict(list) for member_id in members}
+    owned: dict[str, dict[int, list[TopicIdPartition]]] = {member_id: defaultdict(list) for member_id in members}
     loads = dict.fromkeys(members, 0)
     free = _keep_what_may_be_kept(members, pools, owned, loads)
     # Those with few subscribers first: the others have more choice in who evens it out.
@@ -81,7 +81,7 @@ def assign_shared(members: Mapping[str, Subscriber], partition_counts: Mapping[U
     one together with others: so every partition has a member, every member whose topics exist has a partition, and
     those who share are spread evenly."""
     assigned = assign_uniform(members, partition_counts)
-    crowds: dict[Place, int] = defaultdict(int)
+    crowds: dict[TopicIdPartition, int] = defaultdict(int)
     for places in assigned.values():
         for place in places:
             crowds[place] += 1
@@ -89,7 +89,7 @@ def assign_shared(members: Mapping[str, Subscriber], partition_counts: Mapping[U
     # Those who may go on where they were choose first, as long as that is not more crowded than it must be.
     for member_id in sorted(left_out, key=lambda member_id: not members[member_id].held):
         topics = sorted(topic_id for topic_id in members[member_id].topics if topic_id in partition_counts)
-        candidates = [Place(topic_id, at) for topic_id in topics for at in range(partition_counts[topic_id])]
+        candidates = [TopicIdPartition(topic_id, at) for topic_id in topics for at in range(partition_counts[topic_id])]
         if candidates:
             held = members[member_id].held
             place = min(candidates, key=lambda place: (crowds[place], place not in held, place))
@@ -106,7 +106,7 @@ class _Pool(NamedTuple):
 
     subscribers: tuple[str, ...]
     topics: tuple[UUID, ...]
-    places: frozenset[Place]
+    places: frozenset[TopicIdPartition]
 
 
 def _subscribers(
@@ -130,7 +130,9 @@ def _pools(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, in
         _Pool(
             subscribers,
             tuple(pooled),
-            frozenset(Place(topic_id, at) for topic_id in pooled for at in range(partition_counts[topic_id])),
+            frozenset(
+                TopicIdPartition(topic_id, at) for topic_id in pooled for at in range(partition_counts[topic_id])
+            ),
         )
         for subscribers, pooled in topics.items()
     ]
@@ -139,12 +141,12 @@ def _pools(members: Mapping[str, Subscriber], partition_counts: Mapping[UUID, in
 def _keep_what_may_be_kept(
     members: Mapping[str, Subscriber],
     pools: list[_Pool],
-    owned: dict[str, dict[int, list[Place]]],
+    owned: dict[str, dict[int, list[TopicIdPartition]]],
     loads: dict[str, int],
-) -> list[list[Place]]:
+) -> list[list[TopicIdPartition]]:
     """Leave to members what they held and may still read; what is free then, by pool."""
     pool_of = {topic_id: number for number, pool in enumerate(pools) for topic_id in pool.topics}
-    taken: set[Place] = set()
+    taken: set[TopicIdPartition] = set()
     for member_id in sorted(members):
         subscriber = members[member_id]
         for place in sorted(subscriber.held):
@@ -163,9 +165,9 @@ def _keep_what_may_be_kept(
 
 def _give(
     subscribers: tuple[str, ...],
-    free: list[Place],
+    free: list[TopicIdPartition],
     number: int,
-    owned: dict[str, dict[int, list[Place]]],
+    owned: dict[str, dict[int, list[TopicIdPartition]]],
     loads: dict[str, int],
 ) -> None:
     if not free:
@@ -180,7 +182,10 @@ def _give(
 
 
 def _even_out(
-    subscribers: tuple[str, ...], number: int, owned: dict[str, dict[int, list[Place]]], loads: dict[str, int]
+    subscribers: tuple[str, ...],
+    number: int,
+    owned: dict[str, dict[int, list[TopicIdPartition]]],
+    loads: dict[str, int],
 ) -> bool:
     """Move partitions of one pool until no subscriber has two more than another; whether anything moved."""
     moved = False

@@ -19,7 +19,7 @@ from headrace.coordinator.shard import Result
 from headrace.groups.group import Answer, Effects, Now, Write
 from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_session_timeout, select_protocol
 from headrace.groups.records import GroupRecord
-from headrace.groups.roster import Roster, State, fenced, rebalancing
+from headrace.groups.roster import GroupState, Roster, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
 from headrace.model.errors import (
     HeadraceError,
@@ -48,7 +48,7 @@ class ClassicGroup(Roster):
             self._heard_of(member, now)
         if members:
             self.protocol = select_protocol(members)
-            self._become(State.PREPARING, now)
+            self._become(GroupState.PREPARING, now)
             self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
         return self._record()
 
@@ -99,11 +99,13 @@ class ClassicGroup(Roster):
         self._rebalance(now, out)
 
     def _rejoin(self, member: Member, wants: JoinRequest, waiter: Deferred[Any], now: Now, out: Effects) -> None:
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             raise UnknownMember(f"the group {self.group_id} is empty")
         is_unchanged = member.protocols == wants.protocols
         is_leader = member.member_id == self.leader
-        if is_unchanged and (self.state is State.COMPLETING or (self.state is State.STABLE and not is_leader)):
+        if is_unchanged and (
+            self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
+        ):
             # The answer to its join may have been lost: it is in this generation, and is told so again.
             self._heard_of(member, now)
             out.append(Write((), [Answer(waiter, Result(self._joined(member)))]))
@@ -128,7 +130,7 @@ class ClassicGroup(Roster):
         self._heard_of(member, now)
         self._update(member, wants, waiter, out)
         is_agreed = select_protocol(list(self.members.values())) == self.protocol
-        if self.state is State.STABLE and is_agreed and not is_owed:
+        if self.state is GroupState.STABLE and is_agreed and not is_owed:
             member.join_waiter = None
             self._heard_of(member, now)
             is_leader = self.leader == member.member_id
@@ -154,18 +156,18 @@ class ClassicGroup(Roster):
 
     def _rebalance(self, now: Now, out: Effects) -> None:
         """Membership changed: begin the join phase, or see whether it can end."""
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             self._maybe_end_join_phase(now, out)
             return
-        self._is_initial = self.state is State.EMPTY
+        self._is_initial = self.state is GroupState.EMPTY
         for member in self.members.values():
-            if self.state is State.COMPLETING:
+            if self.state is GroupState.COMPLETING:
                 member.assignment = b""
             if member.sync_waiter is not None:
                 self._answer_sync(member, Result(error=rebalancing(self.group_id)), out)
                 self._heard_of(member, now)
         self._not_synced.clear()
-        self._become(State.PREPARING, now)
+        self._become(GroupState.PREPARING, now)
         timeout_ms = self._rebalance_timeout_ms()
         if self._is_initial and self._limits.initial_rebalance_delay_ms > 0:
             delay_ms = self._limits.initial_rebalance_delay_ms
@@ -199,11 +201,11 @@ class ClassicGroup(Roster):
         if not self.members:
             self.protocol = None
             self._phase_deadline_ms = None
-            self._become(State.EMPTY, now)
+            self._become(GroupState.EMPTY, now)
             out.append(Write([self._record()]))
             return
         self.protocol = select_protocol(list(self.members.values()))
-        self._become(State.COMPLETING, now)
+        self._become(GroupState.COMPLETING, now)
         self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
         answers: Effects = []
         for member_id in waiting:
@@ -232,16 +234,16 @@ class ClassicGroup(Roster):
         for said, held in zip(protocol, (self.protocol_type, self.protocol), strict=True):
             if said is not None and said != held:
                 raise InconsistentProtocol(f"the group {self.group_id} has agreed on {held}, not on {said}")
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             raise UnknownMember(f"the group {self.group_id} is empty")
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise rebalancing(self.group_id)
-        if member_id == self.leader and self.state is State.COMPLETING:
+        if member_id == self.leader and self.state is GroupState.COMPLETING:
             self._check_size(assignments)
         out: Effects = []
         self._synced(member_id)
         self._heard_of(member, now)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             out.append(Write((), [Answer(waiter, self._assigned(member))]))
             return out
         self._answer_sync(member, Result(error=rebalancing(self.group_id)), out)
@@ -265,7 +267,7 @@ class ClassicGroup(Roster):
                 answers.append(Answer(member.sync_waiter, self._assigned(member)))
                 member.sync_waiter = None
                 self._heard_of(member, now)
-        self._become(State.STABLE, now)
+        self._become(GroupState.STABLE, now)
         out.append(Write([self._record()], answers))
 
     def _synced(self, member_id: str) -> None:
@@ -278,7 +280,7 @@ class ClassicGroup(Roster):
         member = self._member(member_id, instance_id)
         self._check_generation(generation)
         self._heard_of(member, now)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise rebalancing(self.group_id)
 
     def leave(self, leaving: Sequence[tuple[str, str | None]], now: Now) -> tuple[list[HeadraceError | None], Effects]:
@@ -328,7 +330,7 @@ class ClassicGroup(Roster):
         return out
 
     def _end_phase(self, now: Now, out: Effects) -> None:
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             if self._is_initial and self._has_grown and self._delay_left_ms > 0:
                 delay_ms = min(self._limits.initial_rebalance_delay_ms, self._delay_left_ms)
                 self._delay_left_ms -= delay_ms
@@ -352,7 +354,7 @@ class ClassicGroup(Roster):
         self._drop(member)
 
     def _after_removal(self, now: Now, out: Effects) -> None:
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             self._maybe_end_join_phase(now, out)
-        elif self.state is not State.EMPTY:
+        elif self.state is not GroupState.EMPTY:
             self._rebalance(now, out)

@@ -26,7 +26,7 @@ from headrace.groups.group import Answer, Effects, Now, Write
 from headrace.groups.members import Joined, JoinRequest, Synced, check_session_timeout
 from headrace.groups.reconciliation import ConsumerMember, Phase
 from headrace.groups.roster import rebalancing
-from headrace.groups.subscription import CONSUMER, Subscription, read_subscription
+from headrace.groups.subscription import CONSUMER, MemberSubscription, read_subscription
 from headrace.model.errors import (
     HeadraceError,
     IllegalGeneration,
@@ -72,7 +72,7 @@ class ClassicMembers(ConsumerRoster):
             wants = wants._replace(member_id="", new_member_id=wants.member_id or wants.new_member_id)
         return effects + group.join(wants._replace(needs_known_id=False), waiter, now)
 
-    def _understood(self, wants: JoinRequest) -> Subscription:
+    def _understood(self, wants: JoinRequest) -> MemberSubscription:
         """What a member subscribes to, if it can be in one group with those that are here."""
         if wants.protocol_type != CONSUMER or not wants.protocols:
             raise InconsistentProtocol(f"the group {self.group_id} is of consumers, and uses the consumer protocol")
@@ -177,7 +177,7 @@ class ClassicMembers(ConsumerRoster):
         return member, member.wants.classic
 
 
-def _wants(wants: JoinRequest, subscription: Subscription, before: ConsumerMember) -> SubscriptionValue:
+def _wants(wants: JoinRequest, subscription: MemberSubscription, before: ConsumerMember) -> SubscriptionValue:
     return SubscriptionValue(
         instance_id=before.wants.instance_id if wants.instance_id is None else wants.instance_id,
         rack_id=subscription.rack_id,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.groups.assignors import Assignment, Place
+from headrace.groups.assignors import Assignment, TopicIdPartition
 
 StoredPlaces = tuple[tuple[UUID, tuple[int, ...]], ...]
 """Partitions by topic, in order."""
@@ -89,4 +89,6 @@ def stored(places: Assignment) -> StoredPlaces:
 
 
 def restored(places: Iterable[tuple[UUID, Iterable[int]]]) -> Assignment:
-    return frozenset(Place(topic_id, partition) for topic_id, partitions in places for partition in partitions)
+    return frozenset(
+        TopicIdPartition(topic_id, partition) for topic_id, partitions in places for partition in partitions
+    )

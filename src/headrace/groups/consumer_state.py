@@ -6,7 +6,7 @@ worked on, and keeps the records that make the same changes to the state.
 
 from dataclasses import replace
 
-from headrace.groups.assignors import Assignment, Place
+from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer_records import (
     ConsumerGroupValue,
     ConsumerKey,
@@ -32,9 +32,9 @@ class ConsumerState:
         self.targets: dict[str, Assignment] = {}
         self.static: dict[str, str] = {}
         """Instance id to member id."""
-        self._owners: dict[Place, str] = {}
+        self._owners: dict[TopicIdPartition, str] = {}
 
-    def owner(self, place: Place) -> str | None:
+    def owner(self, place: TopicIdPartition) -> str | None:
         """The member that has a partition, be it that it has yet to give it up."""
         return self._owners.get(place)
 
@@ -109,7 +109,7 @@ class Draft:
         begun = ConsumerValue(self.about.epoch, before.target_epoch, before.assignor, before.topics_hash)
         return [(GroupKey(self.group_id), begun), *records]
 
-    def is_free_for(self, member_id: str, place: Place) -> bool:
+    def is_free_for(self, member_id: str, place: TopicIdPartition) -> bool:
         """Whether no other member has a partition. Who left in this draft has nothing."""
         owner = self._state.owner(place)
         return owner is None or owner == member_id or owner not in self.members

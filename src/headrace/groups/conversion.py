@@ -11,7 +11,7 @@ have, or their time is up, nobody is assigned anything.
 
 from collections.abc import Iterable, Sequence
 
-from headrace.groups.assignors import Assignment, Place
+from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer_records import (
     ClassicMember,
@@ -31,7 +31,7 @@ from headrace.groups.reconciliation import ConsumerMember
 from headrace.groups.records import GroupKey, GroupRecord
 from headrace.groups.subscription import (
     CONSUMER,
-    Subscription,
+    MemberSubscription,
     TopicPartitions,
     read_assignment,
     read_subscription,
@@ -83,7 +83,7 @@ def to_classic(
 def places(named: Iterable[TopicPartitions], image: ClusterImage) -> Assignment:
     """Partitions that clients name by their topics, as far as they exist."""
     return frozenset(
-        Place(topic.topic_id, partition)
+        TopicIdPartition(topic.topic_id, partition)
         for name, partitions in named
         if (topic := image.topics.get(TopicName(name))) is not None
         for partition in partitions
@@ -100,11 +100,11 @@ def assignment_for(member: ConsumerMember, held: Assignment, image: ClusterImage
 
 
 def _held(
-    group: ClassicGroup, members: Sequence[tuple[Member, Subscription]], image: ClusterImage
+    group: ClassicGroup, members: Sequence[tuple[Member, MemberSubscription]], image: ClusterImage
 ) -> dict[str, Assignment]:
     """What each may still read. No partition is held by two, whatever the members say."""
     held: dict[str, Assignment] = {}
-    taken: set[Place] = set()
+    taken: set[TopicIdPartition] = set()
     for member, _ in members:
         assigned = read_assignment(group.last_assignment(member.member_id))
         if assigned is None:
@@ -118,14 +118,14 @@ def _held(
     return held
 
 
-def _subscription(group: ClassicGroup, member: Member) -> Subscription:
+def _subscription(group: ClassicGroup, member: Member) -> MemberSubscription:
     subscription = read_subscription(member.protocols[0][1])
     if subscription is None:
         raise _cannot(group, f"what the member {member.member_id} subscribes to cannot be read")
     return subscription
 
 
-def _wants(member: Member, subscription: Subscription) -> SubscriptionValue:
+def _wants(member: Member, subscription: MemberSubscription) -> SubscriptionValue:
     return SubscriptionValue(
         instance_id=member.instance_id,
         rack_id=subscription.rack_id,

@@ -36,7 +36,7 @@ from typing import assert_never
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.consumer_records import (
     ConsumerValue,
     CurrentKey,
@@ -132,10 +132,10 @@ class KafkaGroupFormat:
 
     # -- writing
 
-    def write(self, key: Key, value: Value | None) -> tuple[Entry, ...]:
+    def write(self, key: Key, value: Value | None) -> tuple[InternalRecord, ...]:
         if isinstance(key, OffsetKey):
             key_bytes = _offset_key_start(key.group, key.topic) + _pack_int32(key.partition)
-            return (Entry(key_bytes, _offset_value(value) if isinstance(value, OffsetValue) else None),)
+            return (InternalRecord(key_bytes, _offset_value(value) if isinstance(value, OffsetValue) else None),)
         if isinstance(key, GroupKey):
             return self._write_group(key.group, value)
         if isinstance(key, TopologyKey):
@@ -157,12 +157,12 @@ class KafkaGroupFormat:
             return (_of_member(_SHARE_TARGET if is_share else _CONSUMER_TARGET, key, _value(value)),)
         return (_of_member(_CONSUMER_CURRENT, key, _value(value)),)
 
-    def _write_group(self, group: str, value: Value | None) -> tuple[Entry, ...]:
+    def _write_group(self, group: str, value: Value | None) -> tuple[InternalRecord, ...]:
         if value is None:
             return _group_tombstones(group, self._kinds.pop(group, _CLASSIC))
         kind = _KINDS[type(value)]
         before, self._kinds[group] = self._kinds.get(group, kind), kind
-        entries: tuple[Entry, ...] = (_of_group(kind, group, _value(value)),)
+        entries: tuple[InternalRecord, ...] = (_of_group(kind, group, _value(value)),)
         if isinstance(value, ConsumerValue):
             entries += (_of_group(_CONSUMER_TARGET_EPOCH, group, write_epoch(value.target_epoch)),)
         elif isinstance(value, ShareValue):
@@ -171,7 +171,7 @@ class KafkaGroupFormat:
 
     # -- reading
 
-    def read(self, entry: Entry) -> tuple[Key, Value | None] | None:
+    def read(self, entry: InternalRecord) -> tuple[Key, Value | None] | None:
         try:
             if entry.key[1] <= _OFFSET:
                 return _read_offset(entry)
@@ -247,16 +247,16 @@ def _value(value: Value | None) -> bytes | None:
             assert_never(value)
 
 
-def _of_group(kind: int, group: str, value: bytes | None) -> Entry:
-    return Entry(INT16.pack(kind) + string(group), value)
+def _of_group(kind: int, group: str, value: bytes | None) -> InternalRecord:
+    return InternalRecord(INT16.pack(kind) + string(group), value)
 
 
-def _group_tombstones(group: str, kind: int) -> tuple[Entry, ...]:
+def _group_tombstones(group: str, kind: int) -> tuple[InternalRecord, ...]:
     return tuple([_of_group(one, group, None) for one in _KEYS_OF_KIND[kind]])
 
 
-def _of_member(kind: int, key: MemberKey | TargetKey | CurrentKey, value: bytes | None) -> Entry:
-    return Entry(INT16.pack(kind) + string(key.group) + string(key.member_id), value)
+def _of_member(kind: int, key: MemberKey | TargetKey | CurrentKey, value: bytes | None) -> InternalRecord:
+    return InternalRecord(INT16.pack(kind) + string(key.group) + string(key.member_id), value)
 
 
 def _read_of_member(kind: int, group: str, member_id: str, data: bytes | None) -> tuple[Key, Value | None]:
@@ -304,7 +304,7 @@ def _offset_value(value: OffsetValue) -> bytes:
     return INT16.pack(1) + offset + sized + commit + INT64.pack(min(expire_ms, _INT64_MAX))
 
 
-def _read_offset(entry: Entry) -> tuple[OffsetKey, OffsetValue | None]:
+def _read_offset(entry: InternalRecord) -> tuple[OffsetKey, OffsetValue | None]:
     data, value = entry
     group, topic = _read_offset_key_start(data[:-4])
     (partition,) = _unpack_int32(data, len(data) - 4)

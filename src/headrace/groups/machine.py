@@ -61,7 +61,7 @@ class Committer(NamedTuple):
     generation: int = -1
 
 
-class Commit(NamedTuple):
+class OffsetCommit(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -265,7 +265,13 @@ class GroupMachine(FormattedMachine[Key, Value]):
     # -- offsets
 
     def check_commit(
-        self, group_id: str, by: Committer, now: Now, *, transactional: bool = False, commits: Sequence[Commit] = ()
+        self,
+        group_id: str,
+        by: Committer,
+        now: Now,
+        *,
+        transactional: bool = False,
+        commits: Sequence[OffsetCommit] = (),
     ) -> None:
         group = self.groups.get(group_id)
         if isinstance(group, StreamsGroup):
@@ -277,13 +283,13 @@ class GroupMachine(FormattedMachine[Key, Value]):
             raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
 
     def commit(
-        self, group_id: str, by: Committer, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
+        self, group_id: str, by: Committer, commits: Sequence[OffsetCommit], now: Now, *, retention_ms: int = -1
     ) -> GroupOutcome[Refused]:
         self.check_commit(group_id, by, now, commits=commits)
         return self.commit_records(group_id, commits, now, retention_ms=retention_ms)
 
     def commit_records(
-        self, group_id: str, commits: Sequence[Commit], now: Now, *, retention_ms: int = -1
+        self, group_id: str, commits: Sequence[OffsetCommit], now: Now, *, retention_ms: int = -1
     ) -> GroupOutcome[Refused]:
         """The records of a commit that was allowed; a transaction's go into its own batch."""
         refused: Refused = {}

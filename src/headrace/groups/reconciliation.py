@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from headrace.groups.assignors import Assignment, Place
+from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer_records import CurrentValue, SubscriptionValue, restored, stored
 
 LEFT_FOR_NOW = -2
@@ -74,7 +74,7 @@ def reconcile(
     target_epoch: int,
     target: Assignment,
     owned: Assignment | None,
-    is_free: Callable[[Place], bool],
+    is_free: Callable[[TopicIdPartition], bool],
 ) -> ConsumerMember:
     """The member one step further. `owned` is what it says it reads, or None if it does not say.
 

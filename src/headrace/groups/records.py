@@ -16,7 +16,7 @@ From level 2 on the same keys and values are written in Kafka's format, see `kaf
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey
 from headrace.groups.share_records import ShareGroupValue
 from headrace.groups.streams_records import StreamsGroupValue, TopologyKey
@@ -83,10 +83,10 @@ _decode_value = msgspec.msgpack.Decoder(Value).decode
 class MsgpackGroupFormat:
     """The format of Headrace 0.1."""
 
-    def write(self, key: Key, value: Value | None) -> tuple[Entry, ...]:
-        return (Entry(_encode(key), None if value is None else _encode(value)),)
+    def write(self, key: Key, value: Value | None) -> tuple[InternalRecord, ...]:
+        return (InternalRecord(_encode(key), None if value is None else _encode(value)),)
 
-    def read(self, entry: Entry) -> tuple[Key, Value | None]:
+    def read(self, entry: InternalRecord) -> tuple[Key, Value | None]:
         try:
             return _decode_key(entry.key), None if entry.value is None else _decode_value(entry.value)
         except msgspec.MsgspecError as error:

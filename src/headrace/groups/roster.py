@@ -25,7 +25,7 @@ from headrace.model.errors import (
 )
 
 
-class State(Enum):
+class GroupState(Enum):
     """By the names that Kafka's tools show."""
 
     EMPTY = "Empty"
@@ -39,7 +39,7 @@ class Roster:
 
     def __init__(self, group_id: str, limits: GroupLimits, wall_ms: int = 0) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -67,7 +67,7 @@ class Roster:
         group = cls(group_id, limits, value.state_since_ms)
         group._recorded = value
         if value.members:
-            group.state = State.PREPARING if value.is_joining else State.STABLE
+            group.state = GroupState.PREPARING if value.is_joining else GroupState.STABLE
         group.generation = value.generation
         group.protocol_type = value.protocol_type
         group.protocol = value.protocol
@@ -82,7 +82,7 @@ class Roster:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is GroupState.EMPTY
 
     @property
     def is_idle(self) -> bool:
@@ -91,16 +91,16 @@ class Roster:
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
     ) -> None:
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is GroupState.EMPTY:
             return
         if generation >= 0 or member_id or instance_id is not None:
             member = self._member(member_id, instance_id)
             self._check_generation(generation)
-            if self.state in (State.STABLE, State.PREPARING):
+            if self.state in (GroupState.STABLE, GroupState.PREPARING):
                 self._heard_of(member, now)
         elif not transactional:
             raise UnknownMember(f"the group {self.group_id} has members: only they may commit")
-        if not transactional and self.state is State.COMPLETING:
+        if not transactional and self.state is GroupState.COMPLETING:
             raise RebalanceInProgress(f"the group {self.group_id} waits for its leader's assignment")
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -119,7 +119,7 @@ class Roster:
             return value.commit_ms
         if self.is_empty:
             return max(self.state_since_ms, value.commit_ms)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             topics = self._subscribed_topics()
             if topics is not None and topic not in topics:
                 return value.commit_ms
@@ -131,7 +131,7 @@ class Roster:
     def start(self, now: Now) -> None:
         for member in self.members.values():
             self._heard_of(member, now)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             self._phase_deadline_ms = now.ms + self._rebalance_timeout_ms()
 
     def last_assignment(self, member_id: str) -> bytes:
@@ -166,7 +166,7 @@ class Roster:
 
     def _check_room(self, member_id: str) -> None:
         member = self.members.get(member_id)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             waiting = sum(other.join_waiter is not None for other in self.members.values())
             has_room = (member is not None and member.join_waiter is not None) or waiting < self._limits.max_size
         else:
@@ -235,13 +235,13 @@ class Roster:
                 if subscribed is None:
                     return None
                 topics |= subscribed
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             self._topics = topics
         return topics
 
     # -- what is recorded, and told
 
-    def _become(self, state: State, now: Now) -> None:
+    def _become(self, state: GroupState, now: Now) -> None:
         self.state = state
         self._topics = None
         self.state_since_ms = now.wall_ms
@@ -254,7 +254,7 @@ class Roster:
             self.leader,
             self.state_since_ms,
             tuple(member.stored(self.protocol) for member in self.members.values()),
-            self.state is State.PREPARING,
+            self.state is GroupState.PREPARING,
         )
         self._recorded = value
         return (GroupKey(self.group_id), value)

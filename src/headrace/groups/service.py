@@ -33,7 +33,7 @@ from headrace.groups.group import (
 )
 from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.limits import limits_from
-from headrace.groups.machine import Commit, Committer, Fetched, GroupMachine, GroupOutcome, Refused
+from headrace.groups.machine import Committer, Fetched, GroupMachine, GroupOutcome, OffsetCommit, Refused
 from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
@@ -227,7 +227,7 @@ class GroupService:
     # -- offsets
 
     def commit(
-        self, group_id: str, by: Committer, commits: Sequence[Commit], *, retention_ms: int = -1
+        self, group_id: str, by: Committer, commits: Sequence[OffsetCommit], *, retention_ms: int = -1
     ) -> Deferred[Result[Refused]]:
         now = self._now()
         return self._run(
@@ -235,7 +235,7 @@ class GroupService:
         )
 
     def commit_in_transaction(
-        self, group_id: str, by: Committer, commits: Sequence[Commit], producer_id: int, producer_epoch: int
+        self, group_id: str, by: Committer, commits: Sequence[OffsetCommit], producer_id: int, producer_epoch: int
     ) -> Deferred[Result[Refused]]:
         """Offsets that count if the producer's transaction commits. That it may write is for the caller to know."""
         try:

@@ -24,7 +24,7 @@ _NO_USER_DATA = -1
 TopicPartitions = tuple[str, tuple[int, ...]]
 
 
-class Subscription(NamedTuple):
+class MemberSubscription(NamedTuple):
     version: int
     topics: frozenset[str]
     owned: tuple[TopicPartitions, ...] = ()
@@ -35,21 +35,21 @@ class Subscription(NamedTuple):
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """The topics a consumer subscribes to; None if these bytes are not a consumer's subscription."""
     try:
-        return _Reader(subscription).head()[1]
+        return _SubscriptionReader(subscription).head()[1]
     except (ValueError, StructError):
         return None
 
 
-def read_subscription(data: bytes) -> Subscription | None:
+def read_subscription(data: bytes) -> MemberSubscription | None:
     """All of a consumer's subscription; None if these bytes are none."""
-    reader = _Reader(data)
+    reader = _SubscriptionReader(data)
     try:
         version, topics = reader.head()
         reader.skip_user_data()
         owned = reader.topic_partitions() if version >= _OWNED_FROM else ()
         if version >= _GENERATION_FROM:
             reader.number()
-        return Subscription(version, topics, owned, reader.nullable_string() if version >= _RACK_FROM else None)
+        return MemberSubscription(version, topics, owned, reader.nullable_string() if version >= _RACK_FROM else None)
     except (ValueError, StructError):
         return None
 
@@ -58,7 +58,7 @@ def read_assignment(data: bytes) -> tuple[TopicPartitions, ...] | None:
     """What a member was assigned, nothing if there are no bytes; None if these bytes are no assignment."""
     if not data:
         return ()
-    reader = _Reader(data)
+    reader = _SubscriptionReader(data)
     try:
         reader.version()
         return reader.topic_partitions()
@@ -90,7 +90,7 @@ def write_assignment(version: int, assigned: Iterable[TopicPartitions]) -> bytes
     return b"".join(parts)
 
 
-class _Reader:
+class _SubscriptionReader:
     """Raises `ValueError` or `struct.error` where the bytes are not what they should be."""
 
     def __init__(self, data: bytes) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from headrace.kafka.dispatch import Context
 from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError, UnknownTopicId
-from headrace.queues.share.acks import AckBatch, Acknowledge
-from headrace.queues.share.service import Place
+from headrace.queues.share.acks import AckBatch, AckType
+from headrace.queues.share.service import SharePartitionId
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def _acknowledge(
         check(batches, may_renew=may_renew)
         if ctx.services.metadata.image.topic_by_id(place.topic_id) is None:
             raise UnknownTopicId(f"there is no topic with id {place.topic_id}")
-        opened = await ctx.services.shares.open(Place(*place, session.group_id))
+        opened = await ctx.services.shares.open(SharePartitionId(*place, session.group_id))
         await opened.acknowledge(batches, session.member_id)
     except HeadraceError as error:
         return error
@@ -70,7 +70,7 @@ async def release(ctx: Context, session: ShareSession, *, is_excused: bool) -> N
     """The session is over: what its member has is for others. Where that fails, it is when the locks end. Excused if
     the member did not fail."""
     for place in tuple(session.places):
-        opened = ctx.services.shares.current(Place(*place, session.group_id))
+        opened = ctx.services.shares.current(SharePartitionId(*place, session.group_id))
         if opened is not None:
             try:
                 await opened.release(session.member_id, is_excused=is_excused)
@@ -81,12 +81,12 @@ async def release(ctx: Context, session: ShareSession, *, is_excused: bool) -> N
 def check(batches: Iterable[AckBatch], *, may_renew: bool) -> None:
     """Refuse what cannot be meant, whoever has the records."""
     end = 0
-    highest = Acknowledge.RENEW if may_renew else Acknowledge.REJECT
+    highest = AckType.RENEW if may_renew else AckType.REJECT
     for first, last, types in batches:
         if first < end or last < first:
             raise ProtocolError(f"acknowledged offsets must rise: {first} to {last} comes after {end - 1}")
         if len(types) not in (1, last - first + 1):
             raise ProtocolError(f"{len(types)} acknowledge types for the offsets {first} to {last}: one, or one each")
-        if not all(Acknowledge.GAP <= kind <= highest for kind in types):
-            raise ProtocolError(f"acknowledge types are from {Acknowledge.GAP} to {highest:d}")
+        if not all(AckType.GAP <= kind <= highest for kind in types):
+            raise ProtocolError(f"acknowledge types are from {AckType.GAP} to {highest:d}")
         end = last + 1

@@ -9,7 +9,7 @@ NOT_ASKED = -(2**31)
 """What an answer holds when the client did not ask."""
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -22,17 +22,25 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-def _bits(*operations: Operation) -> int:
+def _bits(*operations: AclOperation) -> int:
     return sum(1 << operation for operation in operations)
 
 
 _ON_BOTH = _bits(
-    Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )
-_TOPIC = _ON_BOTH | _bits(Operation.READ, Operation.WRITE, Operation.DELETE)
-_CLUSTER = _ON_BOTH | _bits(Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE)
+_TOPIC = _ON_BOTH | _bits(AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
+_CLUSTER = _ON_BOTH | _bits(AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE)
 _GROUP = _bits(
-    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
 )
 
 

@@ -7,14 +7,14 @@ from headrace.records.batch import HEADER_SIZE, MAGIC, check_batch, read_header
 from headrace.runtime.disk import Buffer
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """Of what a batch can be, as of when it was looked for."""
 
     end_offset: int
     leader_epoch: int
 
 
-def first_damaged(data: Buffer, first_offset: int, limits: Limits) -> int | None:
+def first_damaged(data: Buffer, first_offset: int, limits: BatchLimits) -> int | None:
     """The offset of the first batch that is not as it was written; the last one may be cut off.
 
     The checksum does not cover the offset, the length and the leader epoch: those must fit what is around them.

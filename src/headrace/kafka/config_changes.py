@@ -28,7 +28,7 @@ from headrace.protocol.units import NO_THROTTLE
 _TOPIC_ROWS = {**TOPIC_SETTINGS, **QUEUE_SETTINGS}
 
 
-class Operation(IntEnum):
+class AlterConfigOperation(IntEnum):
     """What IncrementalAlterConfigs does to a setting."""
 
     SET = 0
@@ -113,7 +113,7 @@ async def _alter(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, vali
 
 def _alter_loggers(metadata: Metadata, resource: Any, make_edit: MakeEdit, *, validate_only: bool) -> None:
     this_broker(metadata, resource.resource_name)
-    if any(config.config_operation > Operation.DELETE for config in resource.configs):
+    if any(config.config_operation > AlterConfigOperation.DELETE for config in resource.configs):
         raise ProtocolError("the level of a logger is no list: set or delete it")
     before = set_levels()
     edit = make_edit(resource.configs, logger_rows(), logger_level)

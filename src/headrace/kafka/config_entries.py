@@ -32,7 +32,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     TOPIC = 1
     BROKER = 2
     ALL_BROKERS = 3
@@ -47,10 +47,10 @@ class Synonym(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     setting: Setting
     read_only: bool
     synonyms: tuple[Synonym, ...]
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
         return self.synonyms[0].value
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ConfigSource:
         return self.synonyms[0].source
 
     @property
@@ -69,31 +69,33 @@ class Entry(NamedTuple):
         return self.setting.kind is Kind.PASSWORD
 
 
-def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[Entry]:
+def topic_entries(metadata: Metadata, topic: TopicImage) -> Iterator[ConfigEntry]:
     """Every setting of a topic."""
-    return _entries(metadata, rows_for(topic.settings).values(), topic.settings, Source.TOPIC)
+    return _entries(metadata, rows_for(topic.settings).values(), topic.settings, ConfigSource.TOPIC)
 
 
-def group_entries(metadata: Metadata, group_id: str) -> Iterator[Entry]:
+def group_entries(metadata: Metadata, group_id: str) -> Iterator[ConfigEntry]:
     """Every setting of a group."""
-    return _entries(metadata, GROUP_SETTINGS.values(), metadata.image.settings_by_group.get(group_id, {}), Source.GROUP)
+    return _entries(
+        metadata, GROUP_SETTINGS.values(), metadata.image.settings_by_group.get(group_id, {}), ConfigSource.GROUP
+    )
 
 
-def client_metrics_entries() -> Iterator[Entry]:
+def client_metrics_entries() -> Iterator[ConfigEntry]:
     """Every setting of a subscription to the metrics of clients, of which there is none."""
     for row in CLIENT_METRICS_SETTINGS.values():
-        yield Entry(row, False, (Synonym(row.name, row.render(row.default), Source.DEFAULT),))
+        yield ConfigEntry(row, False, (Synonym(row.name, row.render(row.default), ConfigSource.DEFAULT),))
 
 
-def logger_entries() -> Iterator[Entry]:
+def logger_entries() -> Iterator[ConfigEntry]:
     """The level of every logger of this broker."""
     for row in logger_rows().values():
-        yield Entry(row, False, (Synonym(row.name, logger_level(row.name), Source.LOGGER),))
+        yield ConfigEntry(row, False, (Synonym(row.name, logger_level(row.name), ConfigSource.LOGGER),))
 
 
 def _entries(
-    metadata: Metadata, rows: Iterable[Setting], overrides: Mapping[str, str], source: Source
-) -> Iterator[Entry]:
+    metadata: Metadata, rows: Iterable[Setting], overrides: Mapping[str, str], source: ConfigSource
+) -> Iterator[ConfigEntry]:
     for row in rows:
         synonyms: list[Synonym] = []
         if row.name in overrides:
@@ -101,36 +103,36 @@ def _entries(
         if row.broker_name is not None:
             synonyms.extend(_broker_synonyms(metadata, BROKER_SETTINGS[row.broker_name]))
         else:
-            synonyms.append(Synonym(row.name, row.render(row.default), Source.DEFAULT))
-        yield Entry(row, False, tuple(synonyms))
+            synonyms.append(Synonym(row.name, row.render(row.default), ConfigSource.DEFAULT))
+        yield ConfigEntry(row, False, tuple(synonyms))
 
 
-def broker_entries(metadata: Metadata, http_listeners: str) -> Iterator[Entry]:
+def broker_entries(metadata: Metadata, http_listeners: str) -> Iterator[ConfigEntry]:
     """Every setting of this broker."""
     for row in BROKER_SETTINGS.values():
-        yield Entry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
+        yield ConfigEntry(row, not row.dynamic, tuple(_broker_synonyms(metadata, row)))
     for row, value in shown_names(metadata, http_listeners):
-        yield Entry(row, True, (Synonym(row.name, value, Source.STARTUP),))
+        yield ConfigEntry(row, True, (Synonym(row.name, value, ConfigSource.STARTUP),))
 
 
-def all_brokers_entries(metadata: Metadata) -> Iterator[Entry]:
+def all_brokers_entries(metadata: Metadata) -> Iterator[ConfigEntry]:
     """The settings that were changed for all brokers while running."""
     for name, text in metadata.image.broker_settings.items():
         row = BROKER_SETTINGS[name]
-        yield Entry(row, False, (Synonym(name, _shown(row, text), Source.ALL_BROKERS),))
+        yield ConfigEntry(row, False, (Synonym(name, _shown(row, text), ConfigSource.ALL_BROKERS),))
 
 
 def _broker_synonyms(metadata: Metadata, row: Setting) -> Iterator[Synonym]:
     image, boot = metadata.image, metadata.boot_settings
     for source, texts in (
-        (Source.BROKER, image.settings_by_broker.get(metadata.broker_id, {})),
-        (Source.ALL_BROKERS, image.broker_settings),
+        (ConfigSource.BROKER, image.settings_by_broker.get(metadata.broker_id, {})),
+        (ConfigSource.ALL_BROKERS, image.broker_settings),
     ):
         if row.name in texts:
             yield Synonym(row.name, _shown(row, texts[row.name]), source)
     if row.name in boot.given:
-        yield Synonym(row.name, _shown(row, row.render(boot.value(row.name))), Source.STARTUP)
-    yield Synonym(row.name, _shown(row, row.render(row.default)), Source.DEFAULT)
+        yield Synonym(row.name, _shown(row, row.render(boot.value(row.name))), ConfigSource.STARTUP)
+    yield Synonym(row.name, _shown(row, row.render(row.default)), ConfigSource.DEFAULT)
 
 
 def _shown(row: Setting, text: str) -> str | None:

@@ -55,7 +55,7 @@ class Slot:
         self.size = 0
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What a connection needs from the server that accepted it."""
 
     services: Services
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         "_waits_for_budget",
     )
 
-    def __init__(self, host: Host, max_frame_bytes: int) -> None:
+    def __init__(self, host: ConnectionHost, max_frame_bytes: int) -> None:
         self._host = host
         self._frames = FrameReader(max_frame_bytes, host.buffers)
         self._queue: deque[Frame] = deque()

@@ -45,7 +45,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-class Wanted(NamedTuple):
+class PartitionFetch(NamedTuple):
     """What a client wants of one partition."""
 
     offset: int
@@ -72,20 +72,22 @@ class Attention(Protocol):
     def close(self) -> None: ...
 
 
-class Session:
+class FetchSession:
     def __init__(self, session_id: int, by_id: bool, now_ms: float) -> None:
         self.session_id = session_id
         self.by_id = by_id
         self.next_epoch = 1
         self.last_used_ms = now_ms
-        self.wanted: OrderedDict[PartitionKey, Wanted] = OrderedDict()
+        self.wanted: OrderedDict[PartitionKey, PartitionFetch] = OrderedDict()
         self.waiting: Callable[[], None] | None = None
         """Ends the wait of the request under way: the one behind it has changed what it waits for."""
         self.attention: Attention | None = None
         """Of a replica's session."""
         self._told: dict[PartitionKey, _Told] = {}
 
-    def change(self, additions: Sequence[tuple[PartitionKey, Wanted]], forgotten: Sequence[PartitionKey]) -> None:
+    def change(
+        self, additions: Sequence[tuple[PartitionKey, PartitionFetch]], forgotten: Sequence[PartitionKey]
+    ) -> None:
         for key, wanted in additions:
             self.wanted[key] = wanted
         for key in forgotten:
@@ -118,11 +120,11 @@ class Session:
         self.wanted.move_to_end(key)
 
 
-class Plan(NamedTuple):
+class FetchPlan(NamedTuple):
     """What one request asks for: the partitions in the order to serve them, and the session behind it, if any."""
 
-    wanted: Sequence[tuple[PartitionKey, Wanted]]
-    session: Session | None
+    wanted: Sequence[tuple[PartitionKey, PartitionFetch]]
+    session: FetchSession | None
     session_id: int
     is_incremental: bool
     forgotten: Sequence[PartitionKey] = ()
@@ -132,12 +134,12 @@ class FetchSessions:
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
         self._new_id = new_id
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: Any, *, by_id: bool, now_ms: float, is_replica: bool = False) -> Plan:
+    def plan(self, request: Any, *, by_id: bool, now_ms: float, is_replica: bool = False) -> FetchPlan:
         """Resolve a request (kio entity) against its session; raises the session errors above."""
         session_id: int = getattr(request, "session_id", NO_SESSION)
         epoch: int = getattr(request, "session_epoch", -1)
@@ -147,21 +149,21 @@ class FetchSessions:
         self._end(session_id)
         session = self._begin(by_id, now_ms) if epoch == 0 and wanted and self._has_room_for(len(wanted)) else None
         if session is None:
-            return Plan(wanted, None, NO_SESSION, is_incremental=False)
+            return FetchPlan(wanted, None, NO_SESSION, is_incremental=False)
         session.change(wanted, ())
-        return Plan(wanted, session, session.session_id, is_incremental=False)
+        return FetchPlan(wanted, session, session.session_id, is_incremental=False)
 
     def _go_on(
         self,
         session_id: int,
         epoch: int,
         request: Any,
-        wanted: Sequence[tuple[PartitionKey, Wanted]],
+        wanted: Sequence[tuple[PartitionKey, PartitionFetch]],
         by_id: bool,
         now_ms: float,
         *,
         is_replica: bool,
-    ) -> Plan:
+    ) -> FetchPlan:
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionNotFound(f"there is no fetch session {session_id}")
@@ -181,9 +183,9 @@ class FetchSessions:
         forgotten = _forgotten(request, by_id)
         session.change(wanted, forgotten)
         everything = wanted if is_replica else tuple(session.wanted.items())
-        return Plan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
+        return FetchPlan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
 
-    def only_for(self, session: Session, attention: Attention) -> None:
+    def only_for(self, session: FetchSession, attention: Attention) -> None:
         """This is the session of a replica from now on. Another one that it had before is over."""
         session.attention = attention
         for other in tuple(self._sessions.values()):
@@ -199,7 +201,7 @@ class FetchSessions:
     def _has_room_for(self, partitions: int) -> bool:
         return partitions + sum(len(session.wanted) for session in self._sessions.values()) <= PARTITIONS_MAX
 
-    def _begin(self, by_id: bool, now_ms: float) -> Session | None:
+    def _begin(self, by_id: bool, now_ms: float) -> FetchSession | None:
         """A new session, in place of the least recently used one if that has been idle for long; None if full."""
         if len(self._sessions) >= self._slots:
             oldest_id, oldest = next(iter(self._sessions.items()), (0, None))
@@ -209,7 +211,7 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = Session(session_id, by_id, now_ms)
+        session = self._sessions[session_id] = FetchSession(session_id, by_id, now_ms)
         return session
 
 
@@ -221,11 +223,11 @@ def _topic_key(topic: Any, by_id: bool) -> TopicKey | None:
     return name
 
 
-def _wanted(request: Any, by_id: bool) -> list[tuple[PartitionKey, Wanted]]:
+def _wanted(request: Any, by_id: bool) -> list[tuple[PartitionKey, PartitionFetch]]:
     return [
         (
             PartitionKey(_topic_key(topic, by_id), part.partition),
-            Wanted(
+            PartitionFetch(
                 part.fetch_offset,
                 part.partition_max_bytes,
                 getattr(part, "current_leader_epoch", -1),

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.checking import Limits, first_damaged
+from headrace.kafka.checking import BatchLimits, first_damaged
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
-from headrace.kafka.fetch_sessions import PartitionKey, Plan, Session, Wanted
+from headrace.kafka.fetch_sessions import FetchPlan, FetchSession, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
 from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange, StorageFailed
@@ -34,7 +34,7 @@ _ZERO_ID = UUID(int=0)
 _SEND_FILE_FROM_BYTES = 32 * 1024
 
 
-class Found(NamedTuple):
+class PartitionSlice(NamedTuple):
     """What a look at one partition gave: where its bytes are, or why there are none."""
 
     key: PartitionKey
@@ -60,7 +60,7 @@ class Fetch:
         "_waits_on",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, request: Any, plan: Plan) -> None:
+    def __init__(self, ctx: Context, request: Any, plan: FetchPlan) -> None:
         self._ctx = ctx
         self._plan = plan
         self._rack: str = getattr(request, "rack_id", "")
@@ -87,7 +87,7 @@ class Fetch:
 
     # -- waiting
 
-    def _wait_on(self, found: Sequence[Found]) -> None:
+    def _wait_on(self, found: Sequence[PartitionSlice]) -> None:
         for item in found:
             if item.partition is not None:
                 item.partition.data_waiters.add(self)
@@ -116,7 +116,7 @@ class Fetch:
         if self._timer is not None:
             self._settle(self._look())
 
-    def _settle(self, found: Sequence[Found]) -> None:
+    def _settle(self, found: Sequence[PartitionSlice]) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -133,9 +133,9 @@ class Fetch:
 
     # -- looking: which bytes, without reading them
 
-    def _look(self) -> list[Found]:
+    def _look(self) -> list[PartitionSlice]:
         left_bytes = self._max_bytes
-        found: list[Found] = []
+        found: list[PartitionSlice] = []
         is_first = True
         for key, wanted in self._wanted():
             item = self._look_at(key, wanted, left_bytes, at_least_one=is_first)
@@ -145,10 +145,12 @@ class Fetch:
                 is_first = False
         return found
 
-    def _wanted(self) -> Iterable[tuple[PartitionKey, Wanted]]:
+    def _wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
         return self._plan.wanted
 
-    def _look_at(self, key: PartitionKey, wanted: Wanted, left_bytes: int, *, at_least_one: bool) -> Found:
+    def _look_at(
+        self, key: PartitionKey, wanted: PartitionFetch, left_bytes: int, *, at_least_one: bool
+    ) -> PartitionSlice:
         max_bytes = min(wanted.max_bytes, left_bytes)
         is_wanted = max_bytes > 0 or at_least_one
         partition: Partition | None = None
@@ -170,7 +172,7 @@ class Fetch:
                 # A replica goes on from there.
                 start, high_watermark = partition.log.start_offset, partition.high_watermark
                 failed = failed._replace(high_watermark=high_watermark, log_start_offset=start)
-            return Found(key, None, failed, None)
+            return PartitionSlice(key, None, failed, None)
         part = FetchedPartition(
             key.partition,
             0,
@@ -181,7 +183,7 @@ class Fetch:
             diverging=diverging,
             preferred_replica=preferred,
         )
-        return Found(key, partition, part, cut)
+        return PartitionSlice(key, partition, part, cut)
 
     def _partition(self, key: PartitionKey) -> Partition:
         table = self._ctx.services.partitions
@@ -210,12 +212,12 @@ class Fetch:
                 return broker_id
         return _NOBODY
 
-    def _is_enough(self, found: Sequence[Found]) -> bool:
+    def _is_enough(self, found: Sequence[PartitionSlice]) -> bool:
         if self._wait_ms <= 0 or not self._plan.wanted:
             return True
         return self._has_enough(found)
 
-    def _has_enough(self, found: Sequence[Found]) -> bool:
+    def _has_enough(self, found: Sequence[PartitionSlice]) -> bool:
         total = 0
         for item in found:
             if item.part.error_code or item.part.diverging is not None or item.part.preferred_replica >= 0:
@@ -226,7 +228,7 @@ class Fetch:
 
     # -- reading
 
-    def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+    def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
         """The answer at once if the page cache has every byte; else a worker thread reads."""
         parts: list[FetchedPartition] = []
         for item in found:
@@ -239,7 +241,7 @@ class Fetch:
             parts.append(item.part._replace(records=(data,)))
         return self._reply(found, parts)
 
-    def _read_in_worker(self, found: Sequence[Found]) -> Deferred[Answer]:
+    def _read_in_worker(self, found: Sequence[PartitionSlice]) -> Deferred[Answer]:
         answer: Deferred[Answer] = Deferred(
             size_bytes=sum(item.slice.length for item in found if item.slice is not None)
         )
@@ -261,7 +263,7 @@ class Fetch:
         return answer
 
     def _told_of_damage(
-        self, item: Found, limits: Limits | None, part: "FetchedPartition | Damaged"
+        self, item: PartitionSlice, limits: BatchLimits | None, part: "FetchedPartition | Damaged"
     ) -> FetchedPartition:
         if isinstance(part, FetchedPartition):
             return part
@@ -273,7 +275,7 @@ class Fetch:
             partition.on_damaged(partition, part.offset)
         return self._failed(item.key, ErrorCode.kafka_storage_error)
 
-    def _reply(self, found: Sequence[Found], parts: Sequence[FetchedPartition]) -> Answer:
+    def _reply(self, found: Sequence[PartitionSlice], parts: Sequence[FetchedPartition]) -> Answer:
         session = self._plan.session
         if self._committed:
             parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
@@ -287,7 +289,7 @@ class Fetch:
                 told = news
         return answer_with(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
 
-    def _is_news(self, session: Session, key: PartitionKey, part: FetchedPartition) -> bool:
+    def _is_news(self, session: FetchSession, key: PartitionKey, part: FetchedPartition) -> bool:
         """Whether an incremental answer must name this partition."""
         return session.is_news(key, part)
 
@@ -311,7 +313,7 @@ class Damaged(NamedTuple):
     offset: int
 
 
-def _is_to_be_checked(item: Found) -> bool:
+def _is_to_be_checked(item: PartitionSlice) -> bool:
     """Whether another replica has what may have gone bad here: what lies on disk for long is checked before it is sent.
 
     What is new is in the page cache as it was written, after its checksum was checked.
@@ -320,21 +322,23 @@ def _is_to_be_checked(item: Found) -> bool:
     return item.slice is not None and item.slice.is_closed and partition is not None and partition.is_replicated
 
 
-def _limits_of(item: Found) -> Limits | None:
+def _limits_of(item: PartitionSlice) -> BatchLimits | None:
     """None for what is sent as it is."""
     if item.partition is None or not _is_to_be_checked(item):
         return None
-    return Limits(item.partition.log.end_offset, item.partition.leader_epoch)
+    return BatchLimits(item.partition.log.end_offset, item.partition.leader_epoch)
 
 
-def _read_blocking(found: Sequence[Found], limits: Sequence[Limits | None]) -> list[FetchedPartition | Damaged]:
+def _read_blocking(
+    found: Sequence[PartitionSlice], limits: Sequence[BatchLimits | None]
+) -> list[FetchedPartition | Damaged]:
     return [
         item.part if item.slice is None else _read_one(item, item.slice, limit)
         for item, limit in zip(found, limits, strict=True)
     ]
 
 
-def _read_one(item: Found, cut: Slice, limits: Limits | None) -> FetchedPartition | Damaged:
+def _read_one(item: PartitionSlice, cut: Slice, limits: BatchLimits | None) -> FetchedPartition | Damaged:
     try:
         data: Buffer = cut.file.read(cut.position, cut.length)
     except OSError as error:
@@ -347,7 +351,7 @@ def _read_one(item: Found, cut: Slice, limits: Limits | None) -> FetchedPartitio
     return item.part._replace(records=(data,)) if data else item.part
 
 
-def _with_aborted(item: Found, part: FetchedPartition) -> FetchedPartition:
+def _with_aborted(item: PartitionSlice, part: FetchedPartition) -> FetchedPartition:
     """With the aborted transactions among the records, if there are any."""
     if item.partition is None or item.slice is None or not part.records or not item.partition.log.aborted:
         return part

@@ -78,7 +78,7 @@ class Recoder:
             topics.append((topic, recoded))
         return request._replace(topics=topics), refused
 
-    def _target_for(self, topic: TopicKey, index: int, records: memoryview | None) -> "Target | None":
+    def _target_for(self, topic: TopicKey, index: int, records: memoryview | None) -> "CompressionTarget | None":
         """What to put a batch into; None if it stays as it is, or will be refused."""
         table = self._partitions
         try:
@@ -90,14 +90,14 @@ class Recoder:
             return None
         return None if read_header(records).codec == target.codec else target
 
-    async def _recoded(self, records: memoryview, target: "Target") -> Buffer:
+    async def _recoded(self, records: memoryview, target: "CompressionTarget") -> Buffer:
         if read_header(records).codec == Codec.NONE and len(records) <= _AT_ONCE_BYTES:
             return recoded(records, target)
         async with self._room:
             return await asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, target)
 
 
-class Target(NamedTuple):
+class CompressionTarget(NamedTuple):
     """What a topic's batches are recompressed to."""
 
     codec: Codec
@@ -105,24 +105,24 @@ class Target(NamedTuple):
     """None: the codec's own default."""
 
 
-def target_of(settings: TopicSettings) -> Target | None:
+def target_of(settings: TopicSettings) -> CompressionTarget | None:
     """None where batches stay in the producer's codec."""
     match settings.compression_type:
         case "uncompressed":
-            return Target(Codec.NONE)
+            return CompressionTarget(Codec.NONE)
         case "snappy":
-            return Target(Codec.SNAPPY)
+            return CompressionTarget(Codec.SNAPPY)
         case "gzip":
             level = settings.compression_gzip_level
-            return Target(Codec.GZIP, None if level == _GZIP_DEFAULT else level)
+            return CompressionTarget(Codec.GZIP, None if level == _GZIP_DEFAULT else level)
         case "lz4":
-            return Target(Codec.LZ4, settings.compression_lz4_level)
+            return CompressionTarget(Codec.LZ4, settings.compression_lz4_level)
         case "zstd":
-            return Target(Codec.ZSTD, settings.compression_zstd_level)
+            return CompressionTarget(Codec.ZSTD, settings.compression_zstd_level)
     return None
 
 
-def recoded(batch: Buffer, target: Target) -> bytes:
+def recoded(batch: Buffer, target: CompressionTarget) -> bytes:
     """A batch in another codec; `CorruptBatch` if it is damaged."""
     header = check_batch(batch)
     body = compress(target.codec, decompressed(batch, header), target.level)

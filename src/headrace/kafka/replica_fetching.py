@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.kafka.attention import Attention
 from headrace.kafka.dispatch import Answer, Context
-from headrace.kafka.fetch_sessions import PartitionKey, Plan, Session, Wanted
-from headrace.kafka.fetching import Fetch, Found
+from headrace.kafka.fetch_sessions import FetchPlan, FetchSession, PartitionFetch, PartitionKey
+from headrace.kafka.fetching import Fetch, PartitionSlice
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
 from headrace.protocol.fast import FetchedPartition
@@ -23,7 +23,7 @@ class ReplicaFetch(Fetch):
 
     __slots__ = ("_attention", "_named", "_replica_epoch", "_replica_id")
 
-    def __init__(self, ctx: Context, request: Any, plan: Plan, replica_id: BrokerId, replica_epoch: int) -> None:
+    def __init__(self, ctx: Context, request: Any, plan: FetchPlan, replica_id: BrokerId, replica_epoch: int) -> None:
         super().__init__(ctx, request, plan)
         self._replica_id = replica_id
         self._replica_epoch = replica_epoch
@@ -46,7 +46,7 @@ class ReplicaFetch(Fetch):
         """What a replica asks for tells how far it is; it counts when its leader epoch and its history are ours."""
         now_ms = self._ctx.services.clock.monotonic_ms()
         attention, session = self._attention, self._plan.session
-        told: Iterable[tuple[PartitionKey, Wanted]] = self._plan.wanted
+        told: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
         if attention is not None and session is not None:
             for key in self._plan.forgotten:
                 attention.forget(key)
@@ -69,7 +69,7 @@ class ReplicaFetch(Fetch):
             except HeadraceError:
                 continue  # The look that follows says why.
 
-    def _count(self, partition: Partition, wanted: Wanted, now_ms: float) -> None:
+    def _count(self, partition: Partition, wanted: PartitionFetch, now_ms: float) -> None:
         partition.check_epoch(wanted.current_leader_epoch)
         log = partition.log
         is_sound = log.start_offset <= wanted.offset <= log.end_offset and wanted.current_leader_epoch >= 0
@@ -89,13 +89,13 @@ class ReplicaFetch(Fetch):
         partition.led_for(self._replica_id)
         return partition
 
-    def _wanted(self) -> Iterable[tuple[PartitionKey, Wanted]]:
+    def _wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
         attention, session = self._attention, self._plan.session
         if attention is None or session is None:
             return self._plan.wanted
         return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
 
-    def _is_news(self, session: Session, key: PartitionKey, part: FetchedPartition) -> bool:
+    def _is_news(self, session: FetchSession, key: PartitionKey, part: FetchedPartition) -> bool:
         """What this request names is always answered: what earlier answers said of it may have been passed over.
 
         A replica does so while it follows nobody, and where a later request says something else, which may arrive
@@ -103,7 +103,7 @@ class ReplicaFetch(Fetch):
         """
         return session.is_news(key, part) or key in self._named
 
-    def _is_enough(self, found: Sequence[Found]) -> bool:
+    def _is_enough(self, found: Sequence[PartitionSlice]) -> bool:
         is_pressing = self._attention is not None and self._attention.is_pressing
         return self._wait_ms <= 0 or is_pressing or self._has_enough(found)
 
@@ -129,7 +129,7 @@ class ReplicaFetch(Fetch):
             and self._replica_id not in state.isr
         )
 
-    def _wait_on(self, found: Sequence[Found]) -> None:
+    def _wait_on(self, found: Sequence[PartitionSlice]) -> None:
         if self._attention is not None:
             self._attention.wake = self.data_arrived
             return
@@ -145,7 +145,7 @@ class ReplicaFetch(Fetch):
             partition.replica_waiters.remove(self)
         self._waits_on.clear()
 
-    def _read(self, found: Sequence[Found]) -> Answer | Deferred[Answer]:
+    def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
         services = self._ctx.services
         for item in found:
             if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):

@@ -29,8 +29,8 @@ from headrace.model.errors import (
 )
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.queues.share.partition import SharePartition, Taken, Wanted
-from headrace.queues.share.service import Place
+from headrace.queues.share.partition import AcquireLimit, SharePartition, Taken
+from headrace.queues.share.service import SharePartitionId
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
 
@@ -118,9 +118,9 @@ class ShareFetch:
         found: dict[SharePlace, SharePartition] = {}
         for place in self._session.places:
             try:
-                opened = shares.current(Place(*place, group_id))
+                opened = shares.current(SharePartitionId(*place, group_id))
                 if opened is None:
-                    shares.opening(Place(*place, group_id)).add_done_callback(partial(self._settled, place))
+                    shares.opening(SharePartitionId(*place, group_id)).add_done_callback(partial(self._settled, place))
                     continue
             except HeadraceError as error:
                 self.errors[place] = error
@@ -167,7 +167,7 @@ class ShareFetch:
                     data = await self._read(cut)
                     if self._session.is_over:
                         break
-                    taken = partition.take(data, Wanted(self._session.member_id, left_records))
+                    taken = partition.take(data, AcquireLimit(self._session.member_id, left_records))
                     if taken.spans:
                         acquired[place] = partition, taken
                         left_records -= taken.records

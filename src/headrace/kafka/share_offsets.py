@@ -10,11 +10,11 @@ from headrace.kafka.dispatch import Context
 from headrace.model.errors import GroupNotEmpty, HeadraceError, UnknownPartition, UnknownTopic
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
-from headrace.queues.share.partition import Position
-from headrace.queues.share.service import Place
+from headrace.queues.share.partition import SharePosition
+from headrace.queues.share.service import SharePartitionId
 from headrace.runtime.deferred import Deferred
 
-_NOWHERE = Position(-1, -1, -1)
+_NOWHERE = SharePosition(-1, -1, -1)
 
 
 def topic_named(ctx: Context, name: str) -> TopicImage:
@@ -34,11 +34,11 @@ def without_members(ctx: Context, group_id: str) -> ShareGroup:
 
 async def position(
     ctx: Context, group: ShareGroup, topic: TopicImage | None, partition: int
-) -> Position | HeadraceError:
+) -> SharePosition | HeadraceError:
     if topic is None or not 0 <= partition < len(topic.partitions) or topic.topic_id not in group.about.begun:
         return _NOWHERE
     try:
-        return await ctx.services.shares.describe(Place(topic.topic_id, partition, group.group_id))
+        return await ctx.services.shares.describe(SharePartitionId(topic.topic_id, partition, group.group_id))
     except HeadraceError as error:
         return error
 
@@ -49,7 +49,7 @@ async def reset(
     if not 0 <= partition < len(topic.partitions):
         return UnknownPartition(f"the topic {topic.name} has no partition {partition}")
     try:
-        await ctx.services.shares.reset(Place(topic.topic_id, partition, group_id), start_offset)
+        await ctx.services.shares.reset(SharePartitionId(topic.topic_id, partition, group_id), start_offset)
     except HeadraceError as error:
         return error
     return None
@@ -61,7 +61,7 @@ async def forget(ctx: Context, group: ShareGroup, topic_ids: Iterable[UUID]) -> 
     topics = [topic for topic_id in topic_ids if (topic := image.topic_by_id(topic_id)) is not None]
     for topic in topics:
         for partition in range(len(topic.partitions)):
-            await ctx.services.shares.forget(Place(topic.topic_id, partition, group.group_id))
+            await ctx.services.shares.forget(SharePartitionId(topic.topic_id, partition, group.group_id))
 
 
 async def settled(waited: Deferred[Result[None]]) -> None:

@@ -30,7 +30,7 @@ class Counts:
     delayed: int
 
 
-class Outgoing(msgspec.Struct, frozen=True, array_like=True):
+class OutgoingMessage(msgspec.Struct, frozen=True, array_like=True):
     """A message to be sent."""
 
     body: bytes
@@ -180,7 +180,7 @@ class Descriptions(msgspec.Struct, frozen=True):
 
 class Send(msgspec.Struct, frozen=True):
     queue: str
-    messages: list[Outgoing]
+    messages: list[OutgoingMessage]
 
 
 class AllSent(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ def receives_before(headers: Iterable[tuple[str, bytes | None]], origin: Mapping
     return 0
 
 
-class Ids:
+class MessageIds:
     """The ids of messages whose senders gave them none: made of the topic's id and the offset, and so known to both
     sides without being told."""
 

@@ -24,7 +24,7 @@ _UUID_BYTES = 16
 _OLDEST, _NEWEST = 7, 17
 
 
-class Aborted(NamedTuple):
+class AbortedTransaction(NamedTuple):
     """A transaction that was aborted: its records from `first_offset` on, up to its marker, were never there."""
 
     producer_id: int
@@ -39,7 +39,7 @@ class FetchedRecords(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: tuple[Aborted, ...]
+    aborted: tuple[AbortedTransaction, ...]
     records: memoryview
     """Record batches, the last of which may be cut off. Valid for as long as somebody holds it."""
     topic_id: UUID | None = None
@@ -59,12 +59,12 @@ def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -
     if not _OLDEST <= version <= _NEWEST:
         raise ValueError(f"versions {_OLDEST} to {_NEWEST} are read here, not {version}")
     try:
-        return _Reader(frame, body_at, flexible=version >= FETCH_FLEXIBLE_FROM, version=version).read()
+        return _ResponseReader(frame, body_at, flexible=version >= FETCH_FLEXIBLE_FROM, version=version).read()
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"the answer to Fetch v{version}: {error}") from error
 
 
-class _Reader:
+class _ResponseReader:
     def __init__(self, frame: bytes | memoryview, at: int, *, flexible: bool, version: int) -> None:
         self._view = memoryview(frame)
         self._at = at
@@ -92,7 +92,7 @@ class _Reader:
         index, error_code, high_watermark, last_stable, log_start = self._unpack(_PARTITION)
         aborted = []
         for _ in range(self._count()):
-            aborted.append(Aborted(*self._unpack(_ABORTED)))
+            aborted.append(AbortedTransaction(*self._unpack(_ABORTED)))
             self._skip_tags()
         if self._has_replica:
             self._at += _I32.size

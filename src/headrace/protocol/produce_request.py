@@ -43,12 +43,12 @@ def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> Pr
     Before version 3 the records are message sets: of those nobody but who refuses them makes use.
     """
     try:
-        return _Reader(frame, header.body_at).read(header.api_version)
+        return _RequestReader(frame, header.body_at).read(header.api_version)
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"Produce v{header.api_version}: {error}") from error
 
 
-class _Reader:
+class _RequestReader:
     __slots__ = ("_at", "_elements_left", "_end", "_view")
 
     def __init__(self, frame: bytes | memoryview, at: int) -> None:

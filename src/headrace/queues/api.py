@@ -9,7 +9,7 @@ from typing import Protocol
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError
-from headrace.model.queue_wire import Counts, Filter, Headers, Move, Outgoing, Peeked, Received, Sent
+from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMessage, Peeked, Received, Sent
 
 __all__ = [
     "Counts",
@@ -18,7 +18,7 @@ __all__ = [
     "Filter",
     "Headers",
     "Move",
-    "Outgoing",
+    "OutgoingMessage",
     "Peeked",
     "QueueInfo",
     "Queues",
@@ -85,7 +85,7 @@ class Queues(Protocol):
 
     # Messages. The broker that leads the queue's partition does it, whoever is asked.
 
-    async def send(self, name: str, messages: Sequence[Outgoing]) -> list[Sent]:
+    async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
         """Acknowledged when every replica in sync has them on disk. All or none, of at most a batch's size."""
         ...
 

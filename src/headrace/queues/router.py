@@ -17,7 +17,7 @@ from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError, NotCoordinator, NotLeader, PeerUnavailable, QueueUnavailable
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import TopicImage
-from headrace.model.queue_wire import Filter, Headers, Outgoing, Received
+from headrace.model.queue_wire import Filter, Headers, OutgoingMessage, Received
 from headrace.queues.api import ReceiveOptions
 from headrace.queues.catalog import Definitions
 from headrace.queues.rpc import Call, ask
@@ -39,7 +39,7 @@ class QueueCall(Call, frozen=True):
 
 
 class SendCall(QueueCall, frozen=True):
-    messages: list[Outgoing]
+    messages: list[OutgoingMessage]
 
 
 class RecordsCall(QueueCall, frozen=True):
@@ -119,7 +119,7 @@ _LANES: dict[type, str] = {
 }
 
 
-class Router:
+class QueueRouter:
     def __init__(
         self,
         definitions: Definitions,

@@ -44,13 +44,13 @@ class Done(msgspec.Struct, array_like=True, frozen=True, tag="done"):
     result: msgspec.Raw
 
 
-class Refused(msgspec.Struct, array_like=True, frozen=True, tag="refused"):
+class CallRefused(msgspec.Struct, array_like=True, frozen=True, tag="refused"):
     error: str
     message: str
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_answer = msgspec.msgpack.Decoder(Done | Refused).decode
+_decode_answer = msgspec.msgpack.Decoder(Done | CallRefused).decode
 
 
 def encode_call(call: Call) -> bytes:
@@ -67,14 +67,16 @@ async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
 
 def unknown_call(error: msgspec.MsgspecError) -> bytes:
     """The answer to a call that this version cannot read."""
-    return _encode(Refused(PeerUnavailable.__name__, f"a broker of another version makes a call unknown here: {error}"))
+    return _encode(
+        CallRefused(PeerUnavailable.__name__, f"a broker of another version makes a call unknown here: {error}")
+    )
 
 
-def encoded_error(error: HeadraceError) -> Refused:
-    return Refused(type(error).__name__, str(error))
+def encoded_error(error: HeadraceError) -> CallRefused:
+    return CallRefused(type(error).__name__, str(error))
 
 
-def decoded_error(refused: Refused) -> HeadraceError:
+def decoded_error(refused: CallRefused) -> HeadraceError:
     kind = getattr(errors, refused.error, None)
     if isinstance(kind, type) and issubclass(kind, HeadraceError):
         return kind(refused.message)
@@ -84,7 +86,7 @@ def decoded_error(refused: Refused) -> HeadraceError:
 def read_answer(data: bytes, result: type[A]) -> A:
     try:
         answer = _decode_answer(data)
-        if isinstance(answer, Refused):
+        if isinstance(answer, CallRefused):
             raise decoded_error(answer)
         return msgspec.msgpack.decode(answer.result, type=result)
     except msgspec.MsgspecError as error:

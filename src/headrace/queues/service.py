@@ -24,18 +24,18 @@ from headrace.model.errors import (
     UnknownMove,
 )
 from headrace.model.image import ClusterImage, TopicImage
-from headrace.model.queue_wire import Counts, Filter, Move, Outgoing, Peeked, Received, Sent
+from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues import router
 from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
 from headrace.queues.catalog import Definitions, is_queue
-from headrace.queues.host.host import Around, Host, Time
+from headrace.queues.host.host import Around, QueueHost, Time
 from headrace.queues.host.message_cache import Kept
 from headrace.queues.host.queue import MOST_MESSAGES, LedQueue
 from headrace.queues.host.send import Budget
 from headrace.queues.move.dead_letters import Burial
-from headrace.queues.move.redrive import Moves
-from headrace.queues.router import AnyQueueCall, Router
-from headrace.queues.rpc import Refused, answer_to, decoded_error, encoded_error, unknown_call
+from headrace.queues.move.redrive import MoveTasks
+from headrace.queues.router import AnyQueueCall, QueueRouter
+from headrace.queues.rpc import CallRefused, answer_to, decoded_error, encoded_error, unknown_call
 from headrace.queues.share.service import ShareCall, Shares
 from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.records.reader import Record
@@ -59,7 +59,7 @@ class _Open:
 
     __slots__ = ("burial", "led", "moves")
 
-    def __init__(self, led: LedQueue, burial: Burial, moves: Moves) -> None:
+    def __init__(self, led: LedQueue, burial: Burial, moves: MoveTasks) -> None:
         self.led = led
         self.burial = burial
         self.moves = moves
@@ -104,7 +104,7 @@ class QueueService:
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
         )
         self._budget = Budget()
-        self._router = Router(self.definitions, metadata, clock, peers, self._perform)
+        self._router = QueueRouter(self.definitions, metadata, clock, peers, self._perform)
         self._queues: dict[UUID, _Open] = {}
         self.shares = Shares(
             store=self.state, metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
@@ -154,10 +154,10 @@ class QueueService:
 
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
-        host = Host(partition, settings, self._around)
+        host = QueueHost(partition, settings, self._around)
         led = LedQueue(partition.topic, host, self._budget)
         burial = Burial(led, self._send_records)
-        moves = Moves(led, self._send_records, self._new_id)
+        moves = MoveTasks(led, self._send_records, self._new_id)
         self._queues[partition.topic_id] = _Open(led, burial, moves)
         host.on_close.append(lambda _: self._open_again_later(host, partition))
         host.start()
@@ -171,14 +171,14 @@ class QueueService:
             opened.led.host.close(NotLeader(_CLOSED))
             self._keep(opened.stopped())
 
-    def _open_again_later(self, host: Host, partition: Partition) -> None:
+    def _open_again_later(self, host: QueueHost, partition: Partition) -> None:
         """A host that closed by itself was fenced by a successor, or met an error of ours. If this broker still leads,
         it loads anew."""
         opened = self._queues.get(partition.topic_id)
         if opened is not None and opened.led.host is host and not self._is_stopped:
             asyncio.get_running_loop().call_later(_OPEN_AGAIN_S, self._open_again, host, partition)
 
-    def _open_again(self, host: Host, partition: Partition) -> None:
+    def _open_again(self, host: QueueHost, partition: Partition) -> None:
         opened = self._queues.get(partition.topic_id)
         if opened is not None and opened.led.host is host and partition.is_leader and not self._is_stopped:
             self._open(partition, host.settings)
@@ -228,7 +228,7 @@ class QueueService:
 
     # -- messages
 
-    async def send(self, name: str, messages: Sequence[Outgoing]) -> list[Sent]:
+    async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
         _check_count(messages)
         return await self._router.ask(router.SendCall(name, list(messages)), list[Sent])
 
@@ -248,7 +248,7 @@ class QueueService:
         return await self._settle(router.GiveBackCall(name, list(wanted)))
 
     async def _settle(self, call: AnyQueueCall) -> Failures:
-        refused: list[Refused | None] = await self._router.ask(call, list[Refused | None])
+        refused: list[CallRefused | None] = await self._router.ask(call, list[CallRefused | None])
         return [None if each is None else decoded_error(each) for each in refused]
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
@@ -361,5 +361,5 @@ def _check_count(things: Sequence[object]) -> None:
         raise InvalidMessage(f"{len(things)} messages are more than the {MOST_MESSAGES} of one call: make several")
 
 
-def _refused(failures: Failures) -> list[Refused | None]:
+def _refused(failures: Failures) -> list[CallRefused | None]:
     return [None if error is None else encoded_error(error) for error in failures]

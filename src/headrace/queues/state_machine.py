@@ -17,7 +17,7 @@ from itertools import islice
 
 import msgspec
 
-from headrace.coordinator.machine import Entry, EntryMachine, Outcome
+from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
 from headrace.model.errors import CorruptBatch, StaleQueueLeader
 
 PAGE_ENTRIES = 20_000
@@ -41,7 +41,7 @@ class Fence(msgspec.Struct, array_like=True, frozen=True):
     """One more with each opening."""
 
 
-class Page(msgspec.Struct, array_like=True, frozen=True):
+class StatePage(msgspec.Struct, array_like=True, frozen=True):
     """A part of a queue's state, and where the next one begins; None if this is the last."""
 
     term: int
@@ -72,15 +72,15 @@ class QueueStateMachine(EntryMachine):
     def queues(self) -> Sequence[str]:
         return tuple(self._queues)
 
-    def open(self, queue: str, epoch: int) -> Outcome[Entry, int]:
+    def open(self, queue: str, epoch: int) -> Outcome[InternalRecord, int]:
         """Lead a queue from now on; the term to write with. `StaleQueueLeader` if a later epoch has begun."""
         known = self._queues.get(queue)
         if known is not None and epoch < known.fence.epoch:
             raise StaleQueueLeader(f"{queue} has a leader of epoch {known.fence.epoch}, which is later than {epoch}")
         fence = Fence(epoch, 1 if known is None else known.fence.term + 1)
-        return Outcome((Entry(_encode(QueueKey(queue)), _encode(fence)),), fence.term)
+        return Outcome((InternalRecord(_encode(QueueKey(queue)), _encode(fence)),), fence.term)
 
-    def read(self, queue: str, term: int, at: int) -> Page:
+    def read(self, queue: str, term: int, at: int) -> StatePage:
         """The entries from a place on, which `Page.next_at` of the last one gave, or 0. They do not change meanwhile:
         whoever reads is the only one who may write."""
         entries = self._of(queue, term).entries
@@ -92,21 +92,21 @@ class QueueStateMachine(EntryMachine):
                 break
             page.append((key, value))
         end = at + len(page)
-        return Page(term, page, end if end < len(entries) else None)
+        return StatePage(term, page, end if end < len(entries) else None)
 
-    def write(self, queue: str, term: int, entries: Sequence[Entry]) -> Outcome[Entry, None]:
+    def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> Outcome[InternalRecord, None]:
         """Set entries, and remove those without a value. `StaleQueueLeader` unless this is the term of the last
         opening."""
         self._of(queue, term)
-        return Outcome([Entry(_encode(EntryKey(queue, key)), value) for key, value in entries], None)
+        return Outcome([InternalRecord(_encode(EntryKey(queue, key)), value) for key, value in entries], None)
 
-    def forget(self, queue: str) -> Outcome[Entry, None]:
+    def forget(self, queue: str) -> Outcome[InternalRecord, None]:
         """A queue is no more. Its name is not used again: it has the topic's id in it."""
         known = self._queues.get(queue)
         if known is None:
             return Outcome((), None)
-        gone = [Entry(_encode(EntryKey(queue, key)), None) for key in known.entries]
-        return Outcome([*gone, Entry(_encode(QueueKey(queue)), None)], None)
+        gone = [InternalRecord(_encode(EntryKey(queue, key)), None) for key in known.entries]
+        return Outcome([*gone, InternalRecord(_encode(QueueKey(queue)), None)], None)
 
     def _of(self, queue: str, term: int) -> _Queue:
         known = self._queues.get(queue)
@@ -116,7 +116,7 @@ class QueueStateMachine(EntryMachine):
 
     # -- as any coordinator
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
+    def replay(self, entry: InternalRecord, producer_id: int) -> None:
         key = _read_key(entry.key)
         if isinstance(key, QueueKey):
             if entry.value is None:

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from headrace.cluster.metadata import Metadata
 from headrace.coordinator.coordinator import Coordinator
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.queues.rpc import Call, ask
-from headrace.queues.state_machine import Page, QueueStateMachine
+from headrace.queues.state_machine import QueueStateMachine, StatePage
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
@@ -76,11 +76,11 @@ class StateStore(Protocol):
         """Lead a queue under a leader epoch; the term to write with. Earlier terms may not write any more."""
         ...
 
-    async def read(self, queue: str, term: int) -> list[Entry]:
+    async def read(self, queue: str, term: int) -> list[InternalRecord]:
         """Everything there is."""
         ...
 
-    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         """Set entries, or remove those without a value; returns when that is committed."""
         ...
 
@@ -130,16 +130,16 @@ class ReplicatedState:
         await self.coordinator.ensure_topic()
         return await self._do(OpenState(queue, epoch), int)
 
-    async def read(self, queue: str, term: int) -> list[Entry]:
-        entries: list[Entry] = []
+    async def read(self, queue: str, term: int) -> list[InternalRecord]:
+        entries: list[InternalRecord] = []
         at: int | None = 0
         while at is not None:
-            page = await self._do(ReadState(queue, term, at), Page)
-            entries.extend(Entry(key, value) for key, value in page.entries)
+            page = await self._do(ReadState(queue, term, at), StatePage)
+            entries.extend(InternalRecord(key, value) for key, value in page.entries)
             at = page.next_at
         return entries
 
-    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         if not self._is_elsewhere(queue):
             await self._write(queue, term, entries)
             return
@@ -171,11 +171,11 @@ class ReplicatedState:
             case ReadState(queue, term, at):
                 return await _settled(shard.run(lambda _: Outcome((), shard.machine.read(queue, term, at))))
             case WriteState(queue, term, entries):
-                return await self._write(queue, term, [Entry(key, value) for key, value in entries])
+                return await self._write(queue, term, [InternalRecord(key, value) for key, value in entries])
             case ForgetState(queue):
                 return await _settled(shard.run(lambda _: shard.machine.forget(queue)))
 
-    async def _write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def _write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         shard = self.coordinator.shard(queue)
         await _settled(shard.run(lambda _: shard.machine.write(queue, term, entries)))
 

@@ -21,7 +21,7 @@ from headrace.records.batch import (
     Buffer,
 )
 from headrace.records.compression import compress
-from headrace.records.reader import Record, Span, wrap_int64
+from headrace.records.reader import Record, RecordSpan, wrap_int64
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
@@ -76,7 +76,9 @@ def build_batch(
     return seal(header, compress(codec, body))
 
 
-def retain(header: BatchHeader, data: bytes, kept: Sequence[Span], *, delete_horizon_ms: int | None = None) -> bytes:
+def retain(
+    header: BatchHeader, data: bytes, kept: Sequence[RecordSpan], *, delete_horizon_ms: int | None = None
+) -> bytes:
     """What compaction leaves of a batch: the records at `kept` of its decompressed records `data`.
 
     Offsets, the last offset delta, the producer's sequence, the codec and each record's timestamp stay. A delete

@@ -51,7 +51,7 @@ from headrace.records.fetched import (
     next_offset,
     unreadable,
 )
-from headrace.records.fields import Headers, Section, read_fields, read_headers
+from headrace.records.fields import BatchRecords, Headers, read_fields, read_headers
 from headrace.records.reader import Record, decompressed, records_in
 from headrace.records.schema import HEADERS, TIMESTAMP, schema
 from headrace.records.varints import Integers
@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
     """Batches that are decoded together: `sections` of a buffer with decompressed records."""
 
     buffer: Buffer
-    sections: list[Section]
+    sections: list[BatchRecords]
 
 
 def decode(
@@ -108,13 +108,13 @@ def _chunks(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -
 
 
 def _in_place(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
-    sections: list[Section] = []
+    sections: list[BatchRecords] = []
     records = 0
     for start, end, header in batches:
         if sections and (end - sections[0].start > chunk_bytes or records >= CHUNK_RECORDS):
             yield Chunk(buffer, sections)
             sections, records = [], 0
-        sections.append(Section(start + HEADER_SIZE, end, header))
+        sections.append(BatchRecords(start + HEADER_SIZE, end, header))
         records += header.record_count
     if sections:
         yield Chunk(buffer, sections)
@@ -123,7 +123,7 @@ def _in_place(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int)
 def _unpacked(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int) -> Iterator[Chunk]:
     view = memoryview(buffer)
     parts: list[bytes] = []
-    sections: list[Section] = []
+    sections: list[BatchRecords] = []
     size = records = 0
     for start, end, header in batches:
         try:
@@ -131,7 +131,7 @@ def _unpacked(buffer: Buffer, batches: Iterable[FetchedBatch], chunk_bytes: int)
         except RecordError as error:
             raise unreadable(error, header) from None
         parts.append(part)
-        sections.append(Section(size, size + len(part), header))
+        sections.append(BatchRecords(size, size + len(part), header))
         size += len(part)
         records += header.record_count
         if size >= chunk_bytes or records >= CHUNK_RECORDS:

@@ -95,7 +95,7 @@ def _slabs(columns: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.T
         yield columns
 
 
-class Rows(NamedTuple):
+class RecordColumns(NamedTuple):
     keys: pa.Array
     key_lengths: Integers
     """-1 for a null, also below."""
@@ -116,11 +116,11 @@ class Rows(NamedTuple):
             return sizes + _FRONT_BYTES_MAX
         return sizes + 1 + int(varint_sizes(zigzag(np.array([-number for number in largest]))).sum())
 
-    def slice(self, first: int, end: int) -> "Rows":
-        return Rows._make(None if column is None else column[first:end] for column in self)
+    def slice(self, first: int, end: int) -> "RecordColumns":
+        return RecordColumns._make(None if column is None else column[first:end] for column in self)
 
 
-def _rows(columns: pa.RecordBatch | pa.Table, timestamp_ms: int) -> Rows:
+def _rows(columns: pa.RecordBatch | pa.Table, timestamp_ms: int) -> RecordColumns:
     def column(name: str, kind: pa.DataType) -> pa.Array:
         if name not in columns.schema.names:
             return pa.nulls(columns.num_rows, kind)
@@ -135,7 +135,9 @@ def _rows(columns: pa.RecordBatch | pa.Table, timestamp_ms: int) -> Rows:
     keys, key_lengths = _filled(column("key", pa.binary()))
     values, value_lengths = _filled(column("value", pa.binary()))
     times = column("timestamp", _MILLISECONDS).cast(pa.int64()).fill_null(timestamp_ms)
-    return Rows(keys, key_lengths, values, value_lengths, np.asarray(times), _header_bytes(column("headers", HEADERS)))
+    return RecordColumns(
+        keys, key_lengths, values, value_lengths, np.asarray(times), _header_bytes(column("headers", HEADERS))
+    )
 
 
 def _filled(column: pa.Array) -> tuple[pa.Array, Integers]:
@@ -155,7 +157,7 @@ def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
-def _batches(rows: Rows, room_bytes: int) -> Iterator[tuple[Integers, memoryview]]:
+def _batches(rows: RecordColumns, room_bytes: int) -> Iterator[tuple[Integers, memoryview]]:
     """The times and the records of each batch, when a batch has room for so many bytes but takes a row in any case."""
     ends = np.cumsum(rows.sizes_at_most())
     row = 0
@@ -173,7 +175,7 @@ def _batches(rows: Rows, room_bytes: int) -> Iterator[tuple[Integers, memoryview
             yield part.times[start:end], body[places[start] : places[end]]
 
 
-def _laid_out(rows: Rows, starts: Integers) -> tuple[npt.NDArray[np.int32], memoryview]:
+def _laid_out(rows: RecordColumns, starts: Integers) -> tuple[npt.NDArray[np.int32], memoryview]:
     """The records of these rows one after another, and the places where each begins and the last one ends.
 
     `starts` are the first rows of the batches.

@@ -28,7 +28,7 @@ _MOST_HEADERS = 1000
 """Headers are read in as many passes as a record has of them: one with more is left to the slow way."""
 
 
-class Section(NamedTuple):
+class BatchRecords(NamedTuple):
     """The decompressed records of one batch, from `start` to `end` of some buffer."""
 
     start: int
@@ -63,7 +63,7 @@ class Fields(NamedTuple):
         return Fields._make(column[wanted] for column in self)
 
 
-def read_fields(buffer: Buffer, sections: Sequence[Section]) -> Fields:
+def read_fields(buffer: Buffer, sections: Sequence[BatchRecords]) -> Fields:
     """The fields of all records of these sections, which hold at least one.
 
     `InvalidRecord`, without much of a reason, if anything is odd: the slow way then has the last word.

@@ -35,7 +35,7 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-class Span(NamedTuple):
+class RecordSpan(NamedTuple):
     """Where a record lies in the decompressed records of its batch, without copying anything out of them."""
 
     offset_delta: int
@@ -153,7 +153,7 @@ def decompressed(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: 
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], max_decompressed_bytes)
 
 
-def spans(data: bytes, header: BatchHeader) -> Iterator[Span]:
+def spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     """Each record's place in `data`, the decompressed records of the batch with this header, all of it checked."""
     count = _checked_count(data, header)
     position = 0
@@ -181,7 +181,7 @@ def _check_end(data: bytes, position: int, count: int) -> None:
         raise InvalidRecord(f"{len(data) - position} bytes follow the last of {count} records")
 
 
-def _checked_span(data: bytes, position: int, index: int, previous_delta: int, last_delta: int) -> Span:
+def _checked_span(data: bytes, position: int, index: int, previous_delta: int, last_delta: int) -> RecordSpan:
     span = _span(data, position, index)
     if not previous_delta < span.offset_delta <= last_delta:
         raise InvalidRecord(
@@ -191,7 +191,7 @@ def _checked_span(data: bytes, position: int, index: int, previous_delta: int, l
     return span
 
 
-def _span(data: bytes, position: int, index: int) -> Span:
+def _span(data: bytes, position: int, index: int) -> RecordSpan:
     # One-byte varints, by far the most, are decoded in place: this loop is what compaction spends its time in.
     byte = data[position]
     if byte < 0x80:
@@ -222,7 +222,7 @@ def _span(data: bytes, position: int, index: int) -> Span:
     position = _after_headers(data, headers_start, end, index) if data[headers_start] else headers_start + 1
     if position != end:
         raise InvalidRecord(f"record {index} of a batch does not end where its length says")
-    return Span(
+    return RecordSpan(
         offset_delta, timestamp_delta, tail, key_start, key_end, value_start, value_end, headers_start, end
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from random import Random
 from headrace.model.ids import BrokerId
 from headrace.replication.fetch_session import Key
 from headrace.replication.followed import Following
-from headrace.replication.leader_fetcher import Host, LeaderFetcher
+from headrace.replication.leader_fetcher import FollowerHost, LeaderFetcher
 from headrace.replication.peers import Peers
 from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock
@@ -16,7 +16,7 @@ LANE = "fetch"
 
 class Fetchers:
     def __init__(
-        self, peers: Peers, host: Host, *, broker_epoch: Callable[[], int], clock: Clock, random: Random
+        self, peers: Peers, host: FollowerHost, *, broker_epoch: Callable[[], int], clock: Clock, random: Random
     ) -> None:
         """`broker_epoch` is told to leaders, so that none takes a former life of this broker for its present one."""
         self._peers = peers

@@ -31,7 +31,7 @@ _TOGETHER_MAX = 20
 _TRY_AGAIN_S = 0.5
 
 
-class Metadata(Protocol):
+class IsrMetadata(Protocol):
     """`cluster.metadata.Metadata`, as far as it matters here."""
 
     @property
@@ -55,7 +55,7 @@ class _Change(NamedTuple):
 
 class InSync:
     def __init__(
-        self, partitions: PartitionTable, metadata: Metadata, *, fence: Callable[[], Compare], clock: Clock
+        self, partitions: PartitionTable, metadata: IsrMetadata, *, fence: Callable[[], Compare], clock: Clock
     ) -> None:
         """`fence` holds as long as this broker's lease does."""
         self._partitions = partitions

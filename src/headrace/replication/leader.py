@@ -31,7 +31,7 @@ class Proposal(NamedTuple):
     """Who joins, each with the broker epoch at which it has caught up: the store must still know it by that."""
 
 
-class Progress:
+class FollowerProgress:
     """How far one follower is."""
 
     __slots__ = ("broker_epoch", "level_ms", "offset", "seen_end", "seen_ms", "start_offset")
@@ -62,7 +62,7 @@ class Leading:
         """Who may be in sync as far as anybody knows."""
         self._proposed: Proposal | None = None
         self._is_in_doubt = False
-        self._followers: dict[BrokerId, Progress] = {}
+        self._followers: dict[BrokerId, FollowerProgress] = {}
         self._take_replicas(now_ms)
 
     def update(self, state: PartitionState, now_ms: float) -> None:
@@ -78,14 +78,14 @@ class Leading:
     def _take_replicas(self, now_ms: float) -> None:
         others = [replica for replica in self.state.replicas if replica != self._own_id]
         # Whoever is in sync gets the whole time to show it; who is not must show it before it counts.
-        self._followers = {replica: self._followers.get(replica) or Progress(now_ms) for replica in others}
+        self._followers = {replica: self._followers.get(replica) or FollowerProgress(now_ms) for replica in others}
 
     # Followers
 
     def is_replica(self, broker_id: int) -> bool:
         return broker_id in self._followers
 
-    def progress(self, broker_id: BrokerId) -> Progress | None:
+    def progress(self, broker_id: BrokerId) -> FollowerProgress | None:
         return self._followers.get(broker_id)
 
     def fetched(

@@ -28,7 +28,7 @@ from headrace.protocol.fetch_response import FetchAnswer, FetchedRecords, read_f
 from headrace.replication.fetch_session import Ask, FollowerSession, Key
 from headrace.replication.followed import Followed, Following
 from headrace.replication.follower import Fetched
-from headrace.replication.peers import Answer, Link
+from headrace.replication.peers import PeerLink, PeerResponse
 from headrace.replication.throttle import Throttle
 from headrace.runtime.clock import Clock
 
@@ -58,7 +58,7 @@ _LOST_SESSION = frozenset(
 )
 
 
-class Host(Protocol):
+class FollowerHost(Protocol):
     """`Metadata`, as far as it matters here."""
 
     @property
@@ -73,7 +73,7 @@ class _Flight:
 
     __slots__ = ("answer", "overtaken", "session")
 
-    def __init__(self, answer: "asyncio.Task[Answer]", session: FollowerSession) -> None:
+    def __init__(self, answer: "asyncio.Task[PeerResponse]", session: FollowerSession) -> None:
         self.answer = answer
         self.session = session
         self.overtaken: set[Key] = set()
@@ -83,8 +83,8 @@ class _Flight:
 class LeaderFetcher:
     def __init__(
         self,
-        link: Link,
-        host: Host,
+        link: PeerLink,
+        host: FollowerHost,
         *,
         broker_epoch: Callable[[], int],
         clock: Clock,
@@ -219,7 +219,7 @@ class LeaderFetcher:
                 self._failed(key, followed, error)
         return wanted
 
-    async def _exchange(self, ask: Ask) -> Answer:
+    async def _exchange(self, ask: Ask) -> PeerResponse:
         settings = self._host.settings
 
         def write(correlation_id: int) -> bytes:

@@ -45,7 +45,7 @@ class Images(Protocol):
     def broker_id(self) -> BrokerId: ...
 
 
-class Answer(NamedTuple):
+class PeerResponse(NamedTuple):
     """A response as it came. Give the frame back with `Link.release` when it has been read."""
 
     frame: memoryview
@@ -58,7 +58,7 @@ class _Opened(NamedTuple):
     versions: dict[int, tuple[int, int]]
 
 
-class Link:
+class PeerLink:
     """One lane to one broker."""
 
     def __init__(self, broker_id: BrokerId, transport: Transport, images: Images, random: Random) -> None:
@@ -86,7 +86,9 @@ class Link:
         finally:
             self.release(frame)
 
-    async def exchange(self, key: int, version: int, write: "Write", timeout_s: float = CALL_TIMEOUT_S) -> Answer:
+    async def exchange(
+        self, key: int, version: int, write: "FrameWriter", timeout_s: float = CALL_TIMEOUT_S
+    ) -> PeerResponse:
         """Send what `write` makes, given a correlation id, and return the answer unread; `PeerUnavailable` if none.
 
         What was sent may have been done all the same.
@@ -221,7 +223,9 @@ class Link:
 
     # -- asking
 
-    async def _ask(self, channel: Channel, key: int, version: int, write: "Write", timeout_s: float) -> Answer:
+    async def _ask(
+        self, channel: Channel, key: int, version: int, write: "FrameWriter", timeout_s: float
+    ) -> PeerResponse:
         number = next(self._correlation_ids) & 0x7FFF_FFFF
         frame = await channel.exchange(write(number), timeout_s)
         try:
@@ -230,10 +234,10 @@ class Link:
             raise PeerUnavailable(f"broker {self.broker_id} answers in no known way: {error}") from None
         if answered != number:
             raise PeerUnavailable(f"broker {self.broker_id} answers another request than the one it was sent")
-        return Answer(frame, body_at)
+        return PeerResponse(frame, body_at)
 
 
-class Write(Protocol):
+class FrameWriter(Protocol):
     def __call__(self, correlation_id: int, /) -> bytes:
         """A request with its header, without the length in front."""
         ...
@@ -246,18 +250,18 @@ class Peers:
         self._transport = transport
         self._images = images
         self._random = random
-        self._links: dict[tuple[BrokerId, str], Link] = {}
+        self._links: dict[tuple[BrokerId, str], PeerLink] = {}
 
     @property
     def feature_level(self) -> int:
         """What every broker of the cluster knows."""
         return self._images.image.feature_level
 
-    def link(self, broker_id: BrokerId, lane: str) -> Link:
+    def link(self, broker_id: BrokerId, lane: str) -> PeerLink:
         """The connection for one kind of work, shared by all who name the same lane."""
         link = self._links.get((broker_id, lane))
         if link is None:
-            link = self._links[broker_id, lane] = Link(broker_id, self._transport, self._images, self._random)
+            link = self._links[broker_id, lane] = PeerLink(broker_id, self._transport, self._images, self._random)
         return link
 
     async def call(

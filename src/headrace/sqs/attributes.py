@@ -60,7 +60,7 @@ KNOWN = frozenset(
 )
 
 
-class Change(NamedTuple):
+class AttributeChange(NamedTuple):
     settings: dict[str, str | None]
     kept: dict[str, str | None]
 
@@ -93,7 +93,7 @@ def is_true(name: str, given: Mapping[str, str]) -> bool | None:
     return _normalized(name, given[name]) == "true" if name in given else None
 
 
-def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInfo | None) -> Change:
+def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInfo | None) -> AttributeChange:
     """The change that attributes make to a queue, which need not exist yet. The caller checks `FifoQueue`."""
     is_fifo = queue.endswith(FIFO_SUFFIX) if existing is None else existing.settings.is_fifo
     values = {name: _checked(name, value, is_fifo) for name, value in given.items()}
@@ -118,7 +118,7 @@ def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInf
         kept[_SSE] = "false"
     elif values.get(_SSE) == "true":
         kept[_KMS_KEY] = None
-    return Change(settings, kept)
+    return AttributeChange(settings, kept)
 
 
 def _checked(name: str, value: str, is_fifo: bool) -> str:

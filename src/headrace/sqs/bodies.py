@@ -13,7 +13,7 @@ class Gone(Exception):
     """The client has closed its connection."""
 
 
-class Bodies:
+class BodyBudget:
     """Past the limit of all together a request waits until another is read and understood."""
 
     def __init__(self, limit_bytes: int) -> None:

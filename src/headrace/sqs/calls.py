@@ -38,7 +38,7 @@ class Realm:
 
 
 @dataclass(slots=True)
-class Call:
+class SqsRequest:
     """One request: who asks, and through which address."""
 
     realm: Realm
@@ -87,7 +87,7 @@ class Call:
             raise errors.queue_does_not_exist() from None
 
 
-Action = Callable[[Call, Any], Awaitable[msgspec.Struct | None]]
+Action = Callable[[SqsRequest, Any], Awaitable[msgspec.Struct | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ ACTIONS: dict[str, Registered] = {}
 
 def action(
     request: type[R],
-) -> Callable[[Callable[[Call, R], Awaitable[msgspec.Struct | None]]], Callable[[Call, R], Any]]:
+) -> Callable[[Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]], Callable[[SqsRequest, R], Any]]:
     """The decorated function is the action that the class of its request is called after."""
     name = request.__name__
 
-    def register(run: Callable[[Call, R], Awaitable[msgspec.Struct | None]]) -> Callable[[Call, R], Any]:
+    def register(run: Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]) -> Callable[[SqsRequest, R], Any]:
         ACTIONS[name] = Registered(name, request, run, msgspec.json.Decoder(request).decode)
         return run
 

@@ -17,8 +17,8 @@ import msgspec
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
 from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
-from headrace.sqs.bodies import Bodies, Gone, Receive
-from headrace.sqs.calls import Call, Realm
+from headrace.sqs.bodies import BodyBudget, Gone, Receive
+from headrace.sqs.calls import Realm, SqsRequest
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
 
@@ -34,7 +34,7 @@ __all__ = ["Door", "actions"]
 
 
 class Door:
-    def __init__(self, realm: Realm, keys: Mapping[str, str], bodies: Bodies) -> None:
+    def __init__(self, realm: Realm, keys: Mapping[str, str], bodies: BodyBudget) -> None:
         self._realm = realm
         self._keys = keys
         self._bodies = bodies
@@ -176,7 +176,7 @@ class _Request:
     def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
         """What is wanted, by its name, and the work that does it."""
         trace = self._header(b"x-amzn-trace-id")
-        call = Call(self._door.realm, self._base_url(), sender, self._unless_gone, trace)
+        call = SqsRequest(self._door.realm, self._base_url(), sender, self._unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:

@@ -11,7 +11,7 @@ from headrace.model import queue_wire as wire
 from headrace.model.errors import HeadraceError
 from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
 from headrace.sqs import attributes, errors
-from headrace.sqs.calls import Call
+from headrace.sqs.calls import SqsRequest
 from headrace.sqs.errors import SqsError
 
 TARGET_PREFIX = wire.TARGET_PREFIX
@@ -33,7 +33,7 @@ def content_type(asked: str) -> bytes:
     return (wire.JSON if _is_json(asked) else wire.MSGPACK).encode()
 
 
-def understand(call: Call, target: str, content: str, body: bytes) -> tuple[str, Awaitable[Any]]:
+def understand(call: SqsRequest, target: str, content: str, body: bytes) -> tuple[str, Awaitable[Any]]:
     """The call that is made, by its name, and the work that does it."""
     name = target.removeprefix(TARGET_PREFIX)
     if name not in _CALLS:
@@ -62,29 +62,29 @@ def _problem(error: HeadraceError) -> wire.Problem:
 # -- queues
 
 
-async def _create(call: Call, asked: wire.CreateQueue) -> wire.Description:
+async def _create(call: SqsRequest, asked: wire.CreateQueue) -> wire.Description:
     now = str(call.realm.wall_ms() // 1000)
     kept = {attributes.CREATED: now, attributes.MODIFIED: now}
     return _description(await call.queues.create(asked.queue, Edit(asked.settings, kept)))
 
 
-async def _alter(call: Call, asked: wire.AlterQueue) -> wire.Nothing:
+async def _alter(call: SqsRequest, asked: wire.AlterQueue) -> wire.Nothing:
     kept = {attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
     await call.queues.alter(asked.queue, Edit(asked.settings, kept))
     return wire.Nothing()
 
 
-async def _delete(call: Call, asked: wire.DeleteQueue) -> wire.Nothing:
+async def _delete(call: SqsRequest, asked: wire.DeleteQueue) -> wire.Nothing:
     await call.queues.delete(asked.queue)
     return wire.Nothing()
 
 
-async def _describe(call: Call, asked: wire.DescribeQueue) -> wire.Description:
+async def _describe(call: SqsRequest, asked: wire.DescribeQueue) -> wire.Description:
     info = call.queues.find(asked.queue)
     return _description(info, await call.queues.counts(asked.queue))
 
 
-async def _list(call: Call, asked: wire.ListQueues) -> wire.Descriptions:
+async def _list(call: SqsRequest, asked: wire.ListQueues) -> wire.Descriptions:
     found = call.queues.queues(asked.prefix)
     if not asked.with_counts:
         return wire.Descriptions([_description(info) for info in found])
@@ -92,7 +92,7 @@ async def _list(call: Call, asked: wire.ListQueues) -> wire.Descriptions:
     return wire.Descriptions(list(map(_description, found, counts)))
 
 
-async def _counts_if_known(call: Call, queue: str) -> wire.Counts | None:
+async def _counts_if_known(call: SqsRequest, queue: str) -> wire.Counts | None:
     """None for one that cannot be served now or was deleted meanwhile: the others are worth a list all the same."""
     try:
         return await call.queues.counts(queue)
@@ -109,12 +109,12 @@ def _description(info: QueueInfo, counts: wire.Counts | None = None) -> wire.Des
 # -- messages
 
 
-async def _send(call: Call, asked: wire.Send) -> wire.AllSent:
+async def _send(call: SqsRequest, asked: wire.Send) -> wire.AllSent:
     _check_count(len(asked.messages))
     return wire.AllSent(await call.queues.send(asked.queue, asked.messages))
 
 
-async def _receive(call: Call, asked: wire.Receive) -> wire.AllReceived:
+async def _receive(call: SqsRequest, asked: wire.Receive) -> wire.AllReceived:
     _check_count(asked.max_messages)
     wait_ms = asked.wait_ms
     if wait_ms is not None and not 0 <= wait_ms <= MOST_WAIT_MS:
@@ -125,17 +125,17 @@ async def _receive(call: Call, asked: wire.Receive) -> wire.AllReceived:
     return wire.AllReceived(messages)
 
 
-async def _acknowledge(call: Call, asked: wire.Acknowledge) -> wire.Outcomes:
+async def _acknowledge(call: SqsRequest, asked: wire.Acknowledge) -> wire.Outcomes:
     _check_count(len(asked.receipts))
     return _outcomes(await call.queues.acknowledge(asked.queue, asked.receipts))
 
 
-async def _extend(call: Call, asked: wire.Extend) -> wire.Outcomes:
+async def _extend(call: SqsRequest, asked: wire.Extend) -> wire.Outcomes:
     _check_count(len(asked.wanted))
     return _outcomes(await call.queues.extend(asked.queue, asked.wanted))
 
 
-async def _give_back(call: Call, asked: wire.GiveBack) -> wire.Outcomes:
+async def _give_back(call: SqsRequest, asked: wire.GiveBack) -> wire.Outcomes:
     _check_count(len(asked.wanted))
     return _outcomes(await call.queues.give_back(asked.queue, asked.wanted))
 
@@ -149,35 +149,35 @@ def _outcomes(failures: Failures) -> wire.Outcomes:
     return wire.Outcomes([None if failure is None else _problem(failure) for failure in failures])
 
 
-async def _peek(call: Call, asked: wire.Peek) -> wire.AllPeeked:
+async def _peek(call: SqsRequest, asked: wire.Peek) -> wire.AllPeeked:
     return wire.AllPeeked(await call.queues.peek(asked.queue, asked.wanted, asked.after_offset))
 
 
-async def _purge(call: Call, asked: wire.Purge) -> wire.Nothing:
+async def _purge(call: SqsRequest, asked: wire.Purge) -> wire.Nothing:
     await call.queues.purge(asked.queue)
     return wire.Nothing()
 
 
-async def _count(call: Call, asked: wire.Count) -> wire.Counts:
+async def _count(call: SqsRequest, asked: wire.Count) -> wire.Counts:
     return await call.queues.counts(asked.queue)
 
 
 # -- moves
 
 
-async def _start_move(call: Call, asked: wire.StartMove) -> wire.Move:
+async def _start_move(call: SqsRequest, asked: wire.StartMove) -> wire.Move:
     return await call.queues.start_move(asked.source, asked.destination, asked.wanted, asked.per_second)
 
 
-async def _cancel_move(call: Call, asked: wire.CancelMove) -> wire.Move:
+async def _cancel_move(call: SqsRequest, asked: wire.CancelMove) -> wire.Move:
     return await call.queues.cancel_move(asked.move_id)
 
 
-async def _moves(call: Call, asked: wire.ListMoves) -> wire.Moves:
+async def _moves(call: SqsRequest, asked: wire.ListMoves) -> wire.Moves:
     return wire.Moves(await call.queues.moves(asked.source))
 
 
-_WORK: dict[type[msgspec.Struct], Callable[[Call, Any], Awaitable[Any]]] = {
+_WORK: dict[type[msgspec.Struct], Callable[[SqsRequest, Any], Awaitable[Any]]] = {
     wire.CreateQueue: _create,
     wire.AlterQueue: _alter,
     wire.DeleteQueue: _delete,

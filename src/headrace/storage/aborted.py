@@ -27,7 +27,7 @@ class AbortedDamaged(Exception):
     """A file that cannot be trusted: the log must be asked."""
 
 
-class Aborted(NamedTuple):
+class AbortedIndexEntry(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
@@ -39,8 +39,8 @@ class Aborted(NamedTuple):
 class AbortedTransactions:
     __slots__ = ("_columns", "_last_offsets")
 
-    def __init__(self, entries: Iterable[Aborted] = ()) -> None:
-        self._columns = tuple(array("q") for _ in Aborted._fields)
+    def __init__(self, entries: Iterable[AbortedIndexEntry] = ()) -> None:
+        self._columns = tuple(array("q") for _ in AbortedIndexEntry._fields)
         self._last_offsets = self._columns[2]
         for entry in entries:
             self.add(entry)
@@ -48,29 +48,29 @@ class AbortedTransactions:
     def __len__(self) -> int:
         return len(self._last_offsets)
 
-    def __iter__(self) -> Iterator[Aborted]:
-        return (Aborted(*row) for row in zip(*self._columns, strict=True))
+    def __iter__(self) -> Iterator[AbortedIndexEntry]:
+        return (AbortedIndexEntry(*row) for row in zip(*self._columns, strict=True))
 
-    def add(self, entry: Aborted) -> None:
+    def add(self, entry: AbortedIndexEntry) -> None:
         """Take in a transaction whose marker stands behind all others."""
         for column, value in zip(self._columns, entry, strict=True):
             column.append(value)
 
-    def within(self, offset: int, below: int) -> list[Aborted]:
+    def within(self, offset: int, below: int) -> list[AbortedIndexEntry]:
         """Those with anything from `offset` on and below `below`, in the order of their markers."""
         found = []
         for at in range(bisect_left(self._last_offsets, offset), len(self._last_offsets)):
-            entry = Aborted(*(column[at] for column in self._columns))
+            entry = AbortedIndexEntry(*(column[at] for column in self._columns))
             if entry.first_offset < below:
                 found.append(entry)
             if entry.last_stable_offset >= below:
                 break
         return found
 
-    def ending_within(self, offset: int, below: int) -> list[Aborted]:
+    def ending_within(self, offset: int, below: int) -> list[AbortedIndexEntry]:
         """Those whose markers lie from `offset` on and below `below`."""
         first, end = bisect_left(self._last_offsets, offset), bisect_left(self._last_offsets, below)
-        return [Aborted(*(column[at] for column in self._columns)) for at in range(first, end)]
+        return [AbortedIndexEntry(*(column[at] for column in self._columns)) for at in range(first, end)]
 
     def covers(self, header: BatchHeader) -> bool:
         """Whether a batch belongs to one of these."""
@@ -105,11 +105,11 @@ class AbortedTransactions:
 # Files
 
 
-def aborted_to_bytes(entries: Iterable[Aborted]) -> bytes:
+def aborted_to_bytes(entries: Iterable[AbortedIndexEntry]) -> bytes:
     return b"".join(_ENTRY.pack(0, *entry) for entry in entries)
 
 
-def replace_aborted(disk: Disk, path: Path, entries: list[Aborted]) -> None:
+def replace_aborted(disk: Disk, path: Path, entries: list[AbortedIndexEntry]) -> None:
     """Make the file hold these entries, durably; without any there is none."""
     if entries:
         disk.write_atomic(path, aborted_to_bytes(entries))
@@ -117,15 +117,15 @@ def replace_aborted(disk: Disk, path: Path, entries: list[Aborted]) -> None:
         disk.unlink(path)
 
 
-def read_aborted(disk: Disk, path: Path, base_offset: int, next_offset: int) -> list[Aborted]:
+def read_aborted(disk: Disk, path: Path, base_offset: int, next_offset: int) -> list[AbortedIndexEntry]:
     """The entries of a segment's file, without those of neighbours that a merge was about to add; `AbortedDamaged`."""
     data = disk.read_bytes(path)
     if len(data) % _ENTRY.size:
         raise AbortedDamaged("it is cut off")
-    entries: list[Aborted] = []
+    entries: list[AbortedIndexEntry] = []
     last = -1
     for version, *fields in _ENTRY.iter_unpack(data):
-        entry = Aborted(*fields)
+        entry = AbortedIndexEntry(*fields)
         if version != 0 or not last < entry.last_offset or not 0 <= entry.first_offset <= entry.last_offset:
             raise AbortedDamaged(f"it has no entry at {len(entries)}")
         last = entry.last_offset

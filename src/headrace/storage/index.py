@@ -24,7 +24,7 @@ TIME_ENTRY = Struct(">qi")
 _PAGE_ENTRIES = 512
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     key: int
     value: int
 
@@ -100,29 +100,29 @@ class SparseIndex:
         self._files.forget(self.path)
         self._files.disk.unlink(self.path)
 
-    def floor(self, key: int) -> Entry | None:
+    def floor(self, key: int) -> IndexEntry | None:
         """The last entry whose key is not above `key`."""
         keys, values = self._keys, self._values
         if keys and keys[0] <= key:
             i = bisect_right(keys, key) - 1
-            return Entry(keys[i], values[i])
+            return IndexEntry(keys[i], values[i])
         return self._floor_in_file(key)
 
-    def floor_of_value(self, value: int) -> Entry | None:
+    def floor_of_value(self, value: int) -> IndexEntry | None:
         """The last entry whose value is not above `value`."""
         i = bisect_right(range(len(self)), value, key=lambda i: self._entry_at(i).value) - 1
         return self._entry_at(i) if i >= 0 else None
 
-    def last(self) -> Entry | None:
+    def last(self) -> IndexEntry | None:
         keys, values = self._keys, self._values
         if keys:
-            return Entry(keys[-1], values[-1])
+            return IndexEntry(keys[-1], values[-1])
         return self._stored_entry(self._stored - 1) if self._stored else None
 
     def keep_below(self, *, key: int | None = None, value: int | None = None) -> None:
         """Drop every entry from the first on whose key (or value) is not below the given one."""
 
-        def dropped(entry: Entry) -> bool:
+        def dropped(entry: IndexEntry) -> bool:
             return (key is not None and entry.key >= key) or (value is not None and entry.value >= value)
 
         kept = bisect_left(range(len(self)), True, key=lambda i: dropped(self._entry_at(i)))
@@ -139,17 +139,17 @@ class SparseIndex:
             self._stored = entries
             self._page = (-1, b"")
 
-    def _entry_at(self, i: int) -> Entry:
+    def _entry_at(self, i: int) -> IndexEntry:
         if i >= self._stored:
-            return Entry(self._keys[i - self._stored], self._values[i - self._stored])
+            return IndexEntry(self._keys[i - self._stored], self._values[i - self._stored])
         return self._stored_entry(i)
 
-    def _stored_entry(self, i: int) -> Entry:
+    def _stored_entry(self, i: int) -> IndexEntry:
         size = self._entry.size
         data = self._files.get(self.path).read(i * size, size)
-        return Entry(*self._entry.unpack(data)) if len(data) == size else Entry(-1, -1)
+        return IndexEntry(*self._entry.unpack(data)) if len(data) == size else IndexEntry(-1, -1)
 
-    def _floor_in_file(self, key: int) -> Entry | None:
+    def _floor_in_file(self, key: int) -> IndexEntry | None:
         stored = self._stored
         if not stored:
             return None
@@ -167,7 +167,7 @@ class SparseIndex:
         unpack_from, size = self._entry.unpack_from, self._entry.size
         count = len(page) // size
         i = bisect_right(range(count), key, key=lambda n: unpack_from(page, n * size)[0]) - 1
-        return Entry(*unpack_from(page, i * size)) if i >= 0 else None
+        return IndexEntry(*unpack_from(page, i * size)) if i >= 0 else None
 
     def _covers(self, number: int, page: bytes, key: int, stored: int) -> bool:
         size = self._entry.size

@@ -47,7 +47,7 @@ class LogFolder(NamedTuple):
         return sum(path.stat().st_size for path in self.segments if path.exists())
 
 
-class Problem(NamedTuple):
+class LogProblem(NamedTuple):
     path: Path
     position: int | None
     what: str
@@ -105,7 +105,7 @@ def stored_batches(disk: Disk, segment: Path, position: int = 0) -> Iterator[Sto
 
 def verify_log(
     disk: Disk, log: LogFolder, *, decode: bool = False, progress: Callable[[int], None] = lambda _: None
-) -> Iterator[Problem]:
+) -> Iterator[LogProblem]:
     """Everything that is wrong with a log. `progress` is told the bytes gone through.
 
     Checked: each batch's length, version and checksum, the order of offsets within and across segments, and that each
@@ -121,14 +121,14 @@ def verify_log(
             # Removed meanwhile, or compacted together with the one before it.
             continue
         if log.is_whole and base < next_offset:
-            yield Problem(segment, None, f"starts at offset {base}, the segment before goes on to {next_offset - 1}")
+            yield LogProblem(segment, None, f"starts at offset {base}, the segment before goes on to {next_offset - 1}")
         yield from problems
         next_offset = max(next_offset, segment_end)
 
 
 def _check_segment(
     disk: Disk, segment: Path, *, is_last: bool, decode: bool, progress: Callable[[int], None]
-) -> tuple[list[Problem], int]:
+) -> tuple[list[LogProblem], int]:
     """The problems of a segment and the offset after its last. Where compaction replaced it meanwhile, look again."""
     while True:
         before = _identity(segment)
@@ -156,7 +156,7 @@ class _SegmentCheck:
         self._progress = progress
         self.next_offset = base
 
-    def run(self) -> Iterator[Problem]:
+    def run(self) -> Iterator[LogProblem]:
         # Index files are read before the log: of a log that grows meanwhile they can then only know less.
         offsets = self._entries(OFFSET_INDEX, OFFSET_ENTRY)
         times = self._entries(TIME_INDEX, TIME_ENTRY)
@@ -183,7 +183,7 @@ class _SegmentCheck:
                 if looks_left:
                     sleep(_LOOK_AGAIN_S)
         except CorruptBatch as error:
-            yield Problem(self._segment, end, f"{error}; what follows cannot be read")
+            yield LogProblem(self._segment, end, f"{error}; what follows cannot be read")
             return
         if (size := self._segment.stat().st_size) > end and not looks_left:
             yield self._cut_off(size, end)
@@ -191,7 +191,7 @@ class _SegmentCheck:
         yield from self._check_offset_index(offsets, last_offsets)
         yield from self._check_time_index(times, newest)
 
-    def _check(self, position: int, header: BatchHeader, data: memoryview) -> Iterator[Problem]:
+    def _check(self, position: int, header: BatchHeader, data: memoryview) -> Iterator[LogProblem]:
         offsets = f"offsets {header.base_offset} to {header.last_offset}"
         try:
             check_batch(data)
@@ -199,18 +199,18 @@ class _SegmentCheck:
                 for _ in iter_records(data, header):
                     pass
         except RecordError as error:
-            yield Problem(self._segment, position, f"{error} ({offsets})")
+            yield LogProblem(self._segment, position, f"{error} ({offsets})")
         if header.base_offset < self.next_offset or header.last_offset_delta < 0:
-            yield Problem(self._segment, position, f"{offsets} are out of order, {self.next_offset} is next")
+            yield LogProblem(self._segment, position, f"{offsets} are out of order, {self.next_offset} is next")
         if not 0 <= header.record_count <= header.last_offset_delta + 1:
-            yield Problem(self._segment, position, f"{header.record_count} records claim {offsets}")
+            yield LogProblem(self._segment, position, f"{header.record_count} records claim {offsets}")
         self.next_offset = max(self.next_offset, header.next_offset)
 
-    def _cut_off(self, size: int, end: int) -> Problem:
+    def _cut_off(self, size: int, end: int) -> LogProblem:
         what = f"the last {size - end} bytes are not a whole batch"
         if self._is_last:
             what += "; a broker that was killed leaves that, and cuts it off when it starts again"
-        return Problem(self._segment, end, what)
+        return LogProblem(self._segment, end, what)
 
     def _entries(self, suffix: str, entry: Struct) -> list[tuple[int, int]]:
         """The entries of an index; of one that Kafka made larger in advance, those before the zeros."""
@@ -226,28 +226,28 @@ class _SegmentCheck:
             found.append((key, value))
         return found
 
-    def _check_offset_index(self, entries: list[tuple[int, int]], last_offsets: dict[int, int]) -> Iterator[Problem]:
+    def _check_offset_index(self, entries: list[tuple[int, int]], last_offsets: dict[int, int]) -> Iterator[LogProblem]:
         path = self._segment.with_suffix(OFFSET_INDEX)
         previous = -1
         for number, (relative, position) in enumerate(entries):
             if last_offsets[position] != self._base + relative:
-                yield Problem(path, None, f"entry {number}: no batch that ends with offset {self._base + relative} "
+                yield LogProblem(path, None, f"entry {number}: no batch that ends with offset {self._base + relative} "
                                           f"is at byte {position} of the log")  # fmt: skip
                 return
             if relative <= previous:
-                yield Problem(path, None, f"entry {number} is out of order")
+                yield LogProblem(path, None, f"entry {number} is out of order")
                 return
             previous = relative
 
-    def _check_time_index(self, entries: list[tuple[int, int]], newest: dict[int, int]) -> Iterator[Problem]:
+    def _check_time_index(self, entries: list[tuple[int, int]], newest: dict[int, int]) -> Iterator[LogProblem]:
         path = self._segment.with_suffix(TIME_INDEX)
         previous = -1
         for number, (timestamp, relative) in enumerate(entries):
             if newest[relative] != timestamp:
-                yield Problem(path, None, f"entry {number}: {timestamp} is not the newest timestamp up to "
+                yield LogProblem(path, None, f"entry {number}: {timestamp} is not the newest timestamp up to "
                                           f"offset {self._base + relative}")  # fmt: skip
                 return
             if timestamp <= previous:
-                yield Problem(path, None, f"entry {number} is out of order")
+                yield LogProblem(path, None, f"entry {number} is out of order")
                 return
             previous = timestamp

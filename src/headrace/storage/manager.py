@@ -42,7 +42,7 @@ _STRAY = "-stray"
 _OPENERS = 8
 
 
-class Wanted(NamedTuple):
+class WantedPartition(NamedTuple):
     """A partition that should be here."""
 
     topic_id: UUID
@@ -137,7 +137,10 @@ class LogManager:
                 self._removals.submit(self._remove_tree, root / name)
 
     def open_logs(
-        self, wanted: Mapping[TopicPartition, Wanted], *, progress: Callable[[TopicPartition], None] | None = None
+        self,
+        wanted: Mapping[TopicPartition, WantedPartition],
+        *,
+        progress: Callable[[TopicPartition], None] | None = None,
     ) -> dict[TopicPartition, Exception]:
         """Open every wanted partition, or create it; returns those that could not be, with the reason.
 
@@ -175,7 +178,7 @@ class LogManager:
         self._summaries = {}
         return failed
 
-    def _unchanged(self, partition: TopicPartition, wanted: Wanted) -> LogSummary | None:
+    def _unchanged(self, partition: TopicPartition, wanted: WantedPartition) -> LogSummary | None:
         """The summary of a partition if its active segment is as it was then, and so of the same topic."""
         known = self._summaries.get(partition)
         if known is None or known.topic_id != wanted.topic_id:
@@ -184,12 +187,12 @@ class LogManager:
 
     def create_log(self, partition: TopicPartition, topic_id: UUID, settings: TopicSettings) -> Log:
         """The log of a partition that was just assigned here: made, or opened if it is there already."""
-        failed = self.create_logs({partition: Wanted(topic_id, settings)})
+        failed = self.create_logs({partition: WantedPartition(topic_id, settings)})
         if failed:
             raise failed[partition]
         return self._logs[partition]
 
-    def create_logs(self, wanted: Mapping[TopicPartition, Wanted]) -> dict[TopicPartition, Exception]:
+    def create_logs(self, wanted: Mapping[TopicPartition, WantedPartition]) -> dict[TopicPartition, Exception]:
         """The same for several at a time; returns those that could not be made, with the reason."""
         missing = [partition for partition in wanted if partition not in self._logs]
         there = set(self._disk.folders(self.data_dir.path)) if missing else set()
@@ -213,7 +216,7 @@ class LogManager:
         return failed
 
     def _open(
-        self, partition: TopicPartition, wanted: Wanted, *, exists: bool, summary: LogSummary | None = None
+        self, partition: TopicPartition, wanted: WantedPartition, *, exists: bool, summary: LogSummary | None = None
     ) -> Log:
         topic_id = wanted.topic_id
         if self._failure is not None:

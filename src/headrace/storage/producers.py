@@ -51,7 +51,7 @@ class WrittenBatch(NamedTuple):
     last_offset: int
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction that a marker has ended on this partition."""
 
     producer_id: int
@@ -134,7 +134,7 @@ class Producers:
                 f"a marker of coordinator epoch {marker.coordinator_epoch} comes after one of {entry.coordinator_epoch}"
             )
 
-    def end(self, producer_id: int, epoch: int, marker: Marker, offset: int, now_ms: int) -> Ended | None:
+    def end(self, producer_id: int, epoch: int, marker: Marker, offset: int, now_ms: int) -> EndedTransaction | None:
         """Take note of a marker at `offset`; the transaction it ended, None if nothing was written in it here."""
         entry = self._seen(producer_id, epoch, now_ms)
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -142,7 +142,7 @@ class Producers:
         if self._open.pop(producer_id, None) is None:
             return None
         self._ended.append((offset, first_offset))
-        return Ended(producer_id, first_offset, offset, marker.committed)
+        return EndedTransaction(producer_id, first_offset, offset, marker.committed)
 
     # Sequences
 
@@ -211,7 +211,7 @@ class Producers:
         entry.seen_ms = now_ms
         return entry
 
-    def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> Ended | None:
+    def replay(self, header: BatchHeader, marker: Marker | None, now_ms: int) -> EndedTransaction | None:
         """Take note of a batch found in the log or sent by the leader. `marker` is what a control batch says."""
         if header.producer_id < 0:
             return None

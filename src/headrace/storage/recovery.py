@@ -53,7 +53,7 @@ from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.leftovers import finish_interrupted_changes, keep_as_corrupt, put_repaired
 from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.storage.replay import marker_at, note_aborted, restore_producers
-from headrace.storage.scan import Damage, Found, find_batch, scan
+from headrace.storage.scan import Damage, ScannedBatch, find_batch, scan
 from headrace.storage.segment import Segment
 from headrace.storage.summary import LogSummary, SegmentSizes, crc_of_sizes
 
@@ -402,7 +402,7 @@ class Loader:
             self._quarantine(segment, damages, good, limit)
         self._finish_segment(segment, limit if i + 1 < len(self._segments) else None)
 
-    def _take_over(self, segment: Segment, found: Found, position: int | None = None) -> None:
+    def _take_over(self, segment: Segment, found: ScannedBatch, position: int | None = None) -> None:
         segment.note_batch(found.position if position is None else position, found.header, self._interval_bytes)
         marker = marker_at(segment, found.position, found.header)
         note_aborted(
@@ -493,7 +493,7 @@ class Loader:
         put_repaired(self._disk, repaired)
         segment.start_indexing()
         for item in scan(segment.reader(), size, segment.base_offset, limit):
-            if isinstance(item, Found):
+            if isinstance(item, ScannedBatch):
                 segment.note_batch(item.position, item.header, self._interval_bytes)
 
 

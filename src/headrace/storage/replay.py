@@ -7,9 +7,9 @@ from headrace.model.errors import RecordError
 from headrace.records.batch import BatchHeader
 from headrace.records.markers import Marker, read_marker
 from headrace.runtime.disk import Disk
-from headrace.storage.aborted import Aborted, AbortedTransactions
+from headrace.storage.aborted import AbortedIndexEntry, AbortedTransactions
 from headrace.storage.files import SNAPSHOT, offset_name
-from headrace.storage.producers import Ended, Producers, SnapshotDamaged
+from headrace.storage.producers import EndedTransaction, Producers, SnapshotDamaged
 from headrace.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ def marker_at(segment: Segment, position: int, header: BatchHeader) -> Marker | 
         return None
 
 
-def note_aborted(aborted: AbortedTransactions, ended: Ended | None, producers: Producers) -> None:
+def note_aborted(aborted: AbortedTransactions, ended: EndedTransaction | None, producers: Producers) -> None:
     """Put a transaction that has just ended into the index, if it was aborted."""
     if ended is not None and not ended.committed:
         still_open = producers.first_open_offset
         stable = ended.last_offset + 1 if still_open is None else still_open
-        aborted.add(Aborted(ended.producer_id, ended.first_offset, ended.last_offset, stable))
+        aborted.add(AbortedIndexEntry(ended.producer_id, ended.first_offset, ended.last_offset, stable))

@@ -36,14 +36,14 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Found(NamedTuple):
+class ScannedBatch(NamedTuple):
     """A valid batch of a log file."""
 
     position: int
     header: BatchHeader
 
 
-def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) -> Iterator[Found | Damage]:
+def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) -> Iterator[ScannedBatch | Damage]:
     """Every byte of a segment's file in order, as valid batches and as damage between or behind them.
 
     Valid means: whole, version 2, right checksum, offsets that grow, from `base_offset` on and below `limit_offset`.
@@ -74,14 +74,14 @@ def scan(file: DiskFile, size: int, base_offset: int, limit_offset: int | None) 
             yield Damage(position, end, expected, found.header.base_offset if found else None, str(error))
             position = end
             continue
-        yield Found(position, header)
+        yield ScannedBatch(position, header)
         position += header.size
         expected = header.next_offset
 
 
 def find_batch(
     file: DiskFile, position: int, size: int, expected: int, base_offset: int, limit_offset: int | None
-) -> Found | None:
+) -> ScannedBatch | None:
     """The first valid batch that starts at or after `position`, wherever in the bytes that is."""
     highest = min(base_offset + _MAX_OFFSET_DELTA, limit_offset - 1 if limit_offset is not None else 2**63 - 1)
     highs = {_HIGH_HALF.pack(offset >> 32) for offset in (expected, highest)}
@@ -102,7 +102,7 @@ def find_batch(
                 _check_large(file, position + at, size, header)
             except CorruptBatch:
                 continue
-            return Found(position + at, header)
+            return ScannedBatch(position + at, header)
         if len(window) < _WINDOW:
             return None
         position += len(window) - HEADER_SIZE + 1

@@ -25,7 +25,7 @@ import msgspec
 
 from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.runtime.disk import Disk, FileStamp
-from headrace.storage.aborted import Aborted
+from headrace.storage.aborted import AbortedIndexEntry
 from headrace.storage.files import LOG, offset_name
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class LogSummary(msgspec.Struct, frozen=True, array_like=True):
     epochs: list[tuple[int, int]]
     are_epochs_stored: bool
     """Whether the epoch checkpoint of the partition has these."""
-    aborted: list[Aborted]
+    aborted: list[AbortedIndexEntry]
     """Aborted transactions with their markers in the active segment."""
     producers: bytes
     """A producer snapshot of the end offset."""

@@ -73,7 +73,7 @@ class Begun(Line, frozen=True):
     id: int
 
 
-class Send(Begun, frozen=True, tag="send"):
+class SendOperation(Begun, frozen=True, tag="send"):
     topic: str
     value: str
     txn: int | None = None
@@ -157,7 +157,7 @@ class Committed(Line, frozen=True, tag="committed"):
     offsets: tuple[Position, ...]
 
 
-class State(Line, frozen=True, tag="state"):
+class MetadataState(Line, frozen=True, tag="state"):
     """A partition's state in the metadata. They are written in the order of their revisions."""
 
     topic: str
@@ -175,7 +175,21 @@ class Note(Line, frozen=True, tag="note"):
     detail: str = ""
 
 
-AnyLine = Send | Init | Begin | Finish | Commit | Delete | End | Poll | Assign | Revoke | Committed | State | Note
+AnyLine = (
+    SendOperation
+    | Init
+    | Begin
+    | Finish
+    | Commit
+    | Delete
+    | End
+    | Poll
+    | Assign
+    | Revoke
+    | Committed
+    | MetadataState
+    | Note
+)
 _encode = msgspec.json.Encoder().encode
 _decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
@@ -193,7 +207,7 @@ class Recorder:
         self, topic: str, value: str, *, txn: int | None = None, idempotent: bool = True, of: str | None = None
     ) -> int:
         return self._begin(
-            Send(
+            SendOperation(
                 at=self._now(),
                 by=self.by,
                 id=self._new_id(),
@@ -255,7 +269,7 @@ class Recorder:
         self, where: TopicPartition, *, leader: int, leader_epoch: int, isr: Iterable[int], partition_epoch: int
     ) -> None:
         topic, partition = where
-        line = State(
+        line = MetadataState(
             at=self._now(),
             by=self.by,
             topic=topic,
@@ -301,7 +315,7 @@ def _text(error: object) -> str | None:
 class History:
     """Everything that was recorded, in the order of its times; what one process wrote stays in its own order."""
 
-    sends: list[Send] = field(default_factory=list)
+    sends: list[SendOperation] = field(default_factory=list)
     inits: list[Init] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
@@ -309,7 +323,7 @@ class History:
     deletes: list[Delete] = field(default_factory=list)
     reading: list[Poll | Assign | Revoke] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
-    states: list[State] = field(default_factory=list)
+    states: list[MetadataState] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
 
@@ -335,7 +349,7 @@ class History:
             match line:
                 case End():
                     self.ends[line.by, line.id] = line
-                case Send():
+                case SendOperation():
                     self.sends.append(line)
                 case Init():
                     self.inits.append(line)
@@ -351,7 +365,7 @@ class History:
                     self.reading.append(line)
                 case Committed():
                     self.committed.append(line)
-                case State():
+                case MetadataState():
                     self.states.append(line)
                 case Note():
                     self.notes.append(line)

@@ -14,7 +14,7 @@ from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import Disk
 from headrace.storage.datadir import DataDir
 from headrace.storage.log import AppendResult, Log
-from headrace.storage.manager import LogManager, Wanted
+from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
 
 PARTITION = TopicPartition(TopicName("orders"), PartitionIndex(0))
@@ -46,7 +46,7 @@ class LogBench:
         data_dir = DataDir(self.root, "cluster", BrokerId(1))
         manager = LogManager(data_dir, disk=self.disk, clock=self.clock)
         manager.start()
-        failed = manager.open_logs({PARTITION: Wanted(TOPIC_ID, self.settings, self.is_replicated)})
+        failed = manager.open_logs({PARTITION: WantedPartition(TOPIC_ID, self.settings, self.is_replicated)})
         if failed:
             raise failed[PARTITION]
         return manager

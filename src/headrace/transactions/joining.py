@@ -58,7 +58,7 @@ class Coordinating(Protocol):
     def verify(self, transactional_id: str, producer: Producer, place: Place) -> None: ...
 
 
-class _Wanted(NamedTuple):
+class _JoinRequest(NamedTuple):
     transactional_id: str
     producer: Producer
     places: tuple[Place, ...]
@@ -72,7 +72,7 @@ class Joining:
         self._transactions = transactions
         self._metadata = metadata
         self._peers = peers
-        self._outgoing: dict[BrokerId, Batching[_Wanted]] = {}
+        self._outgoing: dict[BrokerId, Batching[_JoinRequest]] = {}
 
     async def join(self, transactional_id: str, producer: Producer, places: Iterable[Place], *, adds: bool) -> Problems:
         """Make partitions part of a producer's transaction, or (without `adds`) ask whether they are."""
@@ -117,12 +117,12 @@ class Joining:
             send = partial(self._send, peers, broker_id)
             outgoing = self._outgoing[broker_id] = Batching(send, limit=_PER_REQUEST)
         done: asyncio.Future[Problems] = asyncio.get_running_loop().create_future()
-        outgoing.add(_Wanted(transactional_id, producer, places, adds, done))
+        outgoing.add(_JoinRequest(transactional_id, producer, places, adds, done))
         return await done
 
-    async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_Wanted]) -> None:
+    async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_JoinRequest]) -> None:
         # One transaction is named once in a request; whatever else is asked of it waits for the next one.
-        first: dict[str, _Wanted] = {}
+        first: dict[str, _JoinRequest] = {}
         for wanted in some:
             if first.setdefault(wanted.transactional_id, wanted) is not wanted:
                 self._outgoing[broker_id].add(wanted)
@@ -150,7 +150,7 @@ class Joining:
 
 
 def _problems(
-    wanted: _Wanted, codes: dict[Place, ErrorCode], broker_id: BrokerId, problem: HeadraceError | None
+    wanted: _JoinRequest, codes: dict[Place, ErrorCode], broker_id: BrokerId, problem: HeadraceError | None
 ) -> Problems:
     problems: Problems = {}
     for place in wanted.places:
@@ -166,7 +166,7 @@ def _problems(
     return problems
 
 
-def _request(some: Iterable[_Wanted]) -> Any:
+def _request(some: Iterable[_JoinRequest]) -> Any:
     schema = request_schema(_ADD_PARTITIONS, _VERSION)
     return schema.AddPartitionsToTxnRequest(
         transactions=tuple(

@@ -11,7 +11,7 @@ from struct import error as StructError
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.protocol.fields import (
     INT16,
     INT32,
@@ -23,8 +23,8 @@ from headrace.protocol.fields import (
     string,
     tagged,
 )
-from headrace.transactions.records import Place, Transaction, unreadable
-from headrace.transactions.states import State
+from headrace.transactions.records import Place, TransactionEntry, unreadable
+from headrace.transactions.states import TransactionState
 
 _KEY, _VERSION = 0, 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
@@ -33,14 +33,14 @@ _OURS = 10_000
 _BUMPS_EPOCH_FROM = 2
 """The transaction version from which on each transaction has an epoch of its own."""
 _STATES = (
-    State.EMPTY,
-    State.ONGOING,
-    State.PREPARE_COMMIT,
-    State.PREPARE_ABORT,
-    State.COMPLETE_COMMIT,
-    State.COMPLETE_ABORT,
-    State.DEAD,
-    State.PREPARE_EPOCH_FENCE,
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.DEAD,
+    TransactionState.PREPARE_EPOCH_FENCE,
 )
 """By Kafka's numbers."""
 _HEAD = Struct(">hqhib")
@@ -51,10 +51,10 @@ _unpack = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 class KafkaTransactionFormat:
-    def write(self, key: str, value: Transaction | None) -> tuple[Entry, ...]:
-        return (Entry(INT16.pack(_KEY) + string(key), None if value is None else _value(value)),)
+    def write(self, key: str, value: TransactionEntry | None) -> tuple[InternalRecord, ...]:
+        return (InternalRecord(INT16.pack(_KEY) + string(key), None if value is None else _value(value)),)
 
-    def read(self, entry: Entry) -> tuple[str, Transaction | None]:
+    def read(self, entry: InternalRecord) -> tuple[str, TransactionEntry | None]:
         try:
             reader = FieldReader(entry.key)
             if (kind := reader.number(INT16)) != _KEY:
@@ -64,7 +64,7 @@ class KafkaTransactionFormat:
             raise unreadable(error) from error
 
 
-def _value(value: Transaction) -> bytes:
+def _value(value: TransactionEntry) -> bytes:
     tags = {}
     if value.previous_producer_id >= 0:
         tags[_PREVIOUS_ID] = INT64.pack(value.previous_producer_id)
@@ -80,11 +80,11 @@ def _value(value: Transaction) -> bytes:
     )
     head = (_VERSION, value.producer_id, value.producer_epoch, value.timeout_ms, _STATES.index(value.state))
     # Kafka has null for the partitions of a transaction that is not open.
-    partitions = b"\x00" if value.state is State.EMPTY else compact_array(topics)
+    partitions = b"\x00" if value.state is TransactionState.EMPTY else compact_array(topics)
     return _HEAD.pack(*head) + partitions + _TIMES.pack(value.updated_ms, value.started_ms) + tagged(tags)
 
 
-def _read_value(data: bytes) -> Transaction:
+def _read_value(data: bytes) -> TransactionEntry:
     reader = FieldReader(data)
     if (version := reader.number(INT16)) != _VERSION:
         raise ValueError(f"version {version} of a transaction")
@@ -100,7 +100,7 @@ def _read_value(data: bytes) -> Transaction:
     partitions = frozenset(place for places in reader.compact_array(of_topic) for place in places)
     updated_ms, started_ms, tags = reader.number(INT64), reader.number(INT64), reader.tags()
     last_epoch, opened_epoch = _unpack(tags[_OURS]) if _OURS in tags else (-1, -1)
-    return Transaction(
+    return TransactionEntry(
         producer_id,
         epoch,
         state,

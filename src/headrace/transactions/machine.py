@@ -30,8 +30,8 @@ from headrace.model.errors import (
     TransactionAbortable,
 )
 from headrace.transactions.kafka_records import KafkaTransactionFormat
-from headrace.transactions.records import MsgpackTransactionFormat, Place, Transaction, TransactionRecord
-from headrace.transactions.states import COMPLETES, DECIDED, IDLE, State, check_step
+from headrace.transactions.records import MsgpackTransactionFormat, Place, TransactionEntry, TransactionRecord
+from headrace.transactions.states import COMPLETES, DECIDED, IDLE, TransactionState, check_step
 
 A = TypeVar("A")
 Decision = Outcome[TransactionRecord, A]
@@ -63,17 +63,17 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= LAST_EPOCH - 1
 
 
-class TransactionMachine(FormattedMachine[str, Transaction]):
+class TransactionMachine(FormattedMachine[str, TransactionEntry]):
     """The transactional ids of one shard."""
 
     def __init__(self, max_timeout_ms: int) -> None:
         super().__init__(MsgpackTransactionFormat(), KafkaTransactionFormat())
         self._max_timeout_ms = max_timeout_ms
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, TransactionEntry] = {}
 
     # -- records
 
-    def apply(self, record: tuple[str, Transaction | None], producer_id: int) -> None:
+    def apply(self, record: tuple[str, TransactionEntry | None], producer_id: int) -> None:
         transactional_id, transaction = record
         if transaction is None:
             self.transactions.pop(transactional_id, None)
@@ -106,12 +106,12 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
         old = self.transactions.get(transactional_id)
         if old is None:
-            new = Transaction(fresh_producer_id, 0, State.EMPTY, timeout_ms, now_ms)
+            new = TransactionEntry(fresh_producer_id, 0, TransactionState.EMPTY, timeout_ms, now_ms)
             return self._write(transactional_id, new, Producer(fresh_producer_id, 0))
         self._check_claim(transactional_id, old, claimed)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
-        if old.state is State.ONGOING:
+        if old.state is TransactionState.ONGOING:
             # Whoever has the transaction itself gets the new epoch by asking again; a predecessor's is of no use.
             return self._write(transactional_id, self._fenced(old, now_ms, last_epoch=claimed.epoch), None)
         if claimed is not NOBODY and claimed != (old.producer_id, old.producer_epoch):
@@ -120,10 +120,10 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         if is_exhausted(old.producer_epoch):
             return self._write(
                 transactional_id,
-                Transaction(
+                TransactionEntry(
                     fresh_producer_id,
                     0,
-                    State.EMPTY,
+                    TransactionState.EMPTY,
                     timeout_ms,
                     now_ms,
                     last_epoch=old.producer_epoch,
@@ -132,10 +132,10 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
                 Producer(fresh_producer_id, 0),
             )
         epoch = old.producer_epoch + 1
-        new = Transaction(
+        new = TransactionEntry(
             old.producer_id,
             epoch,
-            State.EMPTY,
+            TransactionState.EMPTY,
             timeout_ms,
             now_ms,
             last_epoch=-1 if claimed is NOBODY else old.producer_epoch,
@@ -158,7 +158,7 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         its last one, so that its predecessor is not fenced until the transaction is ended.
         """
         old = self.transactions.get(transactional_id)
-        if old is None or old.state is not State.ONGOING:
+        if old is None or old.state is not TransactionState.ONGOING:
             outcome = self.init(
                 transactional_id, timeout_ms, claimed, fresh_producer_id, now_ms, two_phase=two_phase
             )  # fmt: skip
@@ -190,11 +190,11 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
             )
         return timeout_ms
 
-    def _check_claim(self, transactional_id: str, old: Transaction, claimed: Producer) -> None:
+    def _check_claim(self, transactional_id: str, old: TransactionEntry, claimed: Producer) -> None:
         """Whether somebody who names a producer id and epoch is the current one, or was it until its last request."""
         if claimed is NOBODY or claimed == (old.producer_id, old.producer_epoch):
             return
-        if old.state is State.ONGOING or claimed != _predecessor(old):
+        if old.state is TransactionState.ONGOING or claimed != _predecessor(old):
             raise _superseded(transactional_id, claimed)
 
     # -- partitions
@@ -204,13 +204,13 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
-        is_open = old.state is State.ONGOING
+        is_open = old.state is TransactionState.ONGOING
         partitions = old.partitions.union(places)
         if is_open and partitions == old.partitions:
             return Outcome((), None)
         new = msgspec.structs.replace(
             old,
-            state=State.ONGOING,
+            state=TransactionState.ONGOING,
             partitions=partitions,
             updated_ms=now_ms,
             started_ms=old.started_ms if is_open else now_ms,
@@ -225,7 +225,7 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
-        if old.state is not State.ONGOING or place not in old.partitions:
+        if old.state is not TransactionState.ONGOING or place not in old.partitions:
             raise TransactionAbortable(
                 f"{place[0]}-{place[1]} is not part of an open transaction of {transactional_id}: abort, and begin anew"
             )
@@ -247,7 +247,7 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry names the old one.
         """
         old = self._known(transactional_id)
-        target = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        target = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
         if _is_retry_of_end(old, producer):
             if target is old.state:
                 raise _being_completed(transactional_id)
@@ -255,7 +255,7 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
                 raise InvalidTransaction(f"the transaction of {transactional_id} is {old.state} already")
             return Outcome((), Producer(old.producer_id, old.producer_epoch))
         old = self._current(transactional_id, producer)
-        if old.state is State.ONGOING:
+        if old.state is TransactionState.ONGOING:
             pass
         elif old.state in DECIDED:
             if target is old.state:
@@ -288,7 +288,7 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
     def abort_overdue(self, transactional_id: str, now_ms: int) -> Decision[bool]:
         """Abort a transaction that is open for longer than its timeout, and fence its producer; says whether."""
         old = self.transactions.get(transactional_id)
-        if old is None or old.state is not State.ONGOING or old.timeout_ms == NO_TIMEOUT_MS:
+        if old is None or old.state is not TransactionState.ONGOING or old.timeout_ms == NO_TIMEOUT_MS:
             return Outcome((), False)
         if now_ms < old.started_ms + old.timeout_ms:
             return Outcome((), False)
@@ -324,18 +324,18 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         old = self.transactions.get(transactional_id)
         if old is None or old.state not in IDLE or old.updated_ms >= before_ms:
             return Outcome((), None)
-        check_step(old.state, State.DEAD)
+        check_step(old.state, TransactionState.DEAD)
         return Outcome(((transactional_id, None),), None)
 
     # -- helpers
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _known(self, transactional_id: str) -> TransactionEntry:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
             raise InvalidProducerMapping(f"no producer has the transactional id {transactional_id}: initialize it")
         return transaction
 
-    def _current(self, transactional_id: str, producer: Producer) -> Transaction:
+    def _current(self, transactional_id: str, producer: Producer) -> TransactionEntry:
         """What is known of a transactional id, for the producer that has it now and nobody else."""
         transaction = self._known(transactional_id)
         if transaction.producer_id != producer.producer_id:
@@ -348,11 +348,11 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
         return transaction
 
     @staticmethod
-    def _fenced(old: Transaction, now_ms: int, *, last_epoch: int = -1) -> Transaction:
+    def _fenced(old: TransactionEntry, now_ms: int, *, last_epoch: int = -1) -> TransactionEntry:
         """The abort of an open transaction whose producer may not go on: nobody has the epoch of its markers."""
         return msgspec.structs.replace(
             old,
-            state=State.PREPARE_ABORT,
+            state=TransactionState.PREPARE_ABORT,
             updated_ms=now_ms,
             producer_epoch=min(old.producer_epoch + 1, LAST_EPOCH),
             last_epoch=last_epoch,
@@ -361,14 +361,14 @@ class TransactionMachine(FormattedMachine[str, Transaction]):
             bumps_epoch=False,
         )
 
-    def _write(self, transactional_id: str, new: Transaction, answer: A) -> Decision[A]:
+    def _write(self, transactional_id: str, new: TransactionEntry, answer: A) -> Decision[A]:
         old = self.transactions.get(transactional_id)
         if old is not None:
             check_step(old.state, new.state)
         return Outcome(((transactional_id, new),), answer)
 
 
-def _predecessor(transaction: Transaction) -> Producer | None:
+def _predecessor(transaction: TransactionEntry) -> Producer | None:
     """Who the producer was before its last request gave it a new epoch, or for want of epochs a new id."""
     if transaction.last_epoch < 0:
         return None
@@ -376,7 +376,7 @@ def _predecessor(transaction: Transaction) -> Producer | None:
     return Producer(transaction.previous_producer_id if rotated else transaction.producer_id, transaction.last_epoch)
 
 
-def _resumed(transaction: Transaction) -> Resumed:
+def _resumed(transaction: TransactionEntry) -> Resumed:
     """Who has a transaction that was taken over, and who began it."""
     return Resumed(
         Producer(transaction.producer_id, transaction.producer_epoch),
@@ -384,9 +384,9 @@ def _resumed(transaction: Transaction) -> Resumed:
     )
 
 
-def _is_retry_of_end(transaction: Transaction, producer: Producer) -> bool:
+def _is_retry_of_end(transaction: TransactionEntry, producer: Producer) -> bool:
     """Whether a producer asks for the end of a transaction that was ended with a new epoch before (KIP-890)."""
-    has_ended = transaction.bumps_epoch and transaction.state not in (State.ONGOING, State.EMPTY)
+    has_ended = transaction.bumps_epoch and transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     return has_ended and producer == _predecessor(transaction)
 
 

@@ -13,9 +13,9 @@ transaction silently. From level 2 on the same is written in Kafka's format, see
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import CorruptBatch
-from headrace.transactions.states import State
+from headrace.transactions.states import TransactionState
 
 Place = tuple[str, int]
 """A partition: topic and index."""
@@ -25,11 +25,11 @@ class TransactionKey(msgspec.Struct, array_like=True, frozen=True, tag="txn"):
     transactional_id: str
 
 
-class Transaction(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=False):
+class TransactionEntry(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=False):
     producer_id: int
     producer_epoch: int
     """Of the producer; of the markers while they are being written."""
-    state: State
+    state: TransactionState
     timeout_ms: int
     updated_ms: int
     """By the wall clock, as is the next one."""
@@ -49,22 +49,22 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=
     """The epoch that the open transaction was begun with, once a newer instance has taken it over as it is."""
 
 
-TransactionRecord = tuple[str, Transaction | None]
+TransactionRecord = tuple[str, TransactionEntry | None]
 """What a transactional id is from now on; None forgets it."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.msgpack.Decoder(TransactionKey).decode
-_decode_value = msgspec.msgpack.Decoder(Transaction).decode
+_decode_value = msgspec.msgpack.Decoder(TransactionEntry).decode
 
 
 class MsgpackTransactionFormat:
     """The format of Headrace 0.1."""
 
-    def write(self, key: str, value: Transaction | None) -> tuple[Entry, ...]:
-        return (Entry(_encode(TransactionKey(key)), None if value is None else _encode(value)),)
+    def write(self, key: str, value: TransactionEntry | None) -> tuple[InternalRecord, ...]:
+        return (InternalRecord(_encode(TransactionKey(key)), None if value is None else _encode(value)),)
 
-    def read(self, entry: Entry) -> tuple[str, Transaction | None]:
+    def read(self, entry: InternalRecord) -> tuple[str, TransactionEntry | None]:
         try:
             key = _decode_key(entry.key)
             return key.transactional_id, None if entry.value is None else _decode_value(entry.value)

@@ -34,7 +34,7 @@ _PER_REQUEST = 500
 _TIMEOUT_S = 15.0
 
 
-class _Wanted(NamedTuple):
+class _MarkerRequest(NamedTuple):
     place: Place
     producer: Producer
     marker: Marker
@@ -47,7 +47,7 @@ class MarkerRouter:
         self._local = local
         self._metadata = metadata
         self._peers = peers
-        self._outgoing: dict[tuple[BrokerId, str], Batching[_Wanted]] = {}
+        self._outgoing: dict[tuple[BrokerId, str], Batching[_MarkerRequest]] = {}
         self._slow: set[Place] = set()
 
     def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
@@ -71,7 +71,7 @@ class MarkerRouter:
             if outgoing is None:
                 send = partial(self._send, self._peers, leader, lane)
                 outgoing = self._outgoing[leader, lane] = Batching(send, limit=_PER_REQUEST)
-            outgoing.add(_Wanted(place, producer, marker, done))
+            outgoing.add(_MarkerRequest(place, producer, marker, done))
         return done
 
     async def stop(self) -> None:
@@ -85,7 +85,7 @@ class MarkerRouter:
             return None
         return topic.partitions[place[1]].leader
 
-    async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_Wanted]) -> None:
+    async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_MarkerRequest]) -> None:
         codes: dict[tuple[int, str, int], ErrorCode] = {}
         why, may_have_arrived = f"broker {leader} says nothing of a marker that it was asked for", True
         try:
@@ -122,7 +122,7 @@ class MarkerRouter:
             done.resolve(problem)
 
 
-def _request(some: Sequence[_Wanted]) -> Any:
+def _request(some: Sequence[_MarkerRequest]) -> Any:
     schema = request_schema(_WRITE_TXN_MARKERS, _VERSION)
     by_transaction: dict[tuple[Producer, Marker], dict[str, list[int]]] = {}
     for (topic, index), producer, marker, _ in some:

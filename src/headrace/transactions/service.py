@@ -41,9 +41,9 @@ from headrace.runtime.deferred import Deferred
 from headrace.transactions.joining import Joining
 from headrace.transactions.machine import NO_TIMEOUT_MS, Decision, Producer, Resumed, TransactionMachine, is_exhausted
 from headrace.transactions.markers import MarkerWriter
-from headrace.transactions.records import Place, Transaction
+from headrace.transactions.records import Place, TransactionEntry
 from headrace.transactions.routing import MarkerRouter
-from headrace.transactions.states import DECIDED, State
+from headrace.transactions.states import DECIDED, TransactionState
 
 A = TypeVar("A")
 TransactionShard = Shard[TransactionMachine]
@@ -63,7 +63,7 @@ class _Settlement:
 
     __slots__ = ("left", "shard", "transaction", "tries")
 
-    def __init__(self, shard: TransactionShard, transaction: Transaction) -> None:
+    def __init__(self, shard: TransactionShard, transaction: TransactionEntry) -> None:
         self.shard = shard
         self.transaction = transaction
         self.left = set(transaction.partitions)
@@ -206,12 +206,12 @@ class TransactionService:
         await self._when_over(transactional_id)
         return answer
 
-    async def find(self, transactional_id: str) -> Transaction | None:
+    async def find(self, transactional_id: str) -> TransactionEntry | None:
         """What is known of a transactional id, once it is committed."""
         shard = self.coordinator.shard(transactional_id)
         return (await _result(shard.run(lambda _: Outcome((), shard.machine.transactions.get(transactional_id))))).get()
 
-    def all(self) -> Iterator[tuple[str, Transaction]]:
+    def all(self) -> Iterator[tuple[str, TransactionEntry]]:
         """Every transactional id that this broker coordinates. `CoordinatorLoading` if not all are known yet."""
         for shard in self.coordinator.shards():
             shard.check()
@@ -247,14 +247,14 @@ class TransactionService:
         ran.then(settled)
         return done
 
-    def _go_on(self, shard: TransactionShard, transactional_id: str, transaction: Transaction | None) -> None:
+    def _go_on(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry | None) -> None:
         """Do what a committed state asks for, unless there is a newer one."""
         if transaction is None or shard.machine.transactions.get(transactional_id) is not transaction:
             return
         if not shard.is_active:
             return
         timers = self.coordinator.timers
-        if transaction.state is State.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS:
+        if transaction.state is TransactionState.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS:
             due_ms = transaction.started_ms + transaction.timeout_ms - self._clock.wall_ms()
             deadline_ms = self._clock.monotonic_ms() + max(0, due_ms)
             timers.set(transactional_id, deadline_ms, partial(self._time_is_up, shard, transactional_id))
@@ -265,7 +265,7 @@ class TransactionService:
 
     # -- completing
 
-    def _settle(self, shard: TransactionShard, transactional_id: str, transaction: Transaction) -> None:
+    def _settle(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry) -> None:
         settlement = self._settling[transactional_id] = _Settlement(shard, transaction)
         for place in sorted(transaction.partitions):
             self._write_marker(transactional_id, settlement, place)
@@ -277,7 +277,7 @@ class TransactionService:
             return
         transaction = settlement.transaction
         epoch = coordinator_epoch(settlement.shard.epoch, self._doubts[transaction.producer_id])
-        marker = Marker(transaction.state is State.PREPARE_COMMIT, epoch)
+        marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, epoch)
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
         written = self._router.write(place, producer, marker)
         written.then(partial(self._marker_written, transactional_id, settlement, place))
@@ -332,7 +332,7 @@ class TransactionService:
         if not shard.is_active:
             return
         transaction = shard.machine.transactions.get(transactional_id)
-        if transaction is not None and transaction.state is State.ONGOING:
+        if transaction is not None and transaction.state is TransactionState.ONGOING:
             log.warning(
                 "aborting the transaction of %s: it is open for longer than %d ms",
                 transactional_id,

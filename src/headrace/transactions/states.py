@@ -18,7 +18,7 @@ from enum import StrEnum
 from headrace.model.errors import InvalidTransaction
 
 
-class State(StrEnum):
+class TransactionState(StrEnum):
     """The values are Kafka's names, which are told to clients and stored."""
 
     EMPTY = "Empty"
@@ -31,27 +31,35 @@ class State(StrEnum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
-LEADS_TO: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
-    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
-    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
-    State.DEAD: frozenset(),
-    State.PREPARE_EPOCH_FENCE: frozenset(),
+LEADS_TO: Mapping[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.ONGOING: frozenset(
+        {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
+    ),
+    TransactionState.DEAD: frozenset(),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
 """From a state straight to PrepareAbort, without Ongoing: an abort of nothing, which moves the epoch (KIP-890)."""
 
-DECIDED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+DECIDED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
-COMPLETES: Mapping[State, State] = {
-    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
-    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+COMPLETES: Mapping[TransactionState, TransactionState] = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
 
 
-def check_step(old: State, new: State) -> None:
+def check_step(old: TransactionState, new: TransactionState) -> None:
     if new not in LEADS_TO[old]:
         raise InvalidTransaction(f"a transaction that is {old} cannot become {new}")

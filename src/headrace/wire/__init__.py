@@ -15,20 +15,20 @@ It knows neither Spark nor Arrow. It finds leaders and coordinators by itself, f
 out passing errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
 """
 
-from headrace.protocol.fetch_response import Aborted, FetchedRecords
+from headrace.protocol.fetch_response import AbortedTransaction, FetchedRecords
 from headrace.wire.brokers import BrokerNode, ClusterInfo, LogDir, Reassignment, Replica
 from headrace.wire.cluster import Cluster
 from headrace.wire.connection import Timeouts
 from headrace.wire.errors import (
     PASSING,
-    Fenced,
+    BrokerUnreachable,
     NotKafka,
-    OffsetOutOfRange,
+    OffsetNotAvailable,
+    ProducerFenced,
     Refused,
     TimedOut,
+    TopicNotFound,
     TransactionLost,
-    UnknownTopic,
-    Unreachable,
     Unready,
     Unsupported,
     WireError,
@@ -50,21 +50,22 @@ __all__ = [
     "PASSING",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
-    "Aborted",
+    "AbortedTransaction",
     "BrokerNode",
+    "BrokerUnreachable",
     "Cluster",
     "ClusterInfo",
     "Feature",
-    "Fenced",
     "FetchedRecords",
     "GroupInfo",
     "LogDir",
     "NotKafka",
     "OffsetAt",
-    "OffsetOutOfRange",
+    "OffsetNotAvailable",
     "Partition",
     "PartitionInfo",
     "Producer",
+    "ProducerFenced",
     "Reassignment",
     "Refused",
     "Replica",
@@ -77,10 +78,9 @@ __all__ = [
     "TimedOut",
     "Timeouts",
     "Topic",
+    "TopicNotFound",
     "TransactionInfo",
     "TransactionLost",
-    "UnknownTopic",
-    "Unreachable",
     "Unready",
     "Unsupported",
     "WireError",

@@ -12,7 +12,7 @@ from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import Refused, check, refusal
 from headrace.wire.reading import by_topic
-from headrace.wire.routing import Partition, Router
+from headrace.wire.routing import LeaderRouter, Partition
 
 _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS, _ELECT_LEADERS, _ALTER_CONFIGS = 32, 35, 43, 44
 _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _DESCRIBE_CLUSTER = 45, 46, 60
@@ -62,7 +62,7 @@ class Reassignment(NamedTuple):
     removing: tuple[int, ...]
 
 
-def describe_cluster(router: Router) -> ClusterInfo:
+def describe_cluster(router: LeaderRouter) -> ClusterInfo:
     def build(schema: ModuleType) -> Any:
         return make(
             schema.DescribeClusterRequest, include_cluster_authorized_operations=False, include_fenced_brokers=True
@@ -88,7 +88,7 @@ def describe_cluster(router: Router) -> ClusterInfo:
     return router.patiently(attempt)
 
 
-def log_dirs(router: Router, address: Endpoint) -> list[LogDir]:
+def log_dirs(router: LeaderRouter, address: Endpoint) -> list[LogDir]:
     """What one broker has on its disks. Asked once: a broker that is away is no reason to wait."""
 
     def build(schema: ModuleType) -> Any:
@@ -115,7 +115,7 @@ def log_dirs(router: Router, address: Endpoint) -> list[LogDir]:
     ]
 
 
-def reassign(router: Router, targets: Mapping[Partition, tuple[int, ...] | None]) -> dict[Partition, Refused]:
+def reassign(router: LeaderRouter, targets: Mapping[Partition, tuple[int, ...] | None]) -> dict[Partition, Refused]:
     """Ask for these replicas, preferred leader first, or for the end of a reassignment (None); what was refused."""
 
     def build(schema: ModuleType) -> Any:
@@ -151,7 +151,7 @@ def reassign(router: Router, targets: Mapping[Partition, tuple[int, ...] | None]
     return router.patiently(attempt)
 
 
-def reassignments(router: Router) -> dict[Partition, Reassignment]:
+def reassignments(router: LeaderRouter) -> dict[Partition, Reassignment]:
     """Those that are under way."""
 
     def build(schema: ModuleType) -> Any:
@@ -173,7 +173,7 @@ def reassignments(router: Router) -> dict[Partition, Reassignment]:
     return router.patiently(attempt)
 
 
-def elect_preferred(router: Router, partitions: Iterable[Partition] | None) -> dict[Partition, Refused]:
+def elect_preferred(router: LeaderRouter, partitions: Iterable[Partition] | None) -> dict[Partition, Refused]:
     """Give leadership to the first replica of each partition, or of all (None); those where that cannot be done now.
 
     One that has it already is no refusal.
@@ -210,7 +210,7 @@ def elect_preferred(router: Router, partitions: Iterable[Partition] | None) -> d
     return router.patiently(attempt)
 
 
-def set_broker_settings(router: Router, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
+def set_broker_settings(router: LeaderRouter, broker_id: int | None, settings: Mapping[str, str | None]) -> None:
     """Change settings of one broker, or of all (None); a value of None takes a setting back."""
     whose = "all brokers" if broker_id is None else f"broker {broker_id}"
 
@@ -238,7 +238,7 @@ def set_broker_settings(router: Router, broker_id: int | None, settings: Mapping
     router.patiently(attempt)
 
 
-def broker_settings(router: Router, broker_id: int) -> dict[str, str]:
+def broker_settings(router: LeaderRouter, broker_id: int) -> dict[str, str]:
     """Every setting of a broker that has a value, defaults included, as that broker says."""
 
     def build(schema: ModuleType) -> Any:
@@ -256,7 +256,7 @@ def broker_settings(router: Router, broker_id: int) -> dict[str, str]:
     return router.patiently(attempt)
 
 
-def topics_settings(router: Router, names: Iterable[str], setting: str) -> dict[str, str]:
+def topics_settings(router: LeaderRouter, names: Iterable[str], setting: str) -> dict[str, str]:
     """One setting of many topics, by topic; one that is gone is left out."""
     wanted = tuple(names)
 
@@ -281,7 +281,7 @@ def topics_settings(router: Router, names: Iterable[str], setting: str) -> dict[
     return router.patiently(attempt) if wanted else {}
 
 
-def _address(router: Router, broker_id: int) -> Endpoint:
+def _address(router: LeaderRouter, broker_id: int) -> Endpoint:
     address = router.brokers().get(broker_id)
     if address is None:
         raise refusal(f"asking broker {broker_id}", ErrorCode.broker_not_available.value)
@@ -297,6 +297,6 @@ def _refused(what: str, answers: Iterable[tuple[str, int, ErrorCode, str | None]
     return found
 
 
-def _ask_controller(router: Router, key: int, highest: int, build: Build) -> Any:
+def _ask_controller(router: LeaderRouter, key: int, highest: int, build: Build) -> Any:
     with router.using(router.controller()) as connection:
         return connection.call(key, highest, build, wait_s=_TIMEOUT_MS / 1000)

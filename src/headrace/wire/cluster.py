@@ -24,7 +24,7 @@ from headrace.wire.features import Feature
 from headrace.wire.following import follow
 from headrace.wire.groups import GroupInfo
 from headrace.wire.reading import LATEST, READ_UNCOMMITTED, OffsetAt
-from headrace.wire.routing import Partition, Router, Topic
+from headrace.wire.routing import LeaderRouter, Partition, Topic
 from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
@@ -45,9 +45,9 @@ class Cluster:
 
     def __init__(self, bootstrap: str, *, client_id: str = "headrace", timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.bootstrap = bootstrap
-        self._router = Router(bootstrap, client_id=client_id, timeouts=timeouts)
+        self._router = LeaderRouter(bootstrap, client_id=client_id, timeouts=timeouts)
         self._transactions = Transactions()
-        self._idle: list[Router] = []
+        self._idle: list[LeaderRouter] = []
         """Routers for `follow`, each with connections of its own, since a request of theirs may be under way."""
 
     def __enter__(self) -> "Cluster":

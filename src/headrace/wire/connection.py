@@ -21,7 +21,7 @@ from headrace.model.image import Endpoint
 from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
 from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
 from headrace.protocol.framing import Frame
-from headrace.wire.errors import NotKafka, TimedOut, Unreachable, Unsupported
+from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 """An answer larger than this is not read."""
@@ -46,7 +46,7 @@ class Timeouts:
     """How long an operation is tried again while brokers are away or not ready."""
 
 
-class Answer(NamedTuple):
+class WireResponse(NamedTuple):
     """A response as it came."""
 
     key: int
@@ -77,7 +77,7 @@ def opened(address: Endpoint, timeout_s: float) -> socket.socket:
     return connection
 
 
-class Connection:
+class WireConnection:
     """Once an error other than a refusal was raised the connection is of no use: close it."""
 
     def __init__(self, address: Endpoint, *, client_id: str, timeouts: Timeouts) -> None:
@@ -91,9 +91,11 @@ class Connection:
         try:
             self._socket = opened(address, timeouts.connect_s)
         except TimeoutError:
-            raise Unreachable(f"no broker answers at {address}: no connection in {timeouts.connect_s:g} s") from None
+            raise BrokerUnreachable(
+                f"no broker answers at {address}: no connection in {timeouts.connect_s:g} s"
+            ) from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"no broker answers at {address}: {_reason(error)}") from None
+            raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
         try:
             self.versions, self.features, self.supported = self._negotiate()
         except BaseException:
@@ -122,7 +124,7 @@ class Connection:
         """Send a request and read its answer as kio's entity."""
         return self.exchange(key, highest, build, lowest=lowest, wait_s=wait_s).read()
 
-    def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> Answer:
+    def exchange(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> WireResponse:
         """Send a request and wait for its answer. `wait_s` is how long the request asks the broker to wait."""
         self.ask(key, highest, build, lowest=lowest, wait_s=wait_s)
         return self.receive()
@@ -143,7 +145,7 @@ class Connection:
         except TimeoutError:
             raise self._too_slow(key) from None
         except OSError as error:
-            raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+            raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
         self._sent.append(_Sent(key, version, number, deadline_s))
 
     @property
@@ -151,7 +153,7 @@ class Connection:
         """Requests that are not answered yet."""
         return len(self._sent)
 
-    def receive(self) -> Answer:
+    def receive(self) -> WireResponse:
         """The answer to the oldest request that has none."""
         sent = self._sent[0]
         frame = self._next_frame(sent)
@@ -162,7 +164,7 @@ class Connection:
             raise self._no_kafka(bytes(frame[:64])) from None
         if correlation_id != sent.correlation_id:
             raise self._no_kafka(bytes(frame[:64]))
-        return Answer(sent.key, sent.version, frame, body_at)
+        return WireResponse(sent.key, sent.version, frame, body_at)
 
     def take_back(self, records: memoryview) -> None:
         """Nobody looks at the answer that this is a part of any more: its room may serve the next one."""
@@ -189,7 +191,7 @@ class Connection:
         except TimeoutError:
             raise self._too_slow(sent.key) from None
         except OSError as error:
-            raise Unreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
+            raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
         return memoryview(room)[:size].toreadonly()
 
     def _fill(self, room: memoryview, sent: _Sent) -> None:
@@ -200,7 +202,7 @@ class Connection:
             self._socket.settimeout(left_s)
             count = self._socket.recv_into(room)
             if not count:
-                raise Unreachable(f"the broker at {self.address} closed the connection")
+                raise BrokerUnreachable(f"the broker at {self.address} closed the connection")
             room = room[count:]
 
     def _negotiate(self) -> tuple[Ranges[int], dict[str, int], Ranges[str]]:
@@ -224,7 +226,7 @@ class Connection:
             },
         )
 
-    def _ask_versions(self, version: int) -> Answer:
+    def _ask_versions(self, version: int) -> WireResponse:
         schema = request_schema(API_VERSIONS_KEY, version)
         request = make(schema.ApiVersionsRequest, client_software_name="headrace", client_software_version="1")
         self.send(API_VERSIONS_KEY, version, lambda number: write_request(request, number, self.client_id))

@@ -24,7 +24,7 @@ class WireError(HeadraceError):
     """Base of what this package raises."""
 
 
-class Unreachable(WireError): ...
+class BrokerUnreachable(WireError): ...
 
 
 class TimedOut(WireError): ...
@@ -49,19 +49,19 @@ class Refused(WireError):
 class Unready(Refused): ...
 
 
-class UnknownTopic(Refused): ...
+class TopicNotFound(Refused): ...
 
 
-class OffsetOutOfRange(Refused): ...
+class OffsetNotAvailable(Refused): ...
 
 
-class Fenced(Refused): ...
+class ProducerFenced(Refused): ...
 
 
 class TransactionLost(Refused): ...
 
 
-PASSING = (Unreachable, TimedOut, Unready)
+PASSING = (BrokerUnreachable, TimedOut, Unready)
 """Errors after which the same request may well succeed."""
 
 _UNREADY = frozenset(code for code in ErrorCode if code.retriable) - {
@@ -70,11 +70,11 @@ _UNREADY = frozenset(code for code in ErrorCode if code.retriable) - {
     ErrorCode.unknown_topic_id,
 }
 _CLASSES: dict[ErrorCode, type[Refused]] = {
-    ErrorCode.unknown_topic_or_partition: UnknownTopic,
-    ErrorCode.unknown_topic_id: UnknownTopic,
-    ErrorCode.offset_out_of_range: OffsetOutOfRange,
-    ErrorCode.producer_fenced: Fenced,
-    ErrorCode.invalid_producer_epoch: Fenced,
+    ErrorCode.unknown_topic_or_partition: TopicNotFound,
+    ErrorCode.unknown_topic_id: TopicNotFound,
+    ErrorCode.offset_out_of_range: OffsetNotAvailable,
+    ErrorCode.producer_fenced: ProducerFenced,
+    ErrorCode.invalid_producer_epoch: ProducerFenced,
     ErrorCode.invalid_txn_state: TransactionLost,
     ErrorCode.invalid_producer_id_mapping: TransactionLost,
     ErrorCode.transaction_abortable: TransactionLost,

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.protocol.units import from_ms
-from headrace.wire.connection import Connection
+from headrace.wire.connection import WireConnection
 from headrace.wire.errors import check
-from headrace.wire.routing import Router
+from headrace.wire.routing import LeaderRouter
 
 _UPDATE_FEATURES = 57
 _UPGRADE = 1
@@ -25,10 +25,10 @@ class Feature(NamedTuple):
 NO_FEATURE = Feature(0, 0)
 
 
-def feature(router: Router, name: str, address: Endpoint | None = None) -> Feature:
+def feature(router: LeaderRouter, name: str, address: Endpoint | None = None) -> Feature:
     """A feature as the broker at `address` tells of it, or any broker."""
 
-    def look(connection: Connection) -> Feature:
+    def look(connection: WireConnection) -> Feature:
         _, highest = connection.supported.get(name, (0, 0))
         return Feature(connection.features.get(name, 0), highest)
 
@@ -38,7 +38,7 @@ def feature(router: Router, name: str, address: Endpoint | None = None) -> Featu
         return look(connection)
 
 
-def upgrade_feature(router: Router, name: str, version: int) -> None:
+def upgrade_feature(router: LeaderRouter, name: str, version: int) -> None:
     """Raise a feature to a version. `Refused` says why it cannot be."""
 
     def build(schema: ModuleType) -> Any:

@@ -1,7 +1,7 @@
 """A range of offsets of one partition, read piece by piece with the next piece on its way while one is worked on.
 
 What is not there is told apart: offsets that compaction or transaction markers left empty are passed over; offsets
-that were removed, or a log that ends early, are `OffsetOutOfRange`.
+that were removed, or a log that ends early, are `OffsetNotAvailable`.
 """
 
 import time
@@ -11,16 +11,16 @@ from kio.schema.errors import ErrorCode
 
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.records.batch import iter_headers
-from headrace.wire.errors import OffsetOutOfRange
+from headrace.wire.errors import OffsetNotAvailable
 from headrace.wire.reading import READ_COMMITTED, receive_fetch, send_fetch
-from headrace.wire.routing import Partition, Router
+from headrace.wire.routing import LeaderRouter, Partition
 
 _WAIT_MS = 500
 """How long a broker may wait where it has nothing to give, which is rare: the range was there when it was planned."""
 
 
 def follow(
-    router: Router, partition: Partition, start: int, end: int, *, max_bytes: int, isolation: int, reuse: bool
+    router: LeaderRouter, partition: Partition, start: int, end: int, *, max_bytes: int, isolation: int, reuse: bool
 ) -> Iterator[FetchedRecords]:
     """Record batches with every record from `start` up to, not including, `end`. The router serves nothing else."""
     range_ = _Range(router, partition, start, end, max_bytes, isolation)
@@ -37,7 +37,7 @@ def follow(
 
 class _Range:
     def __init__(
-        self, router: Router, partition: Partition, start: int, end: int, max_bytes: int, isolation: int
+        self, router: LeaderRouter, partition: Partition, start: int, end: int, max_bytes: int, isolation: int
     ) -> None:
         self.offset = start
         self._router = router
@@ -100,7 +100,7 @@ class _Range:
         elif self._short_since_s is None:
             self._short_since_s = time.monotonic()
         elif time.monotonic() - self._short_since_s > self._router.timeouts.patience_s:
-            raise OffsetOutOfRange(
+            raise OffsetNotAvailable(
                 f"{topic}-{index} ends at offset {last}, before the offset {self._end} that was to be read",
                 ErrorCode.offset_out_of_range,
             )

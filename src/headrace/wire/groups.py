@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Unsupported, check
-from headrace.wire.routing import Router
+from headrace.wire.routing import LeaderRouter
 
 _LIST_GROUPS = 16
 _LIST_VERSION = 5
@@ -19,12 +19,12 @@ class GroupInfo(NamedTuple):
     """classic, consumer, share or streams."""
 
 
-def all_groups(router: Router) -> list[GroupInfo]:
+def all_groups(router: LeaderRouter) -> list[GroupInfo]:
     """The groups of all types and of all brokers, by name. `Unsupported` where brokers do not know of types."""
     return _listed(router, ())
 
 
-def list_groups(router: Router, kind: str) -> dict[str, str]:
+def list_groups(router: LeaderRouter, kind: str) -> dict[str, str]:
     """The groups of one type of all brokers, each with its state."""
     try:
         return {each.name: each.state for each in _listed(router, (kind,))}
@@ -32,7 +32,7 @@ def list_groups(router: Router, kind: str) -> dict[str, str]:
         return {}
 
 
-def _listed(router: Router, kinds: tuple[str, ...]) -> list[GroupInfo]:
+def _listed(router: LeaderRouter, kinds: tuple[str, ...]) -> list[GroupInfo]:
     def build(schema: ModuleType) -> Any:
         return make(schema.ListGroupsRequest, states_filter=(), types_filter=kinds)
 

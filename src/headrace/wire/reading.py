@@ -9,9 +9,9 @@ from kio.schema.errors import ErrorCode
 from headrace.protocol.codec import make
 from headrace.protocol.fetch_response import FetchedRecords, read_fetch_response
 from headrace.protocol.units import from_ms
-from headrace.wire.connection import Connection
+from headrace.wire.connection import WireConnection
 from headrace.wire.errors import WireError, check
-from headrace.wire.routing import GROUP, Partition, Router
+from headrace.wire.routing import GROUP, LeaderRouter, Partition
 
 EARLIEST, LATEST = -2, -1
 """Times that stand for the first offset of a partition and for the one that the next record will get."""
@@ -33,7 +33,7 @@ class OffsetAt(NamedTuple):
     """Of the record at that offset; -1 for the special times."""
 
 
-def list_offsets(router: Router, times_ms: Mapping[Partition, int], isolation: int) -> dict[Partition, OffsetAt]:
+def list_offsets(router: LeaderRouter, times_ms: Mapping[Partition, int], isolation: int) -> dict[Partition, OffsetAt]:
     """The first offset at or after a time, for each partition."""
     found: dict[Partition, OffsetAt] = {}
 
@@ -48,7 +48,7 @@ def list_offsets(router: Router, times_ms: Mapping[Partition, int], isolation: i
 
 
 def _ask_offsets(
-    connection: Connection, times_ms: Mapping[Partition, int], isolation: int
+    connection: WireConnection, times_ms: Mapping[Partition, int], isolation: int
 ) -> dict[Partition, OffsetAt]:
     def build(schema: ModuleType) -> Any:
         return make(
@@ -78,7 +78,7 @@ def _ask_offsets(
 
 
 def fetch(
-    router: Router,
+    router: LeaderRouter,
     partition: Partition,
     offset: int,
     *,
@@ -106,7 +106,7 @@ def fetch(
 
 
 def send_fetch(
-    connection: Connection,
+    connection: WireConnection,
     partition: Partition,
     offset: int,
     *,
@@ -135,7 +135,7 @@ def send_fetch(
     connection.ask(_FETCH, highest, build, lowest=lowest, wait_s=max_wait_ms / 1000)
 
 
-def receive_fetch(connection: Connection, partition: Partition, offset: int) -> FetchedRecords:
+def receive_fetch(connection: WireConnection, partition: Partition, offset: int) -> FetchedRecords:
     topic, index = partition
     answer = connection.receive()
     what = f"fetching {topic}-{index} from offset {offset}"
@@ -148,7 +148,7 @@ def receive_fetch(connection: Connection, partition: Partition, offset: int) -> 
     raise WireError(f"{what} failed: the answer says nothing of that partition")
 
 
-def commit_offsets(router: Router, group: str, offsets: Mapping[Partition, int], metadata: str) -> None:
+def commit_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition, int], metadata: str) -> None:
     """Commit for a group that has no members."""
 
     def build(schema: ModuleType) -> Any:
@@ -186,7 +186,7 @@ def commit_offsets(router: Router, group: str, offsets: Mapping[Partition, int],
         router.patiently(attempt)
 
 
-def committed_offsets(router: Router, group: str) -> dict[Partition, int]:
+def committed_offsets(router: LeaderRouter, group: str) -> dict[Partition, int]:
     """Everything that a group has committed."""
 
     def build(schema: ModuleType) -> Any:
@@ -206,7 +206,7 @@ def committed_offsets(router: Router, group: str) -> dict[Partition, int]:
     return router.patiently(attempt)
 
 
-def _check_coordinator(router: Router, group: str, code: ErrorCode, where: str) -> None:
+def _check_coordinator(router: LeaderRouter, group: str, code: ErrorCode, where: str) -> None:
     if code is not ErrorCode.none:
         router.forget_coordinator(GROUP, group)
     check(f"the offsets of group {group} {where}".rstrip(), code)

@@ -1,7 +1,7 @@
 """Which broker to ask: bootstrap addresses, the cluster's metadata, leaders and coordinators; and asking again.
 
-Connections are made when they are first needed, by the process that needs them: a `Router` may be pickled and may be
-used after a fork. One thread at a time.
+Connections are made when they are first needed, by the process that needs them: a `LeaderRouter` may be pickled and may
+be used after a fork. One thread at a time.
 """
 
 import os
@@ -19,12 +19,12 @@ from headrace.config.address import parse_address
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
-from headrace.wire.connection import Answer, Build, Connection, Timeouts
+from headrace.wire.connection import Build, Timeouts, WireConnection, WireResponse
 from headrace.wire.errors import (
     PASSING,
+    BrokerUnreachable,
     Refused,
-    UnknownTopic,
-    Unreachable,
+    TopicNotFound,
     Unready,
     Unsupported,
     WireError,
@@ -67,20 +67,20 @@ class Topic(NamedTuple):
     """By index."""
 
 
-class Router:
+class LeaderRouter:
     def __init__(self, bootstrap: str, *, client_id: str, timeouts: Timeouts) -> None:
         self._bootstrap = [
             parse_address(part, default_port=_DEFAULT_PORT) for part in bootstrap.split(",") if part.strip()
         ]
         if not self._bootstrap:
-            raise Unreachable("no broker is named: give bootstrap servers as HOST:PORT,HOST:PORT")
+            raise BrokerUnreachable("no broker is named: give bootstrap servers as HOST:PORT,HOST:PORT")
         self.timeouts = timeouts
         self._client_id = client_id
         self._forget_everything()
 
     def _forget_everything(self) -> None:
         self._process_id = os.getpid()
-        self._connections: dict[Endpoint, Connection] = {}
+        self._connections: dict[Endpoint, WireConnection] = {}
         self._brokers: dict[int, Endpoint] = {}
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[int, str], Endpoint] = {}
@@ -93,9 +93,9 @@ class Router:
         self.__dict__.update(state)
         self._forget_everything()
 
-    def twin(self) -> "Router":
+    def twin(self) -> "LeaderRouter":
         """Another one for the same cluster, with connections of its own."""
-        twin = Router.__new__(Router)
+        twin = LeaderRouter.__new__(LeaderRouter)
         twin.__setstate__(self.__getstate__())
         return twin
 
@@ -113,11 +113,11 @@ class Router:
         while True:
             try:
                 return attempt()
-            except (*PASSING, UnknownTopic) as error:
+            except (*PASSING, TopicNotFound) as error:
                 failures += 1
                 self._topics.clear()
                 wait_s = _wait_s(failures)
-                is_unknown = isinstance(error, UnknownTopic)
+                is_unknown = isinstance(error, TopicNotFound)
                 patience_s = min(self.timeouts.patience_s, _UNKNOWN_TOPIC_PATIENCE_S if is_unknown else 1e9)
                 if time.monotonic() + wait_s - started_s > patience_s:
                     raise
@@ -125,7 +125,7 @@ class Router:
 
     # -- connections
 
-    def connection(self, address: Endpoint) -> Connection:
+    def connection(self, address: Endpoint) -> WireConnection:
         if self._process_id != os.getpid():
             # The parent's connections are the parent's: this process makes its own.
             for inherited in self._connections.values():
@@ -133,12 +133,12 @@ class Router:
             self._forget_everything()
         found = self._connections.get(address)
         if found is None:
-            found = Connection(address, client_id=self._client_id, timeouts=self.timeouts)
+            found = WireConnection(address, client_id=self._client_id, timeouts=self.timeouts)
             self._connections[address] = found
         return found
 
     @contextmanager
-    def using(self, address: Endpoint) -> Iterator[Connection]:
+    def using(self, address: Endpoint) -> Iterator[WireConnection]:
         """A connection that is thrown away when something goes wrong with it, in the middle of an answer too."""
         try:
             connection = self.connection(address)
@@ -156,7 +156,7 @@ class Router:
             lost.close()
         self._coordinators = {key: at for key, at in self._coordinators.items() if at != address}
 
-    def any_broker(self, ask: Callable[[Connection], T]) -> T:
+    def any_broker(self, ask: Callable[[WireConnection], T]) -> T:
         """Ask whichever broker can be reached: those with a connection first, then those known, then the bootstrap."""
         addresses = dict.fromkeys([*self._connections, *self._brokers.values(), *self._bootstrap])
         failures: list[WireError] = []
@@ -170,7 +170,7 @@ class Router:
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
-        raise Unreachable("no broker answers: " + "; ".join(str(error) for error in failures))
+        raise BrokerUnreachable("no broker answers: " + "; ".join(str(error) for error in failures))
 
     # -- metadata
 
@@ -247,7 +247,7 @@ class Router:
         build: Build,
         *,
         lowest: int = 0,
-        read: Callable[[Answer], Any] = Answer.read,
+        read: Callable[[WireResponse], Any] = WireResponse.read,
     ) -> Any:
         """Ask the coordinator of a group or transaction once. Forget who it is when it says that it is not."""
         address = self._coordinators.get((kind, key)) or self._find_coordinator(kind, key)

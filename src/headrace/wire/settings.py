@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.wire.errors import check, refusal
-from headrace.wire.routing import Router
+from headrace.wire.routing import LeaderRouter
 
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 32, 44
 _SET, _DELETE = 0, 1
@@ -39,7 +39,7 @@ class SettingInForce(NamedTuple):
     """Whether it can be changed only by a restart of the broker."""
 
 
-def settings_of(router: Router, resource: Resource, name: str) -> list[SettingInForce]:
+def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[SettingInForce]:
     """All settings of a group, a broker or its loggers, by name. Defaults are included."""
 
     def build(schema: ModuleType) -> Any:
@@ -66,7 +66,7 @@ def settings_of(router: Router, resource: Resource, name: str) -> list[SettingIn
     return router.patiently(attempt)
 
 
-def alter_settings(router: Router, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
+def alter_settings(router: LeaderRouter, resource: Resource, name: str, changes: Mapping[str, str | None]) -> None:
     """Change settings, all of them or none; a value of None takes a setting back. An empty name is all brokers."""
 
     def build(schema: ModuleType) -> Any:
@@ -90,7 +90,7 @@ def whose(resource: Resource, name: str) -> str:
     return f"{_NAMES[resource]} {name}" if name else "all brokers"
 
 
-def _address(router: Router, resource: Resource, name: str) -> Endpoint:
+def _address(router: LeaderRouter, resource: Resource, name: str) -> Endpoint:
     """A broker is asked for its own settings; those of a group are the controller's."""
     if resource is Resource.GROUP or not name:
         return router.controller()

@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from headrace.protocol.codec import make
 from headrace.wire.errors import Refused, Unsupported, check
 from headrace.wire.reading import by_topic
-from headrace.wire.routing import GROUP, Partition, Router
+from headrace.wire.routing import GROUP, LeaderRouter, Partition
 
 _DESCRIBE = 77
 _DESCRIBE_OFFSETS, _ALTER_OFFSETS = 90, 91
@@ -37,7 +37,7 @@ class ShareGroupInfo(NamedTuple):
     positions: dict[Partition, SharePosition]
 
 
-def describe_share_group(router: Router, group: str) -> ShareGroupInfo | None:
+def describe_share_group(router: LeaderRouter, group: str) -> ShareGroupInfo | None:
     """None if there is no share group of this name."""
 
     def build(schema: ModuleType) -> Any:
@@ -82,7 +82,7 @@ def _member(member: Any) -> ShareMember:
     return ShareMember(member.member_id, member.client_id, member.client_host, partitions)
 
 
-def set_share_offsets(router: Router, group: str, offsets: Mapping[Partition, int]) -> None:
+def set_share_offsets(router: LeaderRouter, group: str, offsets: Mapping[Partition, int]) -> None:
     """Let a share group without members go on from these offsets."""
 
     def build(schema: ModuleType) -> Any:
@@ -118,7 +118,7 @@ def set_share_offsets(router: Router, group: str, offsets: Mapping[Partition, in
         router.patiently(attempt)
 
 
-def _check(router: Router, group: str, what: str, code: ErrorCode, message: str | None) -> None:
+def _check(router: LeaderRouter, group: str, what: str, code: ErrorCode, message: str | None) -> None:
     if code is not ErrorCode.none:
         router.forget_coordinator(GROUP, group)
     check(f"{what} the share group {group}", code, message)

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.protocol.codec import make
 from headrace.wire.errors import Refused, Unsupported, check
-from headrace.wire.routing import GROUP, Partition, Router
+from headrace.wire.routing import GROUP, LeaderRouter, Partition
 
 _DESCRIBE = 89
 
@@ -28,7 +28,7 @@ class StreamsGroupInfo(NamedTuple):
     members: tuple[StreamsMemberInfo, ...]
 
 
-def describe_streams_group(router: Router, group: str) -> StreamsGroupInfo | None:
+def describe_streams_group(router: LeaderRouter, group: str) -> StreamsGroupInfo | None:
     """None if there is no streams group of this name."""
 
     def build(schema: ModuleType) -> Any:

@@ -11,7 +11,7 @@ from headrace.protocol.units import from_ms
 from headrace.wire.connection import Build
 from headrace.wire.errors import check, refusal
 from headrace.wire.reading import by_topic
-from headrace.wire.routing import Partition, Router
+from headrace.wire.routing import LeaderRouter, Partition
 
 _CREATE_TOPICS, _DELETE_TOPICS, _DELETE_RECORDS, _DESCRIBE_CONFIGS = 19, 20, 21, 32
 _CREATE_PARTITIONS, _ALTER_CONFIGS = 37, 44
@@ -20,7 +20,7 @@ _TIMEOUT_MS = 30_000
 
 
 def create_topic(
-    router: Router, name: str, partitions: int, replication_factor: int, settings: Mapping[str, str]
+    router: LeaderRouter, name: str, partitions: int, replication_factor: int, settings: Mapping[str, str]
 ) -> bool:
     """Whether it was made: False if it was there already. Returns when all of its partitions have leaders."""
 
@@ -52,7 +52,7 @@ def create_topic(
     return is_new
 
 
-def delete_topic(router: Router, name: str) -> bool:
+def delete_topic(router: LeaderRouter, name: str) -> bool:
     """Whether it was there."""
 
     def build(schema: ModuleType) -> Any:
@@ -68,7 +68,7 @@ def delete_topic(router: Router, name: str) -> bool:
     return router.patiently(attempt)
 
 
-def add_partitions(router: Router, name: str, count: int) -> None:
+def add_partitions(router: LeaderRouter, name: str, count: int) -> None:
     """Give a topic `count` partitions in all."""
 
     def build(schema: ModuleType) -> Any:
@@ -82,7 +82,7 @@ def add_partitions(router: Router, name: str, count: int) -> None:
     router.patiently(attempt)
 
 
-def topic_settings(router: Router, name: str) -> dict[str, str]:
+def topic_settings(router: LeaderRouter, name: str) -> dict[str, str]:
     """Every setting of a topic that has a value, defaults included."""
 
     def build(schema: ModuleType) -> Any:
@@ -100,7 +100,7 @@ def topic_settings(router: Router, name: str) -> dict[str, str]:
     return router.patiently(attempt)
 
 
-def set_topic_settings(router: Router, name: str, settings: Mapping[str, str]) -> None:
+def set_topic_settings(router: LeaderRouter, name: str, settings: Mapping[str, str]) -> None:
     def build(schema: ModuleType) -> Any:
         resource = make(
             schema.AlterConfigsResource,
@@ -120,7 +120,7 @@ def set_topic_settings(router: Router, name: str, settings: Mapping[str, str]) -
     router.patiently(attempt)
 
 
-def delete_records(router: Router, before: Mapping[Partition, int]) -> None:
+def delete_records(router: LeaderRouter, before: Mapping[Partition, int]) -> None:
     """Remove what is before these offsets."""
 
     def build_for(part: Mapping[Partition, int]) -> Callable[[ModuleType], Any]:
@@ -155,6 +155,6 @@ def delete_records(router: Router, before: Mapping[Partition, int]) -> None:
     router.patiently(attempt)
 
 
-def _ask_controller(router: Router, key: int, highest: int, build: Build) -> Any:
+def _ask_controller(router: LeaderRouter, key: int, highest: int, build: Build) -> Any:
     with router.using(router.controller()) as connection:
         return connection.call(key, highest, build, wait_s=_TIMEOUT_MS / 1000)

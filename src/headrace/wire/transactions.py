@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from headrace.protocol.codec import make
 from headrace.protocol.transaction_state import TransactionState, read_transaction_state
 from headrace.wire.errors import check
-from headrace.wire.routing import TRANSACTION, Router
+from headrace.wire.routing import TRANSACTION, LeaderRouter
 from headrace.wire.writing import Producer
 
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
@@ -26,7 +26,7 @@ class TransactionInfo(NamedTuple):
     """By the coordinator's clock; -1 outside of a transaction."""
 
 
-def list_transactions(router: Router, states: Iterable[str]) -> list[str]:
+def list_transactions(router: LeaderRouter, states: Iterable[str]) -> list[str]:
     wanted = tuple(states)
 
     def build(schema: ModuleType) -> Any:
@@ -44,7 +44,7 @@ def list_transactions(router: Router, states: Iterable[str]) -> list[str]:
     return router.patiently(attempt)
 
 
-def describe_transaction(router: Router, transactional_id: str) -> TransactionInfo | None:
+def describe_transaction(router: LeaderRouter, transactional_id: str) -> TransactionInfo | None:
     def build(schema: ModuleType) -> Any:
         return make(schema.DescribeTransactionsRequest, transactional_ids=(transactional_id,))
 

@@ -19,10 +19,10 @@ from headrace.protocol.codec import make
 from headrace.protocol.fast import uvarint
 from headrace.protocol.units import from_ms
 from headrace.records.batch import read_header
-from headrace.wire.connection import Connection
-from headrace.wire.errors import PASSING, Refused, UnknownTopic, WireError, check, refusal
+from headrace.wire.connection import WireConnection
+from headrace.wire.errors import PASSING, Refused, TopicNotFound, WireError, check, refusal
 from headrace.wire.reading import by_topic
-from headrace.wire.routing import TRANSACTION, Partition, Router
+from headrace.wire.routing import TRANSACTION, LeaderRouter, Partition
 
 PRODUCE, ADD_PARTITIONS_TO_TXN, INIT_PRODUCER_ID, END_TXN = 0, 24, 22, 26
 _PRODUCE_LOWEST, _PRODUCE_V1, _PRODUCE_V2 = 9, 11, 12
@@ -67,12 +67,12 @@ class Transactions:
         self._added = {key: added for key, added in self._added.items() if key[0] != transactional_id}
 
 
-def is_version_2(connection: Connection) -> bool:
+def is_version_2(connection: WireConnection) -> bool:
     return connection.features.get(_FEATURE, 0) >= 2
 
 
 def produce(
-    router: Router,
+    router: LeaderRouter,
     transactions: Transactions,
     batches: Mapping[Partition, bytes],
     *,
@@ -93,7 +93,7 @@ def produce(
 
 
 def _produce_once(
-    router: Router,
+    router: LeaderRouter,
     batches: Mapping[Partition, bytes],
     offsets: dict[Partition, int],
     transactional_id: str | None,
@@ -117,11 +117,11 @@ def _produce_once(
             failures.append(error)
     if failures:
         # What will not pass is told first.
-        raise min(failures, key=lambda error: isinstance(error, (*PASSING, UnknownTopic)))
+        raise min(failures, key=lambda error: isinstance(error, (*PASSING, TopicNotFound)))
 
 
 def send_produce(
-    connection: Connection, batches: Mapping[Partition, bytes], transactional_id: str | None, timeout_ms: int
+    connection: WireConnection, batches: Mapping[Partition, bytes], transactional_id: str | None, timeout_ms: int
 ) -> None:
     highest = _PRODUCE_V2 if is_version_2(connection) else _PRODUCE_V1
     version = connection.version(PRODUCE, highest, _PRODUCE_LOWEST)
@@ -161,7 +161,7 @@ def _compact(text: str) -> bytes:
     return uvarint(len(data) + 1) + data
 
 
-def receive_produce(connection: Connection, offsets: dict[Partition, int]) -> list[Refused]:
+def receive_produce(connection: WireConnection, offsets: dict[Partition, int]) -> list[Refused]:
     """Note the offsets of what was written; the rest is returned."""
     failures: list[Refused] = []
     for topic in connection.receive().read().responses:
@@ -178,7 +178,7 @@ def receive_produce(connection: Connection, offsets: dict[Partition, int]) -> li
 
 
 def _add_partitions(
-    router: Router, transactions: Transactions, transactional_id: str, batches: Mapping[Partition, bytes]
+    router: LeaderRouter, transactions: Transactions, transactional_id: str, batches: Mapping[Partition, bytes]
 ) -> None:
     by_producer: dict[Producer, list[Partition]] = {}
     for partition, batch in batches.items():
@@ -193,7 +193,7 @@ def _add_partitions(
 
 
 def _tell_coordinator(
-    router: Router, transactional_id: str, producer: Producer, partitions: Iterable[Partition]
+    router: LeaderRouter, transactional_id: str, producer: Producer, partitions: Iterable[Partition]
 ) -> None:
     def build(schema: ModuleType) -> Any:
         return make(
@@ -217,7 +217,7 @@ def _tell_coordinator(
 
 
 def init_producer_id(
-    router: Router,
+    router: LeaderRouter,
     transactions: Transactions,
     transactional_id: str | None,
     timeout_ms: int,
@@ -234,7 +234,7 @@ def init_producer_id(
 
 
 def resume_txn(
-    router: Router, transactions: Transactions, transactional_id: str, timeout_ms: int, claimed: Producer = NOBODY
+    router: LeaderRouter, transactions: Transactions, transactional_id: str, timeout_ms: int, claimed: Producer = NOBODY
 ) -> Resumed:
     """A new producer that fences the one before and keeps what that has open (KIP-939)."""
     version = _TWO_PHASE_VERSION
@@ -242,7 +242,7 @@ def resume_txn(
 
 
 def _init(
-    router: Router,
+    router: LeaderRouter,
     transactions: Transactions,
     transactional_id: str | None,
     timeout_ms: int,
@@ -282,7 +282,7 @@ def _init(
 
 
 def end_txn(
-    router: Router, transactions: Transactions, transactional_id: str, producer: Producer, *, committed: bool
+    router: LeaderRouter, transactions: Transactions, transactional_id: str, producer: Producer, *, committed: bool
 ) -> Producer:
     """Commit or abort; who the producer is from now on."""
 
@@ -308,7 +308,7 @@ def end_txn(
     return router.patiently(attempt)
 
 
-def _check_coordinator(router: Router, transactional_id: str | None, what: str, code: ErrorCode) -> None:
+def _check_coordinator(router: LeaderRouter, transactional_id: str | None, what: str, code: ErrorCode) -> None:
     if code is not ErrorCode.none and transactional_id is not None:
         router.forget_coordinator(TRANSACTION, transactional_id)
     check(what, code)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.machine import GroupMachine
 from headrace.groups.records import Key, Value
 
 
 class GroupLog:
     def __init__(self) -> None:
-        self.batches: list[list[Entry]] = []
+        self.batches: list[list[InternalRecord]] = []
         """What is written together: it is there as a whole, or not."""
         self._is_upgraded = False
 

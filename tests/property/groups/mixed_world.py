@@ -18,11 +18,11 @@ from tests.property.groups.mixed_clients import (
 )
 
 from headrace.coordinator.shard import Result
-from headrace.groups.assignors import Place
+from headrace.groups.assignors import TopicIdPartition
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, Answer, Beat, ConsumerLimits, Convert, Effects, GroupLimits, Now
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.model.errors import GroupError, RebalanceInProgress
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
@@ -68,7 +68,7 @@ class World(RuleBasedStateMachine):
         return ClusterImage("c", BrokerId(0), {}, {topic.name: topic}, {TOPIC_ID: topic.name}, {}, self.revision)
 
     def places(self, partitions: frozenset[int]) -> Any:
-        return frozenset(Place(TOPIC_ID, number) for number in partitions)
+        return frozenset(TopicIdPartition(TOPIC_ID, number) for number in partitions)
 
     def heartbeat(self, beat: Heartbeat, waiter: Deferred[Result[Beat]]) -> Effects:
         return self.machine.consumer_heartbeat(GROUP, beat, self.image, waiter, self.now)
@@ -162,7 +162,7 @@ class World(RuleBasedStateMachine):
         for partition, at in client.positions.items():
             by = Committer(client.member_id, client.instance_id, client.epoch)
             try:
-                done = self.machine.commit(GROUP, by, [Commit(TOPIC, partition, at + 1)], self.now)
+                done = self.machine.commit(GROUP, by, [OffsetCommit(TOPIC, partition, at + 1)], self.now)
             except GroupError:
                 return
             assert at + 1 > self.committed(partition)

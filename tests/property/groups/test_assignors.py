@@ -6,12 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.assignors import ASSIGNORS, Assignment, Assignor, Place, Subscriber, assign_range, assign_uniform
+from headrace.groups.assignors import (
+    ASSIGNORS,
+    Assignment,
+    Assignor,
+    Subscriber,
+    TopicIdPartition,
+    assign_range,
+    assign_uniform,
+)
 
 TOPICS = [UUID(int=number) for number in range(1, 7)]
 
 partition_counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12))
-places = st.builds(Place, st.sampled_from(TOPICS), st.integers(0, 14))
+places = st.builds(TopicIdPartition, st.sampled_from(TOPICS), st.integers(0, 14))
 
 
 @st.composite
@@ -41,7 +49,7 @@ def test_every_partition_has_exactly_one_reader_who_subscribes_to_it(
     given_out = [place for held in assigned.values() for place in held]
     subscribed = {topic for member in members.values() for topic in member.topics}
     assert len(given_out) == len(set(given_out))
-    assert set(given_out) == {Place(t, p) for t in subscribed & set(counts) for p in range(counts[t])}
+    assert set(given_out) == {TopicIdPartition(t, p) for t in subscribed & set(counts) for p in range(counts[t])}
     for member_id, held in assigned.items():
         assert {place.topic_id for place in held} <= members[member_id].topics
 

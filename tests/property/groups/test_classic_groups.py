@@ -16,9 +16,9 @@ from tests.property.profile import examples
 from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
 from headrace.groups.members import JoinRequest
-from headrace.groups.roster import State
+from headrace.groups.roster import GroupState
 from headrace.model.errors import (
     FencedInstance,
     GroupError,
@@ -233,7 +233,7 @@ class Groups(RuleBasedStateMachine):
         offset = self.offset
         by = Committer(client.member_id, client.instance_id, client.generation)
         try:
-            outcome = self.machine.commit(GROUP, by, [Commit(TOPIC, partition, offset)], self.now)
+            outcome = self.machine.commit(GROUP, by, [OffsetCommit(TOPIC, partition, offset)], self.now)
         except (UnknownMember, FencedInstance, RebalanceInProgress, IllegalGeneration):
             return
         group = self.group
@@ -242,7 +242,7 @@ class Groups(RuleBasedStateMachine):
             assert group is not None
             assert client.generation == group.generation
         elif group is not None:
-            assert group.state is State.EMPTY
+            assert group.state is GroupState.EMPTY
         end = self.write(outcome.records)
         self.written.append((end, partition, offset))
         waiter: Deferred[Any] = Deferred()
@@ -304,7 +304,7 @@ class Groups(RuleBasedStateMachine):
         group = self.group
         if group is None:
             return
-        assert (group.state is State.EMPTY) == (not group.members)
+        assert (group.state is GroupState.EMPTY) == (not group.members)
         assert group.leader is None or group.leader in group.members
         assert len(group.members) <= LIMITS.max_size + sum(name is not None for name in INSTANCES)
         if group.members:
@@ -330,7 +330,7 @@ class Groups(RuleBasedStateMachine):
             self.wait(1_000)
         group = self.group
         assert group is not None
-        assert group.state is State.STABLE
+        assert group.state is GroupState.STABLE
         owned = [partition for client in self.clients if client.number != 4 for partition in client.owned]
         assert sorted(owned) == list(range(PARTITIONS))
 

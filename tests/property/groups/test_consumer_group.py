@@ -17,7 +17,7 @@ from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
 from headrace.coordinator.shard import Result
-from headrace.groups.assignors import Assignment, Place
+from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Convert, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import GroupMachine
@@ -260,7 +260,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         assert self.group is not None
         assert self.group.state_name == "Stable"
         wanted = {
-            Place(UUID(int=self.ids[name]), partition)
+            TopicIdPartition(UUID(int=self.ids[name]), partition)
             for name, count in self.counts.items()
             for partition in range(count)
             if any(name in self.meant_by(one) for one in self.clients)

@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
 from headrace.groups.consumer_records import ConsumerValue, MemberKey, SubscriptionValue, TargetKey
 from headrace.groups.group import GroupLimits, Now
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
 from headrace.groups.records import ClassicValue, GroupKey, Key, Value
 from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     """Entries that are in the log together, or a marker that ends a producer's transaction."""
 
     producer_id: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[InternalRecord, ...] = ()
     ends: bool | None = None
     """Whether a marker commits; None for a batch that is no marker."""
 
@@ -55,7 +55,7 @@ class Shard:
 
     def commit(self, group: str, partition: int, producer_id: int) -> None:
         self.offset += 1
-        records = self.machine.commit_records(group, [Commit(TOPIC, partition, self.offset)], NOW).records
+        records = self.machine.commit_records(group, [OffsetCommit(TOPIC, partition, self.offset)], NOW).records
         if producer_id < 0:
             self.write(records)
             return
@@ -309,5 +309,5 @@ def test_a_log_that_was_never_old_has_no_marker() -> None:
     shard.upgrade()
     shard.commit("a", 0, -1)
     shard.commit("a", 0, 7)
-    shard.write(shard.machine.commit("b", Committer(), [Commit(TOPIC, 0, 9)], NOW).records)
+    shard.write(shard.machine.commit("b", Committer(), [OffsetCommit(TOPIC, 0, 9)], NOW).records)
     assert all(entry.key[0] == 0 for batch in shard.log for entry in batch.entries)

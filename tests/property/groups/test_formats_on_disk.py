@@ -6,9 +6,9 @@ from tests.property.groups.test_formats import GROUPS, NOW, PARTITIONS, TOPIC, s
 from tests.property.profile import examples
 from tests.unit.storage.cleaner_bench import DAY, Bench
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.group import GroupLimits
-from headrace.groups.machine import Commit, GroupMachine
+from headrace.groups.machine import GroupMachine, OffsetCommit
 from headrace.groups.records import GroupRecord
 from headrace.records.batch import check_batch
 from headrace.records.builder import build_batch
@@ -42,7 +42,7 @@ def test_what_a_restart_finds_does_not_depend_on_compaction(steps: list[tuple[st
 
     for number, (what, group, partition) in enumerate(steps):
         if what == "commit":
-            write(list(machine.commit_records(group, [Commit(TOPIC, partition, number)], NOW).records))
+            write(list(machine.commit_records(group, [OffsetCommit(TOPIC, partition, number)], NOW).records))
         elif what == "delete" and group in machine.groups:
             write(list(machine.delete_offsets(group, [(TOPIC, partition)]).records))
         elif what == "delete group" and group in machine.groups:
@@ -60,7 +60,7 @@ def test_what_a_restart_finds_does_not_depend_on_compaction(steps: list[tuple[st
     found = GroupMachine(GroupLimits())
     for record in bench.records():
         assert record.key is not None
-        found.replay(Entry(record.key, record.value), -1)
+        found.replay(InternalRecord(record.key, record.value), -1)
     assert {group: one for group, one in state(found).items() if one[2]} == {
         group: one for group, one in state(machine).items() if one[2]
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.consumer_records import (
     ClassicMember,
     ConsumerValue,
@@ -134,7 +134,7 @@ def test_damage_is_refused(record: tuple[Key, Value], data: st.DataObject) -> No
 @pytest.mark.parametrize("key", [b"", b"\x00", b"\x00\x01\x00", b"\x00\x63\x00\x01a\x00\x01b", b"\x00\x05\x00\x01a"])
 def test_a_key_that_nobody_knows_is_refused(key: bytes) -> None:
     with pytest.raises(CorruptBatch):
-        KafkaGroupFormat().read(Entry(key, b"\x00\x00"))
+        KafkaGroupFormat().read(InternalRecord(key, b"\x00\x00"))
 
 
 def test_bytes_are_kafkas() -> None:

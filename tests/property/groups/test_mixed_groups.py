@@ -13,14 +13,16 @@ from tests.property.groups.mixed_world import World
 
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.subscription import Subscription, read_subscription
+from headrace.groups.subscription import MemberSubscription, read_subscription
 from headrace.model.errors import UnknownMember
 from headrace.runtime.deferred import Deferred
 
 
 def test_subscriptions_are_read() -> None:
-    assert read_subscription(subscription(frozenset({3}))) == Subscription(1, frozenset({TOPIC}), ((TOPIC, (3,)),))
-    assert read_subscription(subscription(frozenset())) == Subscription(1, frozenset({TOPIC}))
+    assert read_subscription(subscription(frozenset({3}))) == MemberSubscription(
+        1, frozenset({TOPIC}), ((TOPIC, (3,)),)
+    )
+    assert read_subscription(subscription(frozenset())) == MemberSubscription(1, frozenset({TOPIC}))
     assert read_subscription(subscription(frozenset({3}))[:-1]) is None
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.shard import Result
 from headrace.groups.group import (
     JOIN,
@@ -30,7 +30,7 @@ from headrace.groups.group import (
     StreamsLimits,
     Write,
 )
-from headrace.groups.machine import Commit, Committer, GroupMachine
+from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_reconciliation import StreamsMember
@@ -53,8 +53,8 @@ TOPOLOGY = TopologyValue(
 )
 
 
-def commits_of(tasks: Tasks) -> list[Commit]:
-    return [Commit("lines" if task.subtopology == "0" else "g-words", task.partition, 1) for task in tasks]
+def commits_of(tasks: Tasks) -> list[OffsetCommit]:
+    return [OffsetCommit("lines" if task.subtopology == "0" else "g-words", task.partition, 1) for task in tasks]
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class StreamsGroups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = Now(0.0, 0)
-        self.log: list[Entry] = []
+        self.log: list[InternalRecord] = []
         self.standbys = 0
         self.limits = GroupLimits(
             streams=StreamsLimits(

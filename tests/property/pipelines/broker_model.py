@@ -10,8 +10,8 @@ from typing import Any
 from headrace.coordinator.machine import Outcome
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.sink.ledger import (
-    Entry,
-    Transaction,
+    LedgerEntry,
+    OpenTransaction,
     from_bytes,
     ledger_transactional_id,
     task_prefix,
@@ -19,7 +19,7 @@ from headrace.pipelines.sink.ledger import (
 )
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
 from headrace.transactions.machine import NOBODY, Producer, TransactionMachine
-from headrace.transactions.states import DECIDED, State
+from headrace.transactions.states import DECIDED, TransactionState
 
 SINK = "out"
 TIMEOUT_MS = 900_000
@@ -49,7 +49,7 @@ class Cluster:
         for name, transaction in tuple(self.machine.transactions.items()):
             if transaction.state in DECIDED:
                 rows = self._written.pop(name, [])
-                if transaction.state is State.PREPARE_COMMIT:
+                if transaction.state is TransactionState.PREPARE_COMMIT:
                     (self.ledger if name == LEDGER else self.visible).extend(rows)
                 self.run(self.machine.complete(name, self.now_ms))
         return outcome.answer
@@ -87,7 +87,7 @@ class Cluster:
             self.run(self.machine.abort_overdue(name, self.now_ms))
 
     def open_ids(self) -> list[str]:
-        return [name for name, each in self.machine.transactions.items() if each.state is State.ONGOING]
+        return [name for name, each in self.machine.transactions.items() if each.state is TransactionState.ONGOING]
 
 
 class Process:
@@ -108,12 +108,12 @@ class Process:
 
     # -- the driver
 
-    def open_transactions(self) -> Sequence[Transaction]:
+    def open_transactions(self) -> Sequence[OpenTransaction]:
         known = self.cluster.machine.transactions
 
-        def look() -> list[Transaction]:
+        def look() -> list[OpenTransaction]:
             return [
-                Transaction(name, known[name].producer_id, known[name].producer_epoch)
+                OpenTransaction(name, known[name].producer_id, known[name].producer_epoch)
                 for name in self.cluster.open_ids()
                 if name.startswith(task_prefix(SINK))
             ]
@@ -134,12 +134,12 @@ class Process:
 
         return self._step(look)  # type: ignore[no-any-return]
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         return self._step(  # type: ignore[no-any-return]
             lambda: from_bytes(self.cluster.ledger[-1]) if self.cluster.ledger else None
         )
 
-    def write(self, claim: Claim, entry: Entry) -> Claim:
+    def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
         producer = Producer(claim.producer_id, claim.epoch)
         try:
             self._step(lambda: self.cluster.write(LEDGER, producer, to_bytes(entry)))
@@ -147,14 +147,14 @@ class Process:
         except HeadraceError as error:
             raise Superseded(str(error)) from error
 
-    def prepare(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+    def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
         return [self._step(lambda each=each: self._prepare(each)) for each in transactions]
 
-    def _prepare(self, transaction: Transaction) -> Transaction:
+    def _prepare(self, transaction: OpenTransaction) -> OpenTransaction:
         name, *who = transaction.transactional_id, transaction.producer_id, transaction.epoch
         known = self.cluster.machine.transactions[name]
         if not self.cluster.has_two_phase:
-            is_ours = known.state is State.ONGOING and [known.producer_id, known.producer_epoch] == who
+            is_ours = known.state is TransactionState.ONGOING and [known.producer_id, known.producer_epoch] == who
             if not is_ours or known.started_ms + TIMEOUT_MS - self.cluster.now_ms < TIMEOUT_MS // 3:
                 raise Expired(name)
             return transaction
@@ -166,32 +166,32 @@ class Process:
             raise Expired(str(error)) from error
         if resumed.ongoing != tuple(who):
             raise Expired(name)
-        return Transaction(name, *resumed.producer)
+        return OpenTransaction(name, *resumed.producer)
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, transactions: Sequence[OpenTransaction]) -> None:
         for each in transactions:
             try:
                 self._end(each, committed=True)
             except HeadraceError as error:
                 raise RowsLost(str(error)) from error
 
-    def abort(self, transactions: Sequence[Transaction]) -> None:
+    def abort(self, transactions: Sequence[OpenTransaction]) -> None:
         for each in transactions:
             try:
                 self._end(each, committed=False)
             except HeadraceError:
                 continue
 
-    def _end(self, transaction: Transaction, *, committed: bool) -> None:
+    def _end(self, transaction: OpenTransaction, *, committed: bool) -> None:
         producer = Producer(transaction.producer_id, transaction.epoch)
         self._step(lambda: self.cluster.end(transaction.transactional_id, producer, committed=committed))
 
     # -- a task
 
-    def begin(self, name: str) -> Transaction:
-        return Transaction(name, *self._step(lambda: self.cluster.init(name)))
+    def begin(self, name: str) -> OpenTransaction:
+        return OpenTransaction(name, *self._step(lambda: self.cluster.init(name)))
 
-    def put(self, transaction: Transaction, row: Any) -> None:
+    def put(self, transaction: OpenTransaction, row: Any) -> None:
         producer = Producer(transaction.producer_id, transaction.epoch)
         try:
             self._step(lambda: self.cluster.write(transaction.transactional_id, producer, row))

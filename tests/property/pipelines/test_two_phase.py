@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from headrace.pipelines.sink.ledger import Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
 from headrace.pipelines.sink.two_phase import Expired, RowsLost, SinkError, Superseded, abandon, commit, take_over
 
 from .broker_model import SINK, TIMEOUT_MS, Cluster, Killed, Process
@@ -49,7 +49,7 @@ class Driver:
             abandon(process, held.claim)
             raise
 
-    def stage(self, claim: object, batch: int, partition: int) -> Transaction:
+    def stage(self, claim: object, batch: int, partition: int) -> OpenTransaction:
         if not self.process.holds(claim):  # type: ignore[arg-type]
             raise Superseded("another driver has the sink")
         name = task_transactional_id(SINK, claim.epoch, partition, self.attempt)  # type: ignore[attr-defined]

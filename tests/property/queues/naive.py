@@ -11,7 +11,7 @@ from headrace.config.queue import QueueSettings
 from headrace.queues.engine.chunk_index import Arrival
 from headrace.queues.engine.dedupe import WINDOW_MS
 from headrace.queues.engine.delayed_retention import turn_ms
-from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.send_times import grain_ms
 
 AVAILABLE, IN_FLIGHT, HIDDEN, DEAD, DONE = "available", "in flight", "delayed", "dead", "done"
@@ -62,7 +62,7 @@ class NaiveQueue:
     firsts: dict[bytes, Arrival] = field(default_factory=dict)
     purged: dict[bytes, Arrival] = field(default_factory=dict)
     """Of ids that a purge forgot which may not have been committed: after a restart they are known again, or not."""
-    places: dict[Place, int] = field(default_factory=dict)
+    places: dict[PageSlot, int] = field(default_factory=dict)
 
     # -- what may happen
 

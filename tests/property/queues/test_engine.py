@@ -12,11 +12,11 @@ from tests.property.profile import examples
 from tests.property.queues.naive import AVAILABLE, DEAD, DONE, HIDDEN, IN_FLIGHT, Message, NaiveQueue
 
 from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.engine.chunk_index import Arrival
 from headrace.queues.engine.engine import Engine
-from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import STEP_MS
 from headrace.queues.engine.stored import CHUNK
 
@@ -63,7 +63,7 @@ class Engines(RuleBasedStateMachine):
         self.end = 0
         """The next offset of the log."""
         self.kept: dict[bytes, bytes] = {}
-        self.pending: list[Entry] = []
+        self.pending: list[InternalRecord] = []
         """Taken from the engine, and not committed."""
 
     @initialize(kind=st.sampled_from(sorted(SETTINGS)), start=st.sampled_from([0, CHUNK - 5]))
@@ -135,7 +135,7 @@ class Engines(RuleBasedStateMachine):
     def send_page(self, stream: int, page: int, count: int, group: bytes | None) -> None:
         first = self.end
         for at in range(count):
-            place = Place(stream, page, at)
+            place = PageSlot(stream, page, at)
             self.arrive(Arrival(self.end, self.now_ms, 4, self.now_ms, group=group, id=f"id{self.end}", place=place))
         new = [self.log[offset] for offset in range(first, self.end)]
         told = self.engine.index(new, self.now_ms)
@@ -320,7 +320,7 @@ class Engines(RuleBasedStateMachine):
         self.log = {offset: arrival for offset, arrival in self.log.items() if offset >= log_start}
         self.there_are_few_keys()
 
-    def store(self, entries: list[Entry]) -> None:
+    def store(self, entries: list[InternalRecord]) -> None:
         for key, value in entries:
             if value is None:
                 self.kept.pop(key, None)
@@ -357,7 +357,7 @@ class Engines(RuleBasedStateMachine):
             for message in versions.values():
                 message.let_go()
         self.engine = self.new_engine()
-        self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.load([InternalRecord(key, value) for key, value in self.kept.items()])
         self.engine.drop_before(self.log_start)
         again = [arrival for offset, arrival in self.log.items() if offset >= self.engine.indexed_to]
         self.engine.index(again, self.now_ms)

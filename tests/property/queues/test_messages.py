@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidReceipt
-from headrace.model.queue_wire import Outgoing
-from headrace.model.queued import Ids, read_origin
+from headrace.model.queue_wire import OutgoingMessage
+from headrace.model.queued import MessageIds, read_origin
 from headrace.queues.host.codec import Origin, dedupe_key, message_of, moved_record, place_of, record_of
 from headrace.queues.host.receipts import Receipts
 from headrace.records.reader import Record
@@ -25,7 +25,7 @@ def settings(kind: str, **others: int) -> QueueSettings:
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 outgoing = st.builds(
-    Outgoing,
+    OutgoingMessage,
     body=st.binary(max_size=50),
     id=names,
     priority=st.integers(0, 9),
@@ -38,9 +38,11 @@ outgoing = st.builds(
 
 
 @given(outgoing, st.sampled_from(["standard", "fifo"]), st.sampled_from([0, 500]))
-def test_what_is_sent_is_read(message: Outgoing, kind: str, delay_ms: int) -> None:
+def test_what_is_sent_is_read(message: OutgoingMessage, kind: str, delay_ms: int) -> None:
     of_queue = settings(kind, delay_ms=delay_ms)
-    got = message_of(record_of(message, of_queue, NOW_MS)._replace(offset=7), Ids(TOPIC), is_fifo=of_queue.is_fifo)
+    got = message_of(
+        record_of(message, of_queue, NOW_MS)._replace(offset=7), MessageIds(TOPIC), is_fifo=of_queue.is_fifo
+    )
     assert (got.offset, got.sent_at_ms, got.body, got.id) == (7, NOW_MS, message.body, message.id)
     assert (got.priority, got.group_text, got.dedupe, got.headers) == (
         message.priority, message.group, message.dedupe, message.headers
@@ -52,7 +54,7 @@ def test_what_is_sent_is_read(message: Outgoing, kind: str, delay_ms: int) -> No
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(vars(queued).values(), key=str)).map(str), st.none() | st.binary())))
 def test_any_headers_are_those_of_a_message(headers: list[tuple[str, bytes | None]]) -> None:
-    got = message_of(Record(3, NOW_MS, b"\xff", None, tuple(headers)), Ids(TOPIC), is_fifo=True)
+    got = message_of(Record(3, NOW_MS, b"\xff", None, tuple(headers)), MessageIds(TOPIC), is_fifo=True)
     assert 0 <= got.priority <= 9
     assert got.id
     dedupe_key(got, QueueSettings(type="fifo"))
@@ -60,13 +62,15 @@ def test_any_headers_are_those_of_a_message(headers: list[tuple[str, bytes | Non
 
 
 @given(outgoing, st.sampled_from(["standard", "fifo"]))
-def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) -> None:
+def test_a_message_that_is_moved_stays_what_it_is(message: OutgoingMessage, kind: str) -> None:
     of_queue = settings(kind)
-    before = message_of(record_of(message, of_queue, NOW_MS)._replace(offset=7), Ids(TOPIC), is_fifo=of_queue.is_fifo)
+    before = message_of(
+        record_of(message, of_queue, NOW_MS)._replace(offset=7), MessageIds(TOPIC), is_fifo=of_queue.is_fifo
+    )
     record = moved_record(
         before, Origin("q", TOPIC, "move", 5, 2), reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_time=False
     )
-    after = message_of(record, Ids(UUID(int=1)), is_fifo=of_queue.is_fifo)
+    after = message_of(record, MessageIds(UUID(int=1)), is_fifo=of_queue.is_fifo)
     assert (after.id, after.body, after.priority, after.group, after.dedupe) == (
         before.id, before.body, before.priority, before.group, before.dedupe
     )  # fmt: skip
@@ -80,7 +84,7 @@ def test_a_message_that_is_moved_stays_what_it_is(message: Outgoing, kind: str) 
     assert (place.page, place.at) == (5, 2)
     # And once more: only the last place counts.
     again = moved_record(after, Origin("r", TOPIC, "dead", 1, 0), reason="", attempts=1, now_ms=NOW_MS, keeps_time=True)
-    other = place_of(message_of(again, Ids(UUID(int=2)), is_fifo=of_queue.is_fifo))
+    other = place_of(message_of(again, MessageIds(UUID(int=2)), is_fifo=of_queue.is_fifo))
     assert other is not None
     assert (other.page, other.at) == (1, 0)
     assert other.stream != place.stream
@@ -96,7 +100,7 @@ def test_an_origin_that_is_none(text: str) -> None:
 @pytest.mark.parametrize("page", ["null", "7", "[]", '["a", "b", 1]', '["move", 1]', "{}"])
 def test_a_page_that_is_none(page: str) -> None:
     headers = ((queued.ORIGIN, f'{{"topic_id": "x", "page": {page}}}'.encode()),)
-    assert place_of(message_of(Record(3, NOW_MS, None, b"", headers), Ids(TOPIC), is_fifo=False)) is None
+    assert place_of(message_of(Record(3, NOW_MS, None, b"", headers), MessageIds(TOPIC), is_fifo=False)) is None
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**31))

@@ -15,12 +15,12 @@ from tests.property.profile import examples
 
 from headrace.config.broker import BrokerSettings
 from headrace.config.group import GroupSettings, group_settings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import InvalidRecordState, ProtocolError, QueueUnavailable, StaleQueueLeader
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
-from headrace.queues.share.acks import AckBatch, Acknowledge
+from headrace.queues.share.acks import AckBatch, AckType
 from headrace.queues.share.dead_letters import DeadLetter
-from headrace.queues.share.partition import SharePartition, Wanted
+from headrace.queues.share.partition import AcquireLimit, SharePartition
 from headrace.replication.partition import Partition
 from headrace.testing.logs import LogBench
 
@@ -35,7 +35,7 @@ BROKER = replace(
 OVERRIDES = {"share.isolation.level": "read_committed", "share.auto.offset.reset": "earliest"}
 GROUP = group_settings(OVERRIDES, BROKER)
 WITH_LETTERS = group_settings(OVERRIDES | {"errors.deadletterqueue.topic.name": "dlq.letters"}, BROKER)
-DONE = (Acknowledge.ACCEPT, Acknowledge.REJECT, Acknowledge.GAP)
+DONE = (AckType.ACCEPT, AckType.REJECT, AckType.GAP)
 
 
 class MemoryStore:
@@ -50,10 +50,10 @@ class MemoryStore:
         self.term += 1
         return self.term
 
-    async def read(self, queue: str, term: int) -> list[Entry]:
-        return [Entry(key, value) for key, value in self.entries.items()]
+    async def read(self, queue: str, term: int) -> list[InternalRecord]:
+        return [InternalRecord(key, value) for key, value in self.entries.items()]
 
-    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         if term != self.term:
             raise StaleQueueLeader("somebody else writes")
         fails, self.fails = self.fails, None
@@ -186,7 +186,7 @@ class World:
             if cut is None:
                 return 0
             data = cut.file.read(cut.position, cut.length)
-            taken = self.share.take(data, Wanted(member, most))
+            taken = self.share.take(data, AcquireLimit(member, most))
             if taken.spans:
                 break
         got = [(offset, span.attempt) for span in taken.spans for offset in range(span.first, span.last + 1)]
@@ -205,7 +205,7 @@ class World:
             self.model.give(offset, count, member, self.now_ms + LOCK_MS)
         return len(got)
 
-    async def acknowledge(self, member: str, first: int, last: int, kind: Acknowledge) -> None:
+    async def acknowledge(self, member: str, first: int, last: int, kind: AckType) -> None:
         model, now_ms = self.model, self.now_ms
         model.expire(now_ms)
         start = self.share.position().start_offset
@@ -228,14 +228,14 @@ class World:
         assert mine
         self._acknowledged(wanted, kind)
 
-    def _acknowledged(self, offsets: range, kind: Acknowledge) -> None:
+    def _acknowledged(self, offsets: range, kind: AckType) -> None:
         for offset in offsets:
             if kind in DONE:
                 del self.model.owners[offset]
                 self.model.excused.discard(offset)
-                if kind is Acknowledge.REJECT:
+                if kind is AckType.REJECT:
                     self.model.rejected.add(offset)
-            elif kind is Acknowledge.RELEASE:
+            elif kind is AckType.RELEASE:
                 self.model.came_back(offset)
             else:
                 self.model.owners[offset] = self.model.owners[offset][0], self.now_ms + LOCK_MS
@@ -283,7 +283,7 @@ class World:
             self.model.expire(self.now_ms)
             came = await self.take("z", 50)
             for offset in [offset for offset, (owner, _) in self.model.owners.items() if owner == "z"]:
-                await self.acknowledge("z", offset, offset, Acknowledge.ACCEPT)
+                await self.acknowledge("z", offset, offset, AckType.ACCEPT)
         assert self.share.look(1000) is None or await self.take("z", 50) == 0
         assert self.share.position().lag == 0
         await self.check_letters()
@@ -313,8 +313,8 @@ offsets = st.integers(0, 40)
 operations = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 6), st.sampled_from(["plain", "plain", "committed", "aborted"])),
     st.tuples(st.just("take"), members, st.integers(1, 8)),
-    st.tuples(st.just("acknowledge"), members, offsets, st.integers(0, 4), st.sampled_from(list(Acknowledge))),
-    st.tuples(st.just("acknowledge own"), members, st.integers(0, 5), st.sampled_from(list(Acknowledge))),
+    st.tuples(st.just("acknowledge"), members, offsets, st.integers(0, 4), st.sampled_from(list(AckType))),
+    st.tuples(st.just("acknowledge own"), members, st.integers(0, 5), st.sampled_from(list(AckType))),
     st.tuples(st.just("release"), members, st.booleans()),
     st.tuples(st.just("wait"), st.integers(0, 20_000)),
     st.tuples(st.just("restart")),
@@ -333,9 +333,9 @@ async def live(workers: ThreadPoolExecutor, group: GroupSettings, steps: Sequenc
                     world.append(count, how)
                 case ("take", str(member), int(most)):
                     await world.take(member, most)
-                case ("acknowledge", str(member), int(first), int(more), Acknowledge() as kind):
+                case ("acknowledge", str(member), int(first), int(more), AckType() as kind):
                     await world.acknowledge(member, first, first + more, kind)
-                case ("acknowledge own", str(member), int(which), Acknowledge() as kind):
+                case ("acknowledge own", str(member), int(which), AckType() as kind):
                     mine = sorted(at for at, (owner, _) in world.model.owners.items() if owner == member)
                     if mine:
                         offset = mine[which % len(mine)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import NotInFlight
 from headrace.queues.engine.stored import CHUNK
 from headrace.queues.share.engine import SpanEngine
@@ -186,7 +186,7 @@ class Spans(RuleBasedStateMachine):
         """What survives of it: not that it is acquired, but that it was delivered, which is excused then."""
         return record.deliveries, record.excused + (record.receiver is not None), record.is_done
 
-    def store(self, entries: list[Entry]) -> None:
+    def store(self, entries: list[InternalRecord]) -> None:
         for key, value in entries:
             if value is None:
                 self.kept.pop(key, None)
@@ -198,7 +198,7 @@ class Spans(RuleBasedStateMachine):
         changes = self.engine.take_changes()
         self.store(changes[: written % (len(changes) + 1)])
         self.engine = self.new_engine()
-        self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.load([InternalRecord(key, value) for key, value in self.kept.items()])
         self.engine.log_end = self.end
         self.engine.index_plain(self.engine.indexed_to, self.end - 1, None, self.now_ms)
         self.engine.due(self.now_ms)

@@ -21,7 +21,7 @@ from headrace.testing.histories import (
     Note,
     Poll,
     Read,
-    Send,
+    SendOperation,
 )
 
 
@@ -50,7 +50,7 @@ class Breaking:
         self.reads = [read for poll in self.history.polls if poll.by == "last" for read in poll.records]
         self.values = {read.value for read in self.reads}
 
-    def acked(self, *, txn: bool | None = None) -> list[tuple[Send, End]]:
+    def acked(self, *, txn: bool | None = None) -> list[tuple[SendOperation, End]]:
         """Those that are there in the end; in transactions or not, or all."""
         sends = self.history.ended_ok(self.history.sends)
         return [one for one in sends if one[0].value in self.values and txn in (None, one[0].txn is not None)]
@@ -162,7 +162,7 @@ def elect_anybody(broken: Breaking) -> None:
 
 def ack_as_a_zombie(broken: Breaking) -> None:
     send, end = broken.rng.choice(broken.acked(txn=False))
-    broken.lines.append(Send(at=end.at, by="another", id=1, topic=send.topic, value="other"))
+    broken.lines.append(SendOperation(at=end.at, by="another", id=1, topic=send.topic, value="other"))
     broken.change_reads(lambda _, read: [read._replace(value="other") if read.value == send.value else read])
 
 

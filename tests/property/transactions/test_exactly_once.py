@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.model.errors import HeadraceError
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.markers import Marker
 from headrace.storage.producers import Producers
 from headrace.transactions.machine import NOBODY, Producer, TransactionMachine, is_exhausted
 from headrace.transactions.records import Place
-from headrace.transactions.states import DECIDED, State
+from headrace.transactions.states import DECIDED, TransactionState
 
 IDS = ("a", "b")
 PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("u", 0))
@@ -66,7 +66,7 @@ class Cluster:
         self.random = random
         self.now_ms = 1_000
         self.machine = TransactionMachine(900_000)
-        self.entries: list[Entry] = []
+        self.entries: list[InternalRecord] = []
         self.committed_entries = 0
         self.is_upgraded = False
         self.logs = {place: Log() for place in PLACES}
@@ -123,7 +123,7 @@ class Cluster:
         self.committed_entries = len(self.entries)
         place = self.random.choice(sorted(left))
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
-        marker = Marker(transaction.state is State.PREPARE_COMMIT, 0)
+        marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, 0)
         self.logs[place].append_marker(producer, marker)
         self.marked[transactional_id].add(place)
         return True

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app.hosting import Cluster, Hosting
+from headrace.app.hosting import ClusterRuntime, Hosting
 from headrace.cluster import layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
-from headrace.cluster.store import Delete, Put
+from headrace.cluster.store import DeleteKey, Put
 from headrace.config.broker import broker_settings
 from headrace.model.errors import NotLeader, UnknownPartition, UnknownTopic
 from headrace.model.features import LATEST_LEVEL
@@ -63,7 +63,7 @@ class Bench:
     async def put_broker(self, broker_id: BrokerId, state: BrokerState, *, epoch_of_own: bool = True) -> None:
         """A broker takes a place, or changes its state in it."""
         info = BrokerInfo(broker_id, Endpoint("h", 1), state=state)
-        writes: list[Put | Delete] = [Put(layout.broker_key(broker_id), layout.encode_broker(info))]
+        writes: list[Put | DeleteKey] = [Put(layout.broker_key(broker_id), layout.encode_broker(info))]
         if state is BrokerState.STARTING:
             writes.append(
                 Put(layout.alive_key(broker_id), layout.encode(layout.AliveRecord("now", "dir", 0, LATEST_LEVEL)))
@@ -97,7 +97,7 @@ async def bench_in(root: Path) -> AsyncIterator[Bench]:
     logs = LogManager(DataDir(root, "cluster", OWN), disk=disk, clock=clock, is_replicated=True)
     logs.start()
     flusher = Flusher()
-    cluster = Cluster(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
+    cluster = ClusterRuntime(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
     with ThreadPoolExecutor(2) as workers:
         hosting = bench.hosting = Hosting(bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster)
         await hosting.open_all()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.lines import Message, parse_json, parse_text, render_json, render_text
+from headrace.cli.lines import LineMessage, parse_json, parse_text, render_json, render_text
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 
@@ -18,12 +18,12 @@ maybe_bytes = st.none() | st.binary(max_size=40)
     timestamp_ms=st.integers(0, 2**40),
 )
 def test_what_consume_writes_as_json_produce_reads_back(key, value, headers, partition, timestamp_ms):
-    message = Message(value, key, headers, partition, timestamp_ms)
+    message = LineMessage(value, key, headers, partition, timestamp_ms)
     assert parse_json(render_json(7, message)) == message
 
 
 def test_json_text_is_kept_as_it_is():
-    assert json.loads(render_json(3, Message("grüß".encode(), b"\xff", (), 0, 5))) == {
+    assert json.loads(render_json(3, LineMessage("grüß".encode(), b"\xff", (), 0, 5))) == {
         "partition": 0,
         "offset": 3,
         "timestamp": 5,
@@ -34,14 +34,14 @@ def test_json_text_is_kept_as_it_is():
 
 
 def test_structured_json_values_are_sent_as_their_json_text():
-    assert parse_json(b'{"value": {"a": [1, 2]}, "key": 5}') == Message(b'{"a": [1, 2]}', b"5", [])
+    assert parse_json(b'{"value": {"a": [1, 2]}, "key": 5}') == LineMessage(b'{"a": [1, 2]}', b"5", [])
 
 
 def test_a_value_that_is_json_is_written_as_json():
-    written = render_json(3, Message(b'{"item": "tea", "price": 1.10}', b"[7]", (), 0, 5))
+    written = render_json(3, LineMessage(b'{"item": "tea", "price": 1.10}', b"[7]", (), 0, 5))
     assert b'"key":[7],"value":{"item": "tea", "price": 1.10}' in written
     assert json.loads(written)["value"] == {"item": "tea", "price": 1.1}
-    several_lines = render_json(3, Message(b'{\n  "item": "tea"\n}\n', None, (), 0, 5))
+    several_lines = render_json(3, LineMessage(b'{\n  "item": "tea"\n}\n', None, (), 0, 5))
     assert several_lines.count(b"\n") == 1
     assert json.loads(several_lines)["value"] == {"item": "tea"}
 
@@ -55,7 +55,7 @@ def test_a_value_that_is_json_is_written_as_json():
     ],
 )
 def test_what_would_not_be_read_back_the_same_is_a_string(value):
-    message = Message(value, None, [], 0, 5)
+    message = LineMessage(value, None, [], 0, 5)
     written = render_json(3, message)
     assert not isinstance(json.loads(written)["value"], list | int)
     assert parse_json(written) == message
@@ -63,7 +63,7 @@ def test_what_would_not_be_read_back_the_same_is_a_string(value):
 
 @given(value=st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists))
 def test_json_is_read_back_as_it_was_written(value):
-    message = Message(json.dumps({"it": value}, ensure_ascii=False).encode(errors="replace"), None, [], 0, 5)
+    message = LineMessage(json.dumps({"it": value}, ensure_ascii=False).encode(errors="replace"), None, [], 0, 5)
     assert parse_json(render_json(7, message)) == message
 
 
@@ -89,12 +89,12 @@ def test_a_bad_json_line_is_refused_with_the_reason(line, reason):
 
 
 def test_a_text_line_is_split_at_the_first_separator_only():
-    assert parse_text(b"k:v:w", b":") == Message(b"v:w", b"k")
-    assert parse_text(b"no key", b":") == Message(b"no key")
-    assert parse_text(b"k:v", None) == Message(b"k:v")
+    assert parse_text(b"k:v:w", b":") == LineMessage(b"v:w", b"k")
+    assert parse_text(b"no key", b":") == LineMessage(b"no key")
+    assert parse_text(b"k:v", None) == LineMessage(b"k:v")
 
 
 def test_text_is_the_value_with_the_key_in_front_on_request():
-    assert render_text(Message(b"v", b"k"), None) == b"v\n"
-    assert render_text(Message(b"v", b"k"), b"\t") == b"k\tv\n"
-    assert render_text(Message(None, None), b"\t") == b"\t\n"
+    assert render_text(LineMessage(b"v", b"k"), None) == b"v\n"
+    assert render_text(LineMessage(b"v", b"k"), b"\t") == b"k\tv\n"
+    assert render_text(LineMessage(None, None), b"\t") == b"\t\n"

@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.client.message import Message
-from headrace.client.outgoing import Outgoing, Record, encode
+from headrace.client.outgoing import Outgoing, ProducerRecord, encode
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
 
-def encoded(outgoing: Outgoing) -> Record:
+def encoded(outgoing: Outgoing) -> ProducerRecord:
     return encode(outgoing, default_source="/shop", new_id=lambda: "id-1", now=NOW)
 
 
-def as_message(record: Record) -> Message:
+def as_message(record: ProducerRecord) -> Message:
     return Message(record.topic, 0, 7, record.value, record.key, tuple(record.headers), 5)
 
 

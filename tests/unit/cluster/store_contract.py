@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from headrace.cluster.store import ABSENT, Change, Compare, Delete, MetadataStore, Put, Revision, StoreUnavailable
+from headrace.cluster.store import ABSENT, Change, Compare, DeleteKey, MetadataStore, Put, Revision, StoreUnavailable
 
 
 class Time(Protocol):
@@ -67,7 +67,7 @@ class StoreContract:
         async def scenario(store: MetadataStore, time: Time) -> None:
             at = await put(store, "/a")
             assert await store.commit([Compare("/a", ABSENT)], [Put("/a", b"x"), Put("/b", b"x")]) is None
-            assert await store.commit([Compare("/a", at), Compare("/b", at)], [Delete("/a")]) is None
+            assert await store.commit([Compare("/a", at), Compare("/b", at)], [DeleteKey("/a")]) is None
             assert await store.commit([Compare("/b", ABSENT), Compare("/a", at)], [Put("/b", b"x")]) is not None
             snapshot = await store.snapshot()
             assert {key: item.value for key, item in snapshot.items.items()} == {"/a": b"v", "/b": b"x"}
@@ -86,7 +86,7 @@ class StoreContract:
     def test_revisions_grow_and_a_key_that_was_deleted_is_absent(self) -> None:
         async def scenario(store: MetadataStore, time: Time) -> None:
             first = await put(store, "/a")
-            second = await store.commit([Compare("/a", first)], [Delete("/a")])
+            second = await store.commit([Compare("/a", first)], [DeleteKey("/a")])
             assert second is not None
             third = await store.commit([Compare("/a", ABSENT)], [Put("/a", b"again")])
             assert third is not None
@@ -101,7 +101,7 @@ class StoreContract:
             await put(store, "/other", b"2")
             watching = asyncio.create_task(take(store, "/a", before, 3))
             await asyncio.sleep(0)
-            two = await store.commit([], [Delete("/a")])
+            two = await store.commit([], [DeleteKey("/a")])
             three = await put(store, "/a", b"3")
             assert one is not None
             assert two is not None
@@ -130,7 +130,7 @@ class StoreContract:
     def test_a_transaction_that_changes_nothing_is_no_revision(self) -> None:
         async def scenario(store: MetadataStore, time: Time) -> None:
             at = await put(store, "/a")
-            assert await store.commit([], [Delete("/none")]) == at
+            assert await store.commit([], [DeleteKey("/none")]) == at
             assert (await store.snapshot()).revision == at
 
         self.run(scenario)

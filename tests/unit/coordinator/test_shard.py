@@ -14,8 +14,8 @@ import pytest
 from headrace.config.topic import TopicSettings
 from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
 from headrace.coordinator.loading import load
-from headrace.coordinator.machine import Entry, EntryMachine, Outcome
-from headrace.coordinator.shard import Shard, State
+from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
+from headrace.coordinator.shard import Shard, ShardState
 from headrace.coordinator.timers import Timers
 from headrace.model.errors import (
     CoordinatorLoading,
@@ -42,7 +42,7 @@ class Counts(EntryMachine):
     def __init__(self) -> None:
         self.totals: dict[bytes, int] = {}
 
-    def replay(self, entry: Entry, producer_id: int) -> None:
+    def replay(self, entry: InternalRecord, producer_id: int) -> None:
         if entry.value is None:
             self.totals.pop(entry.key, None)
         else:
@@ -52,18 +52,18 @@ class Counts(EntryMachine):
 
     def loaded(self, now_ms: float) -> None: ...
 
-    def add(self, key: bytes, amount: int) -> Outcome[Entry, int]:
+    def add(self, key: bytes, amount: int) -> Outcome[InternalRecord, int]:
         if amount < 0:
             raise InvalidRecord("only up")
         total = self.totals.get(key, 0) + amount
-        return Outcome([Entry(key, str(total).encode())], total)
+        return Outcome([InternalRecord(key, str(total).encode())], total)
 
 
 OWN, OTHER = BrokerId(0), BrokerId(1)
 STATE = PartitionState(OWN, LeaderEpoch(5), (OWN, OTHER), (OWN, OTHER))
 
 
-def append(partition: Partition, entry: Entry) -> None:
+def append(partition: Partition, entry: InternalRecord) -> None:
     batch = build_batch([Record(0, 1, entry.key, entry.value)])
     partition.append(batch, read_header(batch))
 
@@ -95,7 +95,7 @@ async def hosted(folder: Path, *, is_alone: bool = True) -> AsyncIterator[tuple[
 
 def active(partition: Partition, reloads: list[object] | None = None) -> Shard[Counts]:
     shard = Shard(partition, Counts(), SystemClock(), reload=(reloads if reloads is not None else []).append)
-    shard.state = State.ACTIVE
+    shard.state = ShardState.ACTIVE
     return shard
 
 
@@ -113,7 +113,12 @@ def test_answers_come_when_committed_and_survive_a_restart(tmp_path: Path) -> No
             assert not any(result.done for result in results), "nothing is on disk yet"
             assert [await value_of(result) for result in results] == list(range(2, 101, 2))
             assert partition.log.flushed_offset == 50
-            assert await value_of(shard.run(lambda _: Outcome([Entry(b"b", b"9"), Entry(b"b", None)], "x"))) == "x"
+            assert (
+                await value_of(
+                    shard.run(lambda _: Outcome([InternalRecord(b"b", b"9"), InternalRecord(b"b", None)], "x"))
+                )
+                == "x"
+            )
         async with hosted(tmp_path / "__t-0") as (partition, _):
             machine = Counts()
             with ThreadPoolExecutor(1) as workers:
@@ -140,7 +145,7 @@ def test_refusals_write_nothing(tmp_path: Path) -> None:
             shard = active(partition)
             with pytest.raises(InvalidRecord):
                 await value_of(shard.run(lambda _: shard.machine.add(b"a", -1)))
-            shard.state = State.LOADING
+            shard.state = ShardState.LOADING
             with pytest.raises(CoordinatorLoading):
                 await value_of(shard.run(lambda _: shard.machine.add(b"a", 1)))
             assert partition.log.end_offset == 0
@@ -160,7 +165,7 @@ def test_a_failed_disk_is_told_and_the_shard_loads_again(tmp_path: Path) -> None
             partition.failed(StorageFailed("gone"))
             with pytest.raises(CoordinatorNotAvailable):
                 await value_of(result)
-            assert shard.state is State.LOADING
+            assert shard.state is ShardState.LOADING
             assert reloads == [shard]
 
     asyncio.run(run())
@@ -181,7 +186,7 @@ def test_whoever_waits_is_told_that_the_coordinator_has_moved(tmp_path: Path) ->
                 with pytest.raises(NotCoordinator):
                     await value_of(result)
             with pytest.raises(NotCoordinator):
-                await value_of(shard.write_in_transaction([Entry(b"b", b"1")], 7, 0, None))
+                await value_of(shard.write_in_transaction([InternalRecord(b"b", b"1")], 7, 0, None))
             assert (partition.log.end_offset, reloads) == (1, [])
 
     asyncio.run(run())
@@ -220,8 +225,8 @@ def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_p
 
                 table.lead(partition, replace(STATE, leader_epoch=LeaderEpoch(6), partition_epoch=1), 0)
                 second = coordinator.shard("k")
-                assert (first.state, second.epoch, lost) == (State.CLOSED, 6, [first])
-                append(partition, Entry(b"a", b"5"))
+                assert (first.state, second.epoch, lost) == (ShardState.CLOSED, 6, [first])
+                append(partition, InternalRecord(b"a", b"5"))
                 await flusher.settled()
                 with pytest.raises(CoordinatorLoading):
                     second.check()
@@ -265,8 +270,8 @@ def test_many_records_are_several_batches(tmp_path: Path) -> None:
     async def run() -> None:
         async with hosted(tmp_path / "__t-0") as (partition, _):
             shard = active(partition)
-            entries = [Entry(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
-            await value_of(shard.run(lambda _: Outcome([*entries, Entry(bytes(3_000_000), b"1")], None)))
+            entries = [InternalRecord(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
+            await value_of(shard.run(lambda _: Outcome([*entries, InternalRecord(bytes(3_000_000), b"1")], None)))
             sizes = [header.size for _, header in partition.log.active.headers()]
             assert len(sizes) == 5
             assert sum(size > 1_100_000 for size in sizes) == 1, "the one that is larger by itself"
@@ -299,13 +304,13 @@ def test_loading_reads_what_comes_meanwhile(tmp_path: Path) -> None:
         async with hosted(tmp_path / "__t-0") as (partition, _):
             shard = active(partition)
             for number in range(3):
-                shard.run(lambda _, number=number: Outcome([Entry(b"k%d" % number, b"1")], None))  # type: ignore[misc]
+                shard.run(lambda _, number=number: Outcome([InternalRecord(b"k%d" % number, b"1")], None))  # type: ignore[misc]
                 await asyncio.sleep(0)
             machine = Counts()
             with ThreadPoolExecutor(1) as workers:
                 loading = asyncio.ensure_future(load(partition, machine, workers))
                 await asyncio.sleep(0)
-                shard.run(lambda _: Outcome([Entry(b"late", b"1")], None))
+                shard.run(lambda _: Outcome([InternalRecord(b"late", b"1")], None))
                 assert await loading == 4
             assert machine.totals[b"late"] == 1
 
@@ -315,16 +320,16 @@ def test_loading_reads_what_comes_meanwhile(tmp_path: Path) -> None:
 class Pairs(Counts):
     """Writes each record together with a copy."""
 
-    def encode(self, record: Entry) -> tuple[Entry, ...]:
-        return record, Entry(b"copy of " + record.key, record.value)
+    def encode(self, record: InternalRecord) -> tuple[InternalRecord, ...]:
+        return record, InternalRecord(b"copy of " + record.key, record.value)
 
 
 def test_what_the_log_has_of_a_record_is_in_one_batch(tmp_path: Path) -> None:
     async def run() -> None:
         async with hosted(tmp_path / "__t-0") as (partition, _):
             shard = Shard(partition, Pairs(), SystemClock(), reload=lambda _: None)
-            shard.state = State.ACTIVE
-            records = [Entry(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
+            shard.state = ShardState.ACTIVE
+            records = [InternalRecord(b"%d" % number + bytes(300_000), b"1") for number in range(10)]
             await value_of(shard.run(lambda _: Outcome(records, None)))
             cut = partition.slice(0, 1 << 30, committed=False, at_least_one=True)
             assert cut is not None

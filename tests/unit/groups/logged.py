@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Write
 from headrace.groups.machine import GroupMachine
 from headrace.groups.records import GroupRecord
@@ -11,7 +11,7 @@ from headrace.groups.records import GroupRecord
 class LoggedGroups:
     def __init__(self, limits: GroupLimits) -> None:
         self._limits = limits
-        self.log: list[Entry] = []
+        self.log: list[InternalRecord] = []
         self.machine = self.restarted()
 
     def write(self, records: Iterable[GroupRecord]) -> None:

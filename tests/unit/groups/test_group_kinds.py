@@ -9,7 +9,7 @@ from headrace.coordinator.shard import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, LEAVE, GroupLimits, Now
-from headrace.groups.machine import Commit, Committer
+from headrace.groups.machine import Committer, OffsetCommit
 from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
@@ -34,7 +34,7 @@ class World(LoggedGroups):
 
 def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_offsets() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).records)
+    world.write(world.machine.commit("g", Committer(), [OffsetCommit("t", 0, 7)], NOW).records)
     assert isinstance(world.machine.group("g"), ClassicGroup)
     world.join()
     for machine in (world.machine, world.restarted()):
@@ -51,7 +51,7 @@ def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_
 
 def test_a_join_that_is_refused_leaves_a_classic_group_what_it_is() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("t", 0, 7)], NOW).records)
+    world.write(world.machine.commit("g", Committer(), [OffsetCommit("t", 0, 7)], NOW).records)
     with pytest.raises(GroupNotFound):
         world.heartbeat(Heartbeat("m", 3))
     with pytest.raises(UnsupportedAssignor):
@@ -93,7 +93,7 @@ def test_offsets_that_a_member_may_need_do_not_expire() -> None:
     world = World()
     world.join()
     epoch = next(iter(world.machine.consumer("g").members)).epoch
-    commits = [Commit("t", 0, 7), Commit("other", 0, 7)]
+    commits = [OffsetCommit("t", 0, 7), OffsetCommit("other", 0, 7)]
     world.write(world.machine.commit("g", Committer("m", None, epoch), commits, NOW).records)
     world.write(world.machine.expire_offsets(LIMITS.offsets_retention_ms + 1).records)
     assert world.machine.offsets.get("g", "t", 0) is not None

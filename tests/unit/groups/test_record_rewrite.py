@@ -14,7 +14,7 @@ from headrace.cluster.feature_level import update_features
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Put
 from headrace.coordinator import record_rewrite
-from headrace.groups.machine import Commit, Committer
+from headrace.groups.machine import Committer, OffsetCommit
 from headrace.groups.service import GroupService
 from headrace.model.errors import DiskFull
 from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL
@@ -57,7 +57,7 @@ def keys(partition: Partition) -> list[tuple[int, bool]]:
 
 async def commit(groups: GroupService, count: int, *, first: int = 0) -> None:
     for number in range(first, first + count):
-        await value_of(groups.commit(f"g{number}", Committer(), [Commit("t", 0, number)]))
+        await value_of(groups.commit(f"g{number}", Committer(), [OffsetCommit("t", 0, number)]))
 
 
 async def offsets(groups: GroupService, count: int) -> list[int]:

@@ -14,8 +14,8 @@ from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
 from headrace.config.topic import TopicSettings
-from headrace.coordinator.shard import State
-from headrace.groups.machine import Commit, Committer
+from headrace.coordinator.shard import ShardState
+from headrace.groups.machine import Committer, OffsetCommit
 from headrace.groups.members import Joined, JoinRequest
 from headrace.groups.service import OFFSETS_TOPIC, GroupService
 from headrace.model.errors import CoordinatorNotAvailable, DiskFull, NotCoordinator
@@ -81,7 +81,7 @@ def test_what_cannot_be_written_is_told_and_the_group_is_as_it_was(
         async with service(tmp_path) as (groups, partition, _):
             joined = await stable(groups)
             by = Committer("one", None, joined.generation)
-            await value_of(groups.commit("g", by, [Commit("t", 0, 5)]))
+            await value_of(groups.commit("g", by, [OffsetCommit("t", 0, 5)]))
             waiting = groups.join("g", wants("two"))
             assert not waiting.done
 
@@ -91,14 +91,14 @@ def test_what_cannot_be_written_is_told_and_the_group_is_as_it_was(
             with monkeypatch.context() as patch:
                 patch.setattr(Partition, "append", full)
                 with pytest.raises(CoordinatorNotAvailable):
-                    await value_of(groups.commit("g", by, [Commit("t", 0, 6)]))
+                    await value_of(groups.commit("g", by, [OffsetCommit("t", 0, 6)]))
             with pytest.raises(NotCoordinator):
                 await value_of(waiting)
             await asyncio.gather(*groups.coordinator.loading)
             found = await value_of(groups.fetch("g", None))
             assert found["t"][0].offset == 5
             groups.heartbeat("g", by)
-            await value_of(groups.commit("g", by, [Commit("t", 0, 7)]))
+            await value_of(groups.commit("g", by, [OffsetCommit("t", 0, 7)]))
             assert partition.log.end_offset == 3
 
     asyncio.run(run())
@@ -123,8 +123,8 @@ def test_a_transaction_s_offsets_survive_a_load(tmp_path: Path) -> None:
     async def run() -> None:
         async with service(tmp_path) as (groups, partition, table):
             nobody = Committer()
-            await value_of(groups.commit_in_transaction("g", nobody, [Commit("t", 0, 5)], 77, 0))
-            await value_of(groups.commit_in_transaction("g", nobody, [Commit("t", 1, 6)], 78, 0))
+            await value_of(groups.commit_in_transaction("g", nobody, [OffsetCommit("t", 0, 5)], 77, 0))
+            await value_of(groups.commit_in_transaction("g", nobody, [OffsetCommit("t", 1, 6)], 78, 0))
             for _ in range(2):
                 (shard,) = groups.coordinator.shards()
                 assert shard.machine.offsets.is_unstable("g", "t", 0)
@@ -133,7 +133,7 @@ def test_a_transaction_s_offsets_survive_a_load(tmp_path: Path) -> None:
                 table.add(partition)
                 await asyncio.gather(*groups.coordinator.loading)
             (shard,) = groups.coordinator.shards()
-            assert shard.state is State.ACTIVE
+            assert shard.state is ShardState.ACTIVE
             shard.end_transaction(77, committed=True)
             shard.end_transaction(78, committed=False)
             found = await value_of(groups.fetch("g", None, require_stable=True))

@@ -7,10 +7,10 @@ import pytest
 from tests.unit.groups.logged import LoggedGroups
 
 from headrace.coordinator.shard import Result
-from headrace.groups.assignors import Assignment, Place, Subscriber, assign_shared
+from headrace.groups.assignors import Assignment, Subscriber, TopicIdPartition, assign_shared
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareLimits
-from headrace.groups.machine import Commit, Committer
+from headrace.groups.machine import Committer, OffsetCommit
 from headrace.groups.share import ShareHeartbeat
 from headrace.model.errors import (
     FencedMemberEpoch,
@@ -55,7 +55,7 @@ class World(LoggedGroups):
 
 
 def places(*partitions: int) -> Assignment:
-    return frozenset(Place(T, at) for at in partitions)
+    return frozenset(TopicIdPartition(T, at) for at in partitions)
 
 
 def test_members_share_the_partition_that_there_is() -> None:
@@ -138,7 +138,7 @@ def test_a_share_group_is_no_other_group() -> None:
     with pytest.raises(InconsistentProtocol):
         machine.for_join("g", "", NOW)
     with pytest.raises(GroupNotFound):
-        machine.commit("g", Committer(), [Commit("t", 0, 1)], NOW)
+        machine.commit("g", Committer(), [OffsetCommit("t", 0, 1)], NOW)
     assert machine.fetch("g", None, require_stable=False) == {}
     with pytest.raises(GroupNotFound):
         machine.classic("g")
@@ -148,7 +148,7 @@ def test_a_share_group_is_no_other_group() -> None:
     world.write(machine.delete_group("g").records)
     for each in (machine, world.restarted()):
         assert list(each.listed()) == []
-    world.write(machine.commit("g", Committer(), [Commit("t", 0, 1)], NOW).records)
+    world.write(machine.commit("g", Committer(), [OffsetCommit("t", 0, 1)], NOW).records)
     with pytest.raises(GroupNotFound):
         world.join("a")
 
@@ -157,7 +157,7 @@ def test_a_share_group_is_no_other_group() -> None:
 def test_every_partition_has_a_member_and_every_member_a_partition(members: int, partitions: int) -> None:
     subscribers = {f"m{at}": Subscriber(frozenset([T])) for at in range(members)}
     assigned = assign_shared(subscribers, {T: partitions})
-    crowds = [sum(Place(T, at) in places for places in assigned.values()) for at in range(partitions)]
+    crowds = [sum(TopicIdPartition(T, at) in places for places in assigned.values()) for at in range(partitions)]
     loads = [len(places) for places in assigned.values()]
     assert min(crowds) >= 1
     assert max(crowds) - min(crowds) <= 1

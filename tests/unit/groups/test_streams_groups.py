@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 from tests.unit.groups.logged import LoggedGroups
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.shard import Result
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
 from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
-from headrace.groups.machine import Commit, Committer
+from headrace.groups.machine import Committer, OffsetCommit
 from headrace.groups.members import JoinRequest
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.share import ShareHeartbeat
@@ -117,7 +117,7 @@ class World(LoggedGroups):
         self.apply(self.machine.streams("g").expire(self.image, self.now))
 
     def commit(self, member_id: str, epoch: int, *partitions: int, transactional: bool = False) -> None:
-        commits = [Commit("lines", partition, 1) for partition in partitions or (0,)]
+        commits = [OffsetCommit("lines", partition, 1) for partition in partitions or (0,)]
         by = Committer(member_id, None, epoch)
         self.machine.check_commit("g", by, self.now, transactional=transactional, commits=commits)
 
@@ -441,14 +441,14 @@ def test_only_members_at_their_epoch_fetch_offsets() -> None:
 def test_a_group_is_deleted_with_all_of_its_records() -> None:
     world = World()
     world.join("a")
-    world.write(world.machine.commit("g", Committer("a", None, 2), [Commit("lines", 0, 5)], world.now).records)
+    world.write(world.machine.commit("g", Committer("a", None, 2), [OffsetCommit("lines", 0, 5)], world.now).records)
     assert isinstance(world.machine.delete_offsets("g", [("lines", 0)]).answer["lines", 0], SubscribedToTopic)
     with pytest.raises(GroupNotEmpty):
         world.machine.delete_group("g")
     world.beat("a", LEAVE)
     world.write(world.machine.delete_group("g").records)
     assert not world.machine.groups
-    last: dict[bytes, Entry] = {one.key: one for one in world.log}
+    last: dict[bytes, InternalRecord] = {one.key: one for one in world.log}
     assert all(one.value is None for one in last.values())
 
 
@@ -474,7 +474,7 @@ def test_groups_of_other_kinds_stay_what_they_are() -> None:
 
 def test_an_application_goes_on_from_the_offsets_of_a_classic_group() -> None:
     world = World()
-    world.write(world.machine.commit("g", Committer(), [Commit("lines", 0, 5)], world.now).records)
+    world.write(world.machine.commit("g", Committer(), [OffsetCommit("lines", 0, 5)], world.now).records)
     assert world.machine.groups["g"].kind == "classic"
     assert world.join("a").tasks == active(0, 1)
     world.machine = world.restarted()

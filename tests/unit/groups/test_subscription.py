@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.groups.subscription import (
-    Subscription,
+    MemberSubscription,
     gives_up,
     read_assignment,
     read_subscription,
@@ -62,18 +62,18 @@ def test_any_bytes_are_harmless(subscription: bytes, assignment: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "means"),
     [
-        (b"\0\0" + BOTH + DATA, Subscription(0, NAMES)),
-        (b"\0\1" + BOTH + NO_DATA + OWNED, Subscription(1, NAMES, (("a", (0, 3)),))),
-        (b"\0\2" + BOTH + DATA + OWNED + GENERATION, Subscription(2, NAMES, (("a", (0, 3)),))),
-        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + NO_RACK, Subscription(3, NAMES, (("a", (0, 3)),))),
-        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + RACK, Subscription(3, NAMES, (("a", (0, 3)),), "r")),
+        (b"\0\0" + BOTH + DATA, MemberSubscription(0, NAMES)),
+        (b"\0\1" + BOTH + NO_DATA + OWNED, MemberSubscription(1, NAMES, (("a", (0, 3)),))),
+        (b"\0\2" + BOTH + DATA + OWNED + GENERATION, MemberSubscription(2, NAMES, (("a", (0, 3)),))),
+        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + NO_RACK, MemberSubscription(3, NAMES, (("a", (0, 3)),))),
+        (b"\0\3" + BOTH + DATA + OWNED + GENERATION + RACK, MemberSubscription(3, NAMES, (("a", (0, 3)),), "r")),
         (
             b"\0\4" + BOTH + DATA + OWNED + GENERATION + RACK + b"?",
-            Subscription(4, NAMES, (("a", (0, 3)),), "r"),
+            MemberSubscription(4, NAMES, (("a", (0, 3)),), "r"),
         ),
     ],
 )
-def test_a_subscription_is_read_in_every_version_and_never_in_part(data: bytes, means: Subscription) -> None:
+def test_a_subscription_is_read_in_every_version_and_never_in_part(data: bytes, means: MemberSubscription) -> None:
     assert read_subscription(data) == means
     assert subscribed_topics(data) == NAMES
     if means.version < 4:

@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import State
+from headrace.coordinator.shard import ShardState
 
 from .group_harness import DELETE, DESCRIBE, LEAVE, LIST, SUBSCRIPTION, Groups, versions
 
@@ -76,7 +76,7 @@ def test_a_restart_finds_members_assignments_generation_and_offsets(groups: Grou
 
 def test_a_coordinator_that_loads_says_so(groups: Groups) -> None:
     joined = groups.stable()
-    groups.shard.state = State.LOADING
+    groups.shard.state = ShardState.LOADING
     loading = ErrorCode.coordinator_load_in_progress
     assert groups.heartbeat(joined) is loading
     assert groups.commit(9, member=joined) is loading

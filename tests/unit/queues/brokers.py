@@ -10,7 +10,7 @@ from headrace.app.broker import BrokerApp
 from headrace.config.broker import broker_settings
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.model.queue_wire import Move, Outgoing, Received
+from headrace.model.queue_wire import Move, OutgoingMessage, Received
 from headrace.queues.api import Edit, ReceiveOptions
 from headrace.queues.service import QueueService
 from headrace.records.batch import read_header
@@ -88,7 +88,7 @@ class QueueBroker:
         return name
 
     def send(self, queue: str, *bodies: str, **others: Any) -> None:
-        messages = [Outgoing(body.encode(), f"id-{body}", **others) for body in bodies]
+        messages = [OutgoingMessage(body.encode(), f"id-{body}", **others) for body in bodies]
         self.run(self.queues.send(queue, messages))
 
     def receive(self, queue: str, most: int = 10, *, wait_ms: int = 0, visibility_ms: int = 600_000) -> list[Received]:

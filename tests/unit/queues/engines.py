@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from headrace.config.queue import QueueSettings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.chunk_index import Arrival, Duplicate
 from headrace.queues.engine.engine import Engine
 
@@ -67,7 +67,7 @@ class Driven:
         """Another broker goes on from what was kept."""
         self.keep(most)
         self.engine = self._new()
-        self.engine.load([Entry(key, value) for key, value in self.kept.items()])
+        self.engine.load([InternalRecord(key, value) for key, value in self.kept.items()])
         self.engine.drop_before(self.log_start)
         self.engine.index(self.log[self.engine.indexed_to :], self.now_ms)
         self.engine.due(self.now_ms)

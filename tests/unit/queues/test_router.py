@@ -21,14 +21,14 @@ from headrace.model.errors import (
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
-from headrace.model.queue_wire import Filter, Outgoing
+from headrace.model.queue_wire import Filter, OutgoingMessage
 from headrace.protocol.codec import make, response_schema
 from headrace.queues import router
 from headrace.queues.api import ReceiveOptions
-from headrace.queues.router import Router
+from headrace.queues.router import QueueRouter
 from headrace.queues.rpc import ask, read_answer
 from headrace.queues.service import QueueService
-from headrace.queues.state_machine import Page
+from headrace.queues.state_machine import StatePage
 from headrace.queues.state_store import OpenState, ReadState, WriteState
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
@@ -79,7 +79,7 @@ class Elsewhere(QueueService):
         self._random = Random()
         peers: Any = self.network
         images: Any = Images(broker)
-        self._router = Router(self.definitions, images, broker.services.clock, peers, self._nothing_here)
+        self._router = QueueRouter(self.definitions, images, broker.services.clock, peers, self._nothing_here)
 
     async def _nothing_here(self, *_: object) -> Any:
         raise NotLeader("nothing is led here")
@@ -95,7 +95,7 @@ def test_everything_can_be_asked_of_any_broker(broker: QueueBroker, other: Elsew
     name = broker.create(max_receives="1", dead_letter=dead)
 
     async def run() -> None:
-        message = Outgoing(b"\x00\xff", "one", priority=6, group="g", headers=(("h", None), ("i", b"\x80")))
+        message = OutgoingMessage(b"\x00\xff", "one", priority=6, group="g", headers=(("h", None), ("i", b"\x80")))
         (sent,) = await other.send(name, [message])
         assert sent.id == "one"
         (seen,) = await other.peek(name, Filter(ids=["one"]))
@@ -132,10 +132,10 @@ def test_receives_that_wait_elsewhere_keep_nobody_waiting(
     async def run() -> None:
         waiting = [asyncio.ensure_future(other.receive(name, ReceiveOptions(1, 20_000))) for _ in range(4)]
         await until_async(lambda: sum(lane.startswith("queues-wait") for lane in other.network.lanes) == 2)
-        await other.send(name, [Outgoing(b"x", str(number)) for number in range(4)])
+        await other.send(name, [OutgoingMessage(b"x", str(number)) for number in range(4)])
         assert [len(got) for got in await asyncio.gather(*waiting)] == [1, 1, 1, 1]
         # Their connections are used again.
-        await other.send(name, [Outgoing(b"y", "y")])
+        await other.send(name, [OutgoingMessage(b"y", "y")])
         assert len(await other.receive(name, ReceiveOptions(1, 20_000))) == 1
         assert sum(lane.startswith("queues-wait") for lane in other.network.lanes) == 2
         assert other.network.forgotten == []
@@ -165,10 +165,10 @@ def test_what_does_no_harm_is_asked_again_and_a_send_is_not(
         other.network.problems = [PeerUnavailable("gone"), NotLeader("not yet"), QueueUnavailable("loading")]
         assert (await other.counts(name)).available == 0
         other.network.problems = [NotLeader("not yet")]
-        assert len(await other.send(name, [Outgoing(b"x", "x")])) == 1
+        assert len(await other.send(name, [OutgoingMessage(b"x", "x")])) == 1
         other.network.problems = [PeerUnavailable("gone")]
         with pytest.raises(QueueUnavailable, match="gone"):
-            await other.send(name, [Outgoing(b"y", "y")])
+            await other.send(name, [OutgoingMessage(b"y", "y")])
         assert (await other.counts(name)).available == 1
         monkeypatch.setattr(router, "_PATIENCE_MS", 50)
         other.network.problems = [NotLeader("never")] * 100
@@ -189,7 +189,7 @@ def test_the_state_of_queues_is_kept_for_other_brokers(broker: QueueBroker, othe
 
         term = await asked(OpenState("x:0:", 5), int)
         await asked(WriteState("x:0:", term, [(b"a", b"1"), (b"b", b"2"), (b"a", None)]), type(None))
-        page = await asked(ReadState("x:0:", term, 0), Page)
+        page = await asked(ReadState("x:0:", term, 0), StatePage)
         assert page.entries == [(b"b", b"2")]
         with pytest.raises(StaleQueueLeader):
             await asked(OpenState("x:0:", 4), int)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import (
     InvalidMessage,
     InvalidPartitions,
@@ -17,7 +17,7 @@ from headrace.model.errors import (
     QueueUnavailable,
     UnknownQueue,
 )
-from headrace.model.queue_wire import Filter, Outgoing
+from headrace.model.queue_wire import Filter, OutgoingMessage
 from headrace.queues.api import Edit, ReceiveOptions
 from headrace.records.reader import Record
 from tests.unit.queues.brokers import QueueBroker
@@ -102,7 +102,9 @@ def test_a_queue_that_is_deleted_is_gone_and_comes_back_empty(broker: QueueBroke
 
 def test_a_message_has_what_was_sent_with_it(broker: QueueBroker) -> None:
     name = broker.create()
-    sent = Outgoing(b"\x00body", "the-id", priority=7, group="g", ttl_ms=600_000, headers=(("h", b"1"), ("n", None)))
+    sent = OutgoingMessage(
+        b"\x00body", "the-id", priority=7, group="g", ttl_ms=600_000, headers=(("h", b"1"), ("n", None))
+    )
     (answer,) = broker.run(broker.queues.send(name, [sent]))
     (got,) = broker.receive(name)
     assert (got.body, got.id, got.priority, got.group, got.headers) == (b"\x00body", "the-id", 7, "g", sent.headers)
@@ -162,18 +164,18 @@ def test_a_delayed_message_comes_by_itself_and_not_too_early(broker: QueueBroker
 def test_a_queue_refuses_what_is_no_message(broker: QueueBroker) -> None:
     name = broker.create(max_message_bytes="1024")
     for message in (
-        Outgoing(b"x" * 1000, "i", headers=(("h", b"y" * 100),)),
-        Outgoing(b"x", "i", priority=10),
-        Outgoing(b"x", ""),
-        Outgoing(b"x", "i", ttl_ms=-1),
-        Outgoing(b"x", "i", due_at_ms=2**53),
-        Outgoing(b"x", "i", group=""),
-        Outgoing(b"x", "i", headers=(("h", None),) * 101),
+        OutgoingMessage(b"x" * 1000, "i", headers=(("h", b"y" * 100),)),
+        OutgoingMessage(b"x", "i", priority=10),
+        OutgoingMessage(b"x", ""),
+        OutgoingMessage(b"x", "i", ttl_ms=-1),
+        OutgoingMessage(b"x", "i", due_at_ms=2**53),
+        OutgoingMessage(b"x", "i", group=""),
+        OutgoingMessage(b"x", "i", headers=(("h", None),) * 101),
     ):
         with pytest.raises(InvalidMessage):
-            broker.run(broker.queues.send(name, [Outgoing(b"fine", "i"), message]))
+            broker.run(broker.queues.send(name, [OutgoingMessage(b"fine", "i"), message]))
     with pytest.raises(InvalidMessage, match="more than the 1000"):
-        broker.run(broker.queues.send(name, [Outgoing(b"x", "i")] * 1001))
+        broker.run(broker.queues.send(name, [OutgoingMessage(b"x", "i")] * 1001))
     assert broker.bodies(name) == []
 
 
@@ -202,8 +204,8 @@ def test_receives_wait_in_turn_and_wake_at_once(broker: QueueBroker) -> None:
         for who in "abc":
             receivers.append(asyncio.ensure_future(receive(who)))
             await asyncio.sleep(0.02)
-        await broker.queues.send(name, [Outgoing(b"1", "1"), Outgoing(b"2", "2")])
-        await broker.queues.send(name, [Outgoing(b"3", "3")])
+        await broker.queues.send(name, [OutgoingMessage(b"1", "1"), OutgoingMessage(b"2", "2")])
+        await broker.queues.send(name, [OutgoingMessage(b"3", "3")])
         await asyncio.gather(*receivers)
         assert sorted(got) == ["a1", "b2", "c3"]
 
@@ -221,7 +223,7 @@ def test_what_a_receiver_that_went_away_would_have_got_is_there_for_others(
     async def run() -> None:
         began, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slowly(queue: str, term: int, entries: Sequence[Entry]) -> None:
+        async def slowly(queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
             began.set()
             await go_on.wait()
             await write(queue, term, entries)
@@ -243,7 +245,7 @@ def test_a_fifo_queue_knows_duplicates_and_gives_groups_in_order(broker: QueueBr
     name = broker.create(type="fifo")
 
     def sent(body: bytes, group: str, dedupe: str) -> tuple[str, int]:
-        message = Outgoing(body, f"id-{dedupe}-{body.decode()}", group=group, dedupe=dedupe)
+        message = OutgoingMessage(body, f"id-{dedupe}-{body.decode()}", group=group, dedupe=dedupe)
         (answer,) = broker.run(broker.queues.send(name, [message]))
         return answer.id, answer.offset
 

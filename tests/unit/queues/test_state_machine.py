@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.model.errors import CorruptBatch, StaleQueueLeader
 from headrace.queues import state_machine
 from headrace.queues.state_machine import QueueStateMachine
@@ -15,9 +15,9 @@ class Shard:
 
     def __init__(self) -> None:
         self.machine = QueueStateMachine()
-        self.log: list[Entry] = []
+        self.log: list[InternalRecord] = []
 
-    def run(self, outcome: Outcome[Entry, Any]) -> object:
+    def run(self, outcome: Outcome[InternalRecord, Any]) -> object:
         for entry in outcome.records:
             self.log.append(entry)
             self.machine.replay(entry, -1)
@@ -33,7 +33,10 @@ class Shard:
             self.machine.write(
                 queue,
                 term,
-                [Entry(key.encode(), None if text is None else text.encode()) for key, text in entries.items()],
+                [
+                    InternalRecord(key.encode(), None if text is None else text.encode())
+                    for key, text in entries.items()
+                ],
             )
         )
 
@@ -125,4 +128,4 @@ def test_a_large_state_is_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("key", [b"", b"\x91\xa5other", b"\x00" * 9])
 def test_a_record_of_another_version_is_refused(key: bytes) -> None:
     with pytest.raises(CorruptBatch, match="of a newer version of Headrace"):
-        QueueStateMachine().replay(Entry(key, b"x"), -1)
+        QueueStateMachine().replay(InternalRecord(key, b"x"), -1)

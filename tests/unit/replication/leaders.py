@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.errors import error_code
-from headrace.kafka.fetch_sessions import FetchSessions, PartitionKey, Wanted
+from headrace.kafka.fetch_sessions import FetchSessions, PartitionFetch, PartitionKey
 from headrace.model.errors import HeadraceError, PeerUnavailable
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, Endpoint
@@ -131,7 +131,7 @@ class FakeLeader:
         topics = [(TOPIC, found)] if found else []
         return b"".join(map(bytes, fetch_response(version, head, topics, session_id=plan.session_id)))
 
-    def _problem(self, key: PartitionKey, wanted: Wanted) -> int:
+    def _problem(self, key: PartitionKey, wanted: PartitionFetch) -> int:
         index = key.partition
         if index in self.errors:
             return self.errors[index]
@@ -139,7 +139,7 @@ class FakeLeader:
             return int(ErrorCode.unknown_leader_epoch.value)
         return 0
 
-    def _look(self, key: PartitionKey, wanted: Wanted, max_bytes: int) -> FetchedPartition:
+    def _look(self, key: PartitionKey, wanted: PartitionFetch, max_bytes: int) -> FetchedPartition:
         index = key.partition
         problem = self._problem(key, wanted)
         if problem:

@@ -24,14 +24,14 @@ from headrace.queues.api import (
     Failures,
     Filter,
     Move,
-    Outgoing,
+    OutgoingMessage,
     Peeked,
     QueueInfo,
     Received,
     ReceiveOptions,
     Sent,
 )
-from headrace.sqs.bodies import Bodies
+from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
 from headrace.sqs.deletions import Deletions
 from headrace.sqs.door import Door
@@ -42,7 +42,7 @@ ACCOUNT = "000000000000"
 
 @dataclass
 class One:
-    message: Outgoing
+    message: OutgoingMessage
     offset: int
     attempt: int = 0
 
@@ -52,7 +52,7 @@ class FakeQueue:
     info: QueueInfo
     texts: dict[str, str]
     messages: list[One] = field(default_factory=list)
-    sent: list[Outgoing] = field(default_factory=list)
+    sent: list[OutgoingMessage] = field(default_factory=list)
 
 
 class FakeQueues:
@@ -111,7 +111,7 @@ class FakeQueues:
         if failure is not None:
             raise failure
 
-    async def send(self, name: str, messages: Sequence[Outgoing]) -> list[Sent]:
+    async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
         self._fail()
         queue = self.by_name[name]
         sent = []
@@ -255,7 +255,7 @@ class Client:
         self.recreate_wait_ms = 0
         self.deletions = Deletions(lambda: self.mono_ms, lambda: self.recreate_wait_ms)
         realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms)
-        self.bodies = Bodies(1024 * 1024 * 1024)
+        self.bodies = BodyBudget(1024 * 1024 * 1024)
         self.door = Door(realm, keys or {}, self.bodies)
         self.disconnected = asyncio.Event()
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.model import queue_wire as wire
 from headrace.model.errors import PurgeInProgress, QueueUnavailable, StorageFailed, TooManyInFlight
-from headrace.sqs.bodies import Bodies
+from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import ACTIONS
 from headrace.sqs.door import MOST_BODY_BYTES
 from headrace.sqs.errors import SqsError
@@ -123,7 +123,7 @@ def test_a_url_will_do() -> None:
 def test_text_that_xml_does_not_have_is_shown_as_such() -> None:
     async def test(client: Client) -> None:
         url = await client.queue()
-        await client.queues.send("work", [wire.Outgoing(b"a\x01\xff\xc3\xbc", "id")])
+        await client.queues.send("work", [wire.OutgoingMessage(b"a\x01\xff\xc3\xbc", "id")])
         (got,) = (await client.json("ReceiveMessage", QueueUrl=url)).json["Messages"]
         assert got["Body"] == "a\x01\ufffdü"
         answer = await client.query("ReceiveMessage", {"QueueUrl": url})
@@ -281,7 +281,7 @@ def test_a_body_that_is_too_long() -> None:
 
 def test_bodies_wait_for_each_other() -> None:
     async def test() -> None:
-        bodies = Bodies(100)
+        bodies = BodyBudget(100)
 
         def pieces(*sizes: int):  # type: ignore[no-untyped-def]
             left = list(sizes)
@@ -328,7 +328,7 @@ def test_calls_of_the_sdk() -> None:
         made = await call(client, wire.CreateQueue("jobs", {"visibility.timeout.ms": "5"}))
         assert isinstance(made, wire.Description)
         assert (made.queue, made.settings["visibility_timeout_ms"]) == ("jobs", 5)
-        message = wire.Outgoing(b"\x00\xff", "id-1", priority=9, group="g", headers=(("h", None),))
+        message = wire.OutgoingMessage(b"\x00\xff", "id-1", priority=9, group="g", headers=(("h", None),))
         assert await call(client, wire.Send("jobs", [message])) == wire.AllSent([wire.Sent("id-1", 0)])
         got = await call(client, wire.Receive("jobs", 1000, wait_ms=0))
         assert isinstance(got, wire.AllReceived)

@@ -16,7 +16,7 @@ from headrace.records.reader import Record
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import OsDisk
 from headrace.storage.datadir import DataDir
-from headrace.storage.manager import LogManager, Wanted
+from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -35,8 +35,8 @@ def manager(disk: ModelDisk) -> LogManager:
     return result
 
 
-def wanted(*names: str, topic_id: UUID = ONE) -> dict[TopicPartition, Wanted]:
-    return {partition(name): Wanted(topic_id, TopicSettings()) for name in names}
+def wanted(*names: str, topic_id: UUID = ONE) -> dict[TopicPartition, WantedPartition]:
+    return {partition(name): WantedPartition(topic_id, TopicSettings()) for name in names}
 
 
 class TestDataDir:

@@ -14,7 +14,7 @@ from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import DiskFile, OsDisk
 from headrace.storage.checkpoints import CLEAN_STOP, RECOVERY_POINTS
 from headrace.storage.datadir import DataDir
-from headrace.storage.manager import LogManager, Wanted
+from headrace.storage.manager import LogManager, WantedPartition
 from headrace.storage.summary import LOG_SUMMARIES
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
 from headrace.testing.logs import PARTITION, SMALL, LogBench
@@ -273,7 +273,7 @@ class TestIsRead:
         disk = disk_of(idle_log()).after_process_kill()
         manager = LogManager(DataDir(Path("/data"), "c", BrokerId(1)), disk=disk, clock=ManualClock())
         manager.start()
-        assert not manager.open_logs({PARTITION: Wanted(UUID(int=8), SMALL)})
+        assert not manager.open_logs({PARTITION: WantedPartition(UUID(int=8), SMALL)})
         assert manager.logs[PARTITION].end_offset == 0
         assert len(manager.strays) == 1
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.coordinator.formats import Format
-from headrace.coordinator.machine import Entry, Outcome
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.model.errors import (
     ConcurrentTransactions,
     CorruptBatch,
@@ -19,8 +19,8 @@ from headrace.model.errors import (
 )
 from headrace.transactions.kafka_records import KafkaTransactionFormat
 from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, NOBODY, Producer, TransactionMachine
-from headrace.transactions.records import MsgpackTransactionFormat, Transaction
-from headrace.transactions.states import LEADS_TO, State
+from headrace.transactions.records import MsgpackTransactionFormat, TransactionEntry
+from headrace.transactions.states import LEADS_TO, TransactionState
 
 NOW = 1_700_000_000_000
 PLACES = (("a", 0), ("b", 1))
@@ -33,7 +33,7 @@ class Bench:
     def __init__(self) -> None:
         self.machine = TransactionMachine(max_timeout_ms=900_000)
         self.fresh = 100
-        self.written: list[Entry] = []
+        self.written: list[InternalRecord] = []
 
     def run(self, outcome: Outcome[Any, Any]) -> Any:
         for record in outcome.records:
@@ -42,7 +42,7 @@ class Bench:
         return outcome.answer
 
     @property
-    def now(self) -> Transaction:
+    def now(self) -> TransactionEntry:
         return self.machine.transactions[ID]
 
     def init(self, claimed: Producer = NOBODY, timeout_ms: int = 60_000) -> Any:
@@ -69,8 +69,14 @@ class Bench:
 
     def put(self, **fields: Any) -> None:
         """Make up a state."""
-        base = {"producer_id": 7, "producer_epoch": 3, "state": State.EMPTY, "timeout_ms": 1000, "updated_ms": NOW}
-        self.machine.apply((ID, Transaction(**{**base, **fields})), -1)
+        base = {
+            "producer_id": 7,
+            "producer_epoch": 3,
+            "state": TransactionState.EMPTY,
+            "timeout_ms": 1000,
+            "updated_ms": NOW,
+        }
+        self.machine.apply((ID, TransactionEntry(**{**base, **fields})), -1)
 
 
 @pytest.fixture
@@ -90,17 +96,17 @@ def test_a_transaction_of_an_older_client_keeps_its_epoch(bench: Bench, committe
     producer = bench.init()
     assert producer == (101, 0)
     bench.add(producer)
-    assert bench.now.state is State.ONGOING
+    assert bench.now.state is TransactionState.ONGOING
     assert bench.end(producer, committed=committed) == producer
-    assert bench.now.state is (State.PREPARE_COMMIT if committed else State.PREPARE_ABORT)
+    assert bench.now.state is (TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT)
     assert bench.now.partitions == set(PLACES)
     bench.complete()
-    assert bench.now.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    assert bench.now.state is (TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
     assert (bench.now.partitions, bench.now.started_ms) == (frozenset(), -1)
     assert bench.end(producer, committed=committed) == producer, "a retry"
     refused(InvalidTransaction, lambda: bench.end(producer, committed=not committed), bench)
     bench.add(producer)
-    assert bench.now.state is State.ONGOING
+    assert bench.now.state is TransactionState.ONGOING
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -126,7 +132,7 @@ def test_an_abort_of_nothing_moves_the_epoch_in_version_2_only(bench: Bench) -> 
     refused(InvalidTransaction, lambda: bench.end(producer, committed=True, bumps=True), bench)
     assert bench.end(producer, committed=False, bumps=True) == (101, 1)
     bench.complete()
-    assert bench.now.state is State.COMPLETE_ABORT
+    assert bench.now.state is TransactionState.COMPLETE_ABORT
 
 
 def test_when_epochs_run_out_version_2_goes_on_with_a_new_id(bench: Bench) -> None:
@@ -157,7 +163,7 @@ def test_a_new_instance_aborts_what_its_predecessor_left_open(bench: Bench) -> N
     old = bench.init()
     bench.add(old)
     assert bench.init() is None
-    assert (bench.now.state, bench.now.producer_epoch) == (State.PREPARE_ABORT, 1)
+    assert (bench.now.state, bench.now.producer_epoch) == (TransactionState.PREPARE_ABORT, 1)
     refused(ConcurrentTransactions, bench.init, bench)
     refused(SupersededProducer, lambda: bench.end(old), bench)
     bench.complete()
@@ -188,7 +194,7 @@ def test_epochs_that_run_out_by_new_instances_give_a_new_id(bench: Bench) -> Non
     bench.put(producer_epoch=LAST_EPOCH - 1)
     assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)) == (bench.fresh, 0)
     assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)).epoch == 0, "a retry"
-    bench.put(producer_epoch=LAST_EPOCH - 1, state=State.ONGOING, started_ms=NOW)
+    bench.put(producer_epoch=LAST_EPOCH - 1, state=TransactionState.ONGOING, started_ms=NOW)
     assert bench.init() is None
     bench.complete()
     assert bench.init() == (bench.fresh, 0)
@@ -204,7 +210,7 @@ def test_a_transaction_is_aborted_when_its_time_is_up(bench: Bench) -> None:
     bench.add(producer)
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 999)) is False
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 1000)) is True
-    assert (bench.now.state, bench.now.producer_epoch) == (State.PREPARE_ABORT, 1)
+    assert (bench.now.state, bench.now.producer_epoch) == (TransactionState.PREPARE_ABORT, 1)
     refused(SupersededProducer, lambda: bench.end(producer), bench)
     bench.complete()
     refused(SupersededProducer, lambda: bench.init(claimed=producer), bench)
@@ -215,7 +221,7 @@ def test_in_two_phase_commit_a_transaction_has_no_time_limit(bench: Bench) -> No
     producer = bench.run(bench.machine.init(ID, 10**9, NOBODY, 101, NOW, two_phase=True))
     bench.add(producer)
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 10 * NO_TIMEOUT_MS)) is False
-    assert bench.now.state is State.ONGOING
+    assert bench.now.state is TransactionState.ONGOING
     assert bench.init() is None, "an instance that does not ask to keep it aborts it"
     bench.complete()
     bench.init(timeout_ms=1000)
@@ -229,7 +235,7 @@ def test_a_newer_instance_takes_over_an_open_transaction_as_it_is(bench: Bench, 
     bench.add(producer)
     resumed = bench.resume()
     assert resumed == (Producer(101, 1), producer)
-    assert (bench.now.state, bench.now.partitions) == (State.ONGOING, set(PLACES))
+    assert (bench.now.state, bench.now.partitions) == (TransactionState.ONGOING, set(PLACES))
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 10**6)) is False, "it has no time limit any more"
     refused(SupersededProducer, lambda: bench.end(producer), bench)
     refused(SupersededProducer, lambda: bench.add(producer), bench)
@@ -239,7 +245,7 @@ def test_a_newer_instance_takes_over_an_open_transaction_as_it_is(bench: Bench, 
     assert bench.now.timeout_ms == 60_000
     after = bench.end(again.producer, committed=committed, bumps=bumps)
     bench.complete()
-    assert bench.now.state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    assert bench.now.state is (TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
     assert bench.end(again.producer, committed=committed, bumps=bumps) == after, "a retry"
     assert bench.resume().ongoing == NOBODY
 
@@ -267,7 +273,9 @@ def test_there_may_be_nothing_to_take_over(bench: Bench) -> None:
 
 
 def test_a_transaction_can_be_taken_over_where_epochs_have_run_out(bench: Bench) -> None:
-    bench.put(producer_epoch=LAST_EPOCH - 1, state=State.ONGOING, started_ms=NOW, partitions=frozenset(PLACES))
+    bench.put(
+        producer_epoch=LAST_EPOCH - 1, state=TransactionState.ONGOING, started_ms=NOW, partitions=frozenset(PLACES)
+    )
     last = Producer(7, LAST_EPOCH - 1)
     assert bench.resume() == (last, last)
     assert bench.end(last, bumps=True) == (bench.fresh, 0)
@@ -318,9 +326,9 @@ def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open(bench: Benc
 
 
 @pytest.mark.parametrize("form", [MsgpackTransactionFormat(), KafkaTransactionFormat()])
-def test_records_read_back_and_unknown_ones_are_refused(form: Format[str, Transaction]) -> None:
-    transaction = Transaction(1, 2, State.ONGOING, 3, 4, 5, frozenset(PLACES), 6, 7, 8, True, 9)
-    for value in (transaction, Transaction(1, 2, State.EMPTY, 3, 4), None):
+def test_records_read_back_and_unknown_ones_are_refused(form: Format[str, TransactionEntry]) -> None:
+    transaction = TransactionEntry(1, 2, TransactionState.ONGOING, 3, 4, 5, frozenset(PLACES), 6, 7, 8, True, 9)
+    for value in (transaction, TransactionEntry(1, 2, TransactionState.EMPTY, 3, 4), None):
         (written,) = form.write(ID, value)
         assert form.read(written) == (ID, value)
     (written,) = form.write(ID, transaction)
@@ -330,6 +338,6 @@ def test_records_read_back_and_unknown_ones_are_refused(form: Format[str, Transa
 
 
 def test_a_decided_transaction_can_only_complete() -> None:
-    assert LEADS_TO[State.PREPARE_COMMIT] == {State.COMPLETE_COMMIT}
-    assert LEADS_TO[State.PREPARE_ABORT] == {State.COMPLETE_ABORT}
-    assert set(LEADS_TO) == set(State)
+    assert LEADS_TO[TransactionState.PREPARE_COMMIT] == {TransactionState.COMPLETE_COMMIT}
+    assert LEADS_TO[TransactionState.PREPARE_ABORT] == {TransactionState.COMPLETE_ABORT}
+    assert set(LEADS_TO) == set(TransactionState)

@@ -38,7 +38,7 @@ from headrace.transactions.machine import NOBODY, Producer
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
 from headrace.transactions.service import TransactionService
-from headrace.transactions.states import State
+from headrace.transactions.states import TransactionState
 
 PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("t", 2))
 
@@ -105,7 +105,7 @@ class Broker:
             found.append([marker.committed for marker in read if marker is not None])
         return found
 
-    async def until(self, name: str, state: State | None) -> None:
+    async def until(self, name: str, state: TransactionState | None) -> None:
         """Wait until a transactional id is in this state, or forgotten."""
         deadline = asyncio.get_running_loop().time() + 60
         while True:
@@ -172,7 +172,9 @@ def test_an_interrupted_end_is_completed_by_the_next_start(
             producer = await broker.begin("a")
             ending = asyncio.create_task(broker.transactions.end("a", producer, committed=committed, bumps_epoch=True))
             if stuck:
-                await broker.until("a", State.PREPARE_COMMIT if committed else State.PREPARE_ABORT)
+                await broker.until(
+                    "a", TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
+                )
                 assert not ending.done()
             else:
                 await ending
@@ -182,7 +184,7 @@ def test_an_interrupted_end_is_completed_by_the_next_start(
 
     async def second(producer: Producer) -> None:
         async with running(tmp_path) as broker:
-            await broker.until("a", State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+            await broker.until("a", TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
             assert all(committed in markers for markers in broker.markers())
             assert all((not committed) not in markers for markers in broker.markers())
             for topic, index in PLACES:
@@ -223,12 +225,12 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, restart: b
         async with running(tmp_path) as broker:
             await broker.begin("a", timeout_ms=200)
             if not restart:
-                await broker.until("a", State.COMPLETE_ABORT)
+                await broker.until("a", TransactionState.COMPLETE_ABORT)
                 assert broker.markers() == [[False], [False], [False]]
 
     async def after() -> None:
         async with running(tmp_path) as broker:
-            await broker.until("a", State.COMPLETE_ABORT)
+            await broker.until("a", TransactionState.COMPLETE_ABORT)
             assert broker.markers() == [[False], [False], [False]]
 
     asyncio.run(begin())
@@ -261,14 +263,14 @@ def test_a_marker_that_comes_late_does_not_end_the_next_transaction(tmp_path: Pa
             producer = await broker.begin("a")
             writer.losing = frozenset(PLACES[:1])
             producer = await broker.transactions.end("a", producer, committed=False, bumps_epoch=bumps_epoch)
-            await broker.until("a", State.COMPLETE_ABORT)
+            await broker.until("a", TransactionState.COMPLETE_ABORT)
             await broker.write("a", producer, sequence=0 if bumps_epoch else 1)
             (late,) = writer.late
             arrived: list[HeadraceError | None] = []
             writer.write(*late).then(arrived.append)
             assert [type(answer) for answer in arrived] == [FencedCoordinator]
             await broker.transactions.end("a", producer, committed=True, bumps_epoch=bumps_epoch)
-            await broker.until("a", State.COMPLETE_COMMIT)
+            await broker.until("a", TransactionState.COMPLETE_COMMIT)
             assert broker.markers() == [[False, True]] * len(PLACES)
             assert [entry.first_offset for entry in broker.partitions.get(*PLACES[0]).log.aborted.within(0, 100)] == [0]
 

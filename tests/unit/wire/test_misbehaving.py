@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from headrace.model.errors import SettingsError
-from headrace.wire import Cluster, NotKafka, Timeouts, Unreachable, WireError
+from headrace.wire import BrokerUnreachable, Cluster, NotKafka, Timeouts, WireError
 from headrace.wire.errors import Refused, TimedOut, Unready, refusal
 
 PATIENT = Timeouts(connect_s=60, request_s=60, patience_s=0.2)
@@ -72,7 +72,7 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     error = asked(f"127.0.0.1:{port}")
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, BrokerUnreachable)
     assert str(error) == f"no broker answers at 127.0.0.1:{port}: connection refused"
 
 
@@ -82,7 +82,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 @pytest.mark.parametrize("bootstrap", ["", " , "])
 def test_no_address(bootstrap: str) -> None:
-    with pytest.raises(Unreachable, match="no broker is named"):
+    with pytest.raises(BrokerUnreachable, match="no broker is named"):
         Cluster(bootstrap)
 
 
@@ -131,7 +131,7 @@ def test_a_connection_that_ends_in_the_middle_of_an_answer() -> None:
 
     with server(behave) as bootstrap:
         error = asked(bootstrap)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, BrokerUnreachable)
     assert "closed the connection" in str(error) or "broke" in str(error)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.main import main
-from headrace.queues.move.transfer import Carrier, Page
+from headrace.queues.move.transfer import Carrier, TransferPage
 from headrace.runtime.deferred import Deferred
 from headrace.testing.process import BrokerProcess
 from headrace.transactions.routing import MarkerRouter
@@ -44,7 +44,7 @@ def _patch() -> None:
         is_first = place[1] == 0 and not place[0].startswith("__")
         return Deferred() if _is_stuck() and not is_first else write(self, place, *rest)
 
-    async def send_and_hang(self: Carrier, page: Page) -> Any:
+    async def send_and_hang(self: Carrier, page: TransferPage) -> Any:
         sent = await send_page(self, page)
         if _is_stuck() and self._stream == "move":
             await asyncio.Event().wait()

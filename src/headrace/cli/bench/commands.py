@@ -45,9 +45,9 @@ def bench(
     * `headrace bench produce --messages 5000000 --size 100 --partitions 12`
     * `headrace bench latency --rate 5000 --acks 1`
     """
-    from headrace.cli.bench.run import Plan, run_bench
+    from headrace.cli.bench.run import BenchPlan, run_bench
 
-    plan = Plan(
+    plan = BenchPlan(
         messages=messages,
         size_bytes=size,
         batch_messages=batch,

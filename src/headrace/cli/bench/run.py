@@ -14,17 +14,17 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker, client_config, explain
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, client_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import human_bytes, human_duration, per_time, print_json, table
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressLine
 
 _STALLED_S = 30.0
 _STAMP = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     messages: int
     size_bytes: int
     batch_messages: int
@@ -59,8 +59,8 @@ class Latency:
     max_ms: float
 
 
-def run_bench(bootstrap: str, wanted: tuple[str, ...], plan: Plan, topic: str | None, *, as_json: bool) -> None:
-    broker = Broker(bootstrap)
+def run_bench(bootstrap: str, wanted: tuple[str, ...], plan: BenchPlan, topic: str | None, *, as_json: bool) -> None:
+    broker = Admin(bootstrap)
     known = broker.cluster().topics
     name = topic or f"headrace-bench-{os.getpid()}"
     if name not in known:
@@ -82,7 +82,7 @@ def run_bench(bootstrap: str, wanted: tuple[str, ...], plan: Plan, topic: str | 
     _report(results, plan, as_json=as_json)
 
 
-def _producer(bootstrap: str, plan: Plan, linger_ms: float) -> Producer:
+def _producer(bootstrap: str, plan: BenchPlan, linger_ms: float) -> Producer:
     return Producer(
         client_config(
             bootstrap,
@@ -115,12 +115,12 @@ class _Failures:
             raise CommandFailed(f"the broker did not take a message: {explain(self.first, self._bootstrap)}")
 
 
-def _produce(bootstrap: str, topic: str, plan: Plan) -> Throughput:
+def _produce(bootstrap: str, topic: str, plan: BenchPlan) -> Throughput:
     producer = _producer(bootstrap, plan, linger_ms=20)
     failures = _Failures(bootstrap)
     payload = os.urandom(plan.size_bytes)
     # Callbacks cost as much as sending: only the last message of each batch, and the last of all, has one.
-    with Progress("sent", total=plan.messages) as progress:
+    with ProgressLine("sent", total=plan.messages) as progress:
         started = time.perf_counter()
         for number in range(1, plan.messages + 1):
             watched = number % plan.batch_messages == 0 or number == plan.messages
@@ -160,7 +160,7 @@ def _consumer(bootstrap: str, **more: Any) -> Consumer:
     )
 
 
-def _consume(broker: Broker, topic: str, plan: Plan) -> Throughput:
+def _consume(broker: Admin, topic: str, plan: BenchPlan) -> Throughput:
     partitions = broker.partitions(topic)
     first = broker.offsets(topic, partitions, OffsetSpec.earliest())
     end = broker.offsets(topic, partitions, OffsetSpec.latest())
@@ -169,7 +169,7 @@ def _consume(broker: Broker, topic: str, plan: Plan) -> Throughput:
         raise CommandFailed(f"{topic} is empty: there is nothing to read")
     consumer = _consumer(broker.bootstrap)
     got = got_bytes = 0
-    with Progress("read", total=there) as progress:
+    with ProgressLine("read", total=there) as progress:
         try:
             started = latest = time.perf_counter()
             consumer.assign([TopicPartition(topic, index, first[index]) for index in partitions])
@@ -191,7 +191,7 @@ def _consume(broker: Broker, topic: str, plan: Plan) -> Throughput:
     return Throughput(got, got_bytes // got, seconds)
 
 
-def _latency(broker: Broker, topic: str, plan: Plan) -> Latency:
+def _latency(broker: Admin, topic: str, plan: BenchPlan) -> Latency:
     partitions = broker.partitions(topic)
     total = int(plan.rate * plan.seconds)
     producer = _producer(broker.bootstrap, plan, linger_ms=0)
@@ -204,7 +204,7 @@ def _latency(broker: Broker, topic: str, plan: Plan) -> Latency:
     latencies_ms: list[float] = []
     failures = _Failures(broker.bootstrap)
     sender = threading.Thread(target=_send_at_rate, args=(producer, topic, plan, total, failures), daemon=True)
-    with Progress("back", total=total) as progress:
+    with ProgressLine("back", total=total) as progress:
         try:
             consumer.poll(1.0)
             sender.start()
@@ -227,7 +227,7 @@ def _latency(broker: Broker, topic: str, plan: Plan) -> Latency:
     return summarize(latencies_ms)
 
 
-def _send_at_rate(producer: Producer, topic: str, plan: Plan, total: int, failures: _Failures) -> None:
+def _send_at_rate(producer: Producer, topic: str, plan: BenchPlan, total: int, failures: _Failures) -> None:
     rest = os.urandom(plan.size_bytes - _STAMP.size)
     started = time.perf_counter()
     for number in range(total):
@@ -246,7 +246,7 @@ def summarize(latencies_ms: list[float]) -> Latency:
     return Latency(len(ordered), at(0.5), at(0.99), at(0.999), ordered[-1])
 
 
-def _report(results: dict[str, Throughput | Latency], plan: Plan, *, as_json: bool) -> None:
+def _report(results: dict[str, Throughput | Latency], plan: BenchPlan, *, as_json: bool) -> None:
     if as_json:
         print_json({"plan": asdict(plan), "results": {name: _as_dict(result) for name, result in results.items()}})
         return

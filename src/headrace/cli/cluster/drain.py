@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.cli.cluster.moves import Situation, copied_bytes, largest_bytes
-from headrace.cli.cluster.plans import Move
+from headrace.cli.cluster.plans import ReplicaMove
 from headrace.cli.cluster.transfer import Transfer
 from headrace.cli.cluster.view import connected, named, stored
 from headrace.cli.errors import CommandFailed
@@ -124,7 +124,7 @@ def _watch(cluster: Cluster, broker_id: int, count_total: int, bytes_total: int)
             left = list(_hosted(cluster.metadata(), broker_id))
             under_way = cluster.reassignments()
             dirs = stored(cluster, cluster.describe())
-            wanted = [Move(where, (), tuple(under_way[where].adding)) for where in left if where in under_way]
+            wanted = [ReplicaMove(where, (), tuple(under_way[where].adding)) for where in left if where in under_way]
             left_bytes = sum(largest_bytes(dirs, where) for where in left) - copied_bytes(wanted, dirs)
             shown.update(len(left), max(0, left_bytes))
             if not left:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.cli.cluster.plans import Move, Racks, balanced, chosen, onto, with_factor
+from headrace.cli.cluster.plans import Racks, ReplicaMove, balanced, chosen, onto, with_factor
 from headrace.cli.cluster.transfer import Transfer
 from headrace.cli.cluster.view import connected, named, stored
 from headrace.cli.errors import CommandFailed
@@ -148,7 +148,7 @@ def move(bootstrap: str, *, yes: bool, throttle_bytes: int | None, wait: bool) -
 # -- carrying a plan out
 
 
-def _show(moves: Sequence[Move], situation: Situation) -> None:
+def _show(moves: Sequence[ReplicaMove], situation: Situation) -> None:
     rows = [
         (
             named(each.partition),
@@ -168,7 +168,7 @@ def _show(moves: Sequence[Move], situation: Situation) -> None:
 
 
 def _apply(
-    cluster: Cluster, moves: Sequence[Move], situation: Situation, *, throttle_bytes: int | None, wait: bool
+    cluster: Cluster, moves: Sequence[ReplicaMove], situation: Situation, *, throttle_bytes: int | None, wait: bool
 ) -> None:
     there = {broker_id for broker_id, node in situation.info.brokers.items() if not node.is_fenced}
     if away := {broker for each in moves for broker in each.adding} - there:
@@ -197,7 +197,7 @@ def _apply(
     print(f"Done: {count(len(moves), 'partition')} have their new replicas")
 
 
-def _watch(cluster: Cluster, moves: Sequence[Move], situation: Situation) -> None:
+def _watch(cluster: Cluster, moves: Sequence[ReplicaMove], situation: Situation) -> None:
     total = sum(situation.size_bytes(each.partition) * len(each.adding) for each in moves)
     with Transfer("reassigning", len(moves), total) as shown:
         while True:
@@ -218,7 +218,7 @@ def _watch(cluster: Cluster, moves: Sequence[Move], situation: Situation) -> Non
         )
 
 
-def copied_bytes(moves: Iterable[Move], dirs: Mapping[int, list[LogDir] | None]) -> int:
+def copied_bytes(moves: Iterable[ReplicaMove], dirs: Mapping[int, list[LogDir] | None]) -> int:
     """How much of what these moves copy is there already."""
     return sum(
         replica.size_bytes

@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?(?:/s)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """One partition's replicas, before and after."""
 
     partition: Partition
@@ -72,20 +72,20 @@ def _numbers(text: str, where: str) -> list[int]:
         raise BadArgument(f"{where}: {text!r} is not a number, or several with commas between them") from None
 
 
-def onto(parts: Mapping[Partition, PartitionInfo], replicas: Sequence[int], known: Iterable[int]) -> list[Move]:
+def onto(parts: Mapping[Partition, PartitionInfo], replicas: Sequence[int], known: Iterable[int]) -> list[ReplicaMove]:
     """These replicas for each partition, the order turned from one to the next so that all of them lead alike."""
     if unknown := set(replicas) - set(known):
         raise CommandFailed(f"there is no broker {min(unknown)}; `headrace cluster status` shows those there are")
     moves = []
     for turn, (where, part) in enumerate(sorted(parts.items())):
         at = turn % len(replicas)
-        moves.append(Move(where, part.replicas, (*replicas[at:], *replicas[:at])))
+        moves.append(ReplicaMove(where, part.replicas, (*replicas[at:], *replicas[:at])))
     return _changes(moves)
 
 
 def with_factor(
     parts: Mapping[Partition, PartitionInfo], factor: int, racks: Racks, load: Mapping[int, int]
-) -> list[Move]:
+) -> list[ReplicaMove]:
     """`factor` replicas for each partition: more on other racks and on brokers with little, fewer from the end.
 
     Of those that are there the ones in sync stay first, and of those the ones on racks of their own.
@@ -115,7 +115,7 @@ def with_factor(
             )
             after.append(best)
             loads[best] += 1
-        moves.append(Move(where, part.replicas, tuple(after)))
+        moves.append(ReplicaMove(where, part.replicas, tuple(after)))
     return _changes(moves)
 
 
@@ -126,16 +126,19 @@ def _worth(broker: int, part: PartitionInfo, racks: Racks, replicas: Sequence[in
     return broker in part.isr, broker in racks, is_alone
 
 
-def balanced(parts: Mapping[Partition, PartitionInfo], racks: Racks) -> list[Move]:
+def balanced(parts: Mapping[Partition, PartitionInfo], racks: Racks) -> list[ReplicaMove]:
     """What brokers with little are to get from those with much, and the order of replicas that evens out leaders."""
     placed = {_named(where): tuple(map(BrokerId, part.replicas)) for where, part in parts.items()}
     wanted = even_out(_racks(racks), placed)
     return _changes(
-        [Move((where.topic, int(where.partition)), tuple(placed[where]), after) for where, after in wanted.items()]
+        [
+            ReplicaMove((where.topic, int(where.partition)), tuple(placed[where]), after)
+            for where, after in wanted.items()
+        ]
     )
 
 
-def _changes(moves: Iterable[Move]) -> list[Move]:
+def _changes(moves: Iterable[ReplicaMove]) -> list[ReplicaMove]:
     return sorted((move for move in moves if move.before != move.after), key=lambda move: move.partition)
 
 

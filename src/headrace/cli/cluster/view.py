@@ -10,6 +10,7 @@ from headrace.cli.reach import check_reachable, nobody_at
 from headrace.model.features import FEATURE
 from headrace.wire import (
     NO_FEATURE,
+    BrokerUnreachable,
     Cluster,
     ClusterInfo,
     Feature,
@@ -19,7 +20,6 @@ from headrace.wire import (
     Reassignment,
     Timeouts,
     Topic,
-    Unreachable,
     WireError,
 )
 
@@ -180,7 +180,7 @@ def connected(bootstrap: str) -> Iterator[Cluster]:
     try:
         with Cluster(bootstrap, client_id="headrace-cli", timeouts=PATIENT) as cluster:
             yield cluster
-    except Unreachable:
+    except BrokerUnreachable:
         raise CommandFailed(nobody_at(bootstrap)) from None
     except WireError as error:
         raise CommandFailed(str(error)) from None

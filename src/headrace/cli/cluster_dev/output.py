@@ -17,7 +17,7 @@ def say_now(text: str) -> None:
     print(text, flush=True)
 
 
-class Voice:
+class DevOutput:
     """Everything that is printed: one line each, who says it in front, in a colour of its own where there are any."""
 
     def __init__(self, names: list[str], *, verbose: bool) -> None:

@@ -21,7 +21,7 @@ from urllib.request import ProxyHandler, build_opener
 from headrace.cli.children import Child, how_it_ended, keep_running
 from headrace.cli.cluster_dev.commands import DEFAULT_FOLDER, MOST_BROKERS
 from headrace.cli.cluster_dev.control import Listener
-from headrace.cli.cluster_dev.output import Voice, say_now
+from headrace.cli.cluster_dev.output import DevOutput, say_now
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.output import count
 from headrace.model.extras import CLUSTER, require
@@ -96,7 +96,7 @@ class _Dev:
         self._wanted = wanted
         self._etcd_program = etcd
         names = [f"broker {number}" for number in range(1, wanted.brokers + 1)]
-        self._voice = Voice(["etcd", *names], verbose=wanted.verbose)
+        self._voice = DevOutput(["etcd", *names], verbose=wanted.verbose)
         self._addresses: dict[str, str] = {}
         self._http: list[str] = []
         self._is_announced = False

@@ -60,7 +60,7 @@ def consume(
     * `headrace consume orders --offset -1 --format json`
     * `headrace consume orders --from-time '5m ago' --follow`
     """
-    from headrace.cli.consume.run import Options, print_messages
+    from headrace.cli.consume.run import ConsumeOptions, print_messages
     from headrace.cli.times import parse_time
 
     if sum((from_beginning, offset is not None, from_time is not None)) > 1:
@@ -69,7 +69,7 @@ def consume(
     print_messages(
         bootstrap,
         topic,
-        Options(
+        ConsumeOptions(
             from_beginning=from_beginning,
             offset=offset,
             from_time_ms=None if from_time is None else parse_time(from_time),

@@ -9,9 +9,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli.admin import Broker, client_config, explain
+from headrace.cli.admin import Admin, client_config, explain
 from headrace.cli.errors import CommandFailed
-from headrace.cli.lines import Message, render_json, render_text
+from headrace.cli.lines import LineMessage, render_json, render_text
 from headrace.cli.output import count, say
 
 _AT_ONCE = 1_000
@@ -22,7 +22,7 @@ _PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConsumeOptions:
     from_beginning: bool
     offset: int | None
     """Counted from the end if negative."""
@@ -35,8 +35,8 @@ class Options:
     committed: bool
 
 
-def print_messages(bootstrap: str, topic: str, options: Options) -> None:
-    broker = Broker(bootstrap)
+def print_messages(bootstrap: str, topic: str, options: ConsumeOptions) -> None:
+    broker = Admin(bootstrap)
     partitions = _partitions(broker, topic, options.partitions)
     start, end = _range(broker, topic, partitions, options)
     pending = {index for index in partitions if start[index] < end[index]}
@@ -70,7 +70,7 @@ def print_messages(bootstrap: str, topic: str, options: Options) -> None:
         say(count(printed, "message"))
 
 
-def _partitions(broker: Broker, topic: str, wanted: list[int] | None) -> list[int]:
+def _partitions(broker: Admin, topic: str, wanted: list[int] | None) -> list[int]:
     there = broker.partitions(topic)
     for index in wanted or []:
         if index not in there:
@@ -79,7 +79,7 @@ def _partitions(broker: Broker, topic: str, wanted: list[int] | None) -> list[in
 
 
 def _range(
-    broker: Broker, topic: str, partitions: list[int], options: Options
+    broker: Admin, topic: str, partitions: list[int], options: ConsumeOptions
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Where each partition starts and where its end is now."""
     end = broker.offsets(topic, partitions, OffsetSpec.latest())
@@ -105,7 +105,7 @@ def _range(
     return start, end
 
 
-def _copy(consumer: Consumer, bootstrap: str, options: Options, end: dict[int, int], pending: set[int]) -> int:
+def _copy(consumer: Consumer, bootstrap: str, options: ConsumeOptions, end: dict[int, int], pending: set[int]) -> int:
     """Print until the end, the maximum or Ctrl-C; the number of messages printed."""
     out = sys.stdout.buffer
     separator = b"\t" if options.keys else None
@@ -142,7 +142,7 @@ def _copy(consumer: Consumer, bootstrap: str, options: Options, end: dict[int, i
     return printed
 
 
-def _render(raw: Any, options: Options, separator: bytes | None) -> bytes:
+def _render(raw: Any, options: ConsumeOptions, separator: bytes | None) -> bytes:
     _, timestamp_ms = raw.timestamp()
-    message = Message(raw.value(), raw.key(), raw.headers() or (), raw.partition(), timestamp_ms)
+    message = LineMessage(raw.value(), raw.key(), raw.headers() or (), raw.partition(), timestamp_ms)
     return render_json(raw.offset(), message) if options.as_json else render_text(message, separator)

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from headrace.cli.demo.output import Voice
+from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import TourProcess
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
@@ -29,7 +29,7 @@ def check_cluster_ready() -> None:
         raise CommandFailed("there is no etcd on the PATH (Debian: apt-get install etcd-server)")
 
 
-def show_failover(voice: Voice, folder: Path) -> None:
+def show_failover(voice: DemoOutput, folder: Path) -> None:
     arguments = ["cluster", "dev", "--brokers", str(_BROKERS), "--base-port", "0"]
     arguments += ["--data-dir", str(folder / "cluster"), "--set", f"broker.session.timeout.ms={_SESSION_MS}"]
     cluster = TourProcess("the cluster", arguments, folder / "cluster.log")
@@ -43,7 +43,7 @@ def show_failover(voice: Voice, folder: Path) -> None:
             cluster.stop(signals=2)
 
 
-def _fail_over(voice: Voice, bootstrap: str, pid: int, broker: int) -> None:
+def _fail_over(voice: DemoOutput, bootstrap: str, pid: int, broker: int) -> None:
     with Cluster(bootstrap) as cluster, Client(bootstrap) as client:
         cluster.create_topic("payments", partitions=_BROKERS, replication_factor=_BROKERS)
         before = _leaders(cluster)

@@ -10,7 +10,7 @@ _QUIET_S = 1.5
 """After so long without a word, the tour says what it waits for: a person takes two seconds of silence for a hang."""
 
 
-class Voice:
+class DemoOutput:
     """Results go to stdout, line by line. While the tour waits, stderr says for what and for how long: on a terminal in
     one line that is overwritten, else in a line of its own each time."""
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace.cli.demo.output import Voice
+from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import lines_of
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
@@ -43,7 +43,7 @@ Totals = dict[str, tuple[int, int]]
 """Orders and cents of each user."""
 
 
-def show_pipeline(voice: Voice, bootstrap: str, orders: int, folder: Path) -> None:
+def show_pipeline(voice: DemoOutput, bootstrap: str, orders: int, folder: Path) -> None:
     with voice.waiting_for("orders being published"):
         expected, bad = _publish(bootstrap, orders)
     voice.say(f"   {count(orders, 'order')} were published to the topic orders, {bad:,} of them broken on purpose.")
@@ -86,7 +86,7 @@ def _publish(bootstrap: str, orders: int) -> tuple[Totals, int]:
     return {user: (numbers[user], cents[user]) for user in numbers}, bad
 
 
-def _run(voice: Voice, file: Path, bootstrap: str, state: Path) -> None:
+def _run(voice: DemoOutput, file: Path, bootstrap: str, state: Path) -> None:
     """Run the pipeline as a user would, in a process of its own. What it leaves is left in the tour's folder."""
     arguments = ["pipeline", "run", str(file), "--once", "--bootstrap", bootstrap, "--state-dir", str(state)]
     environment = {"JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_BRIEF}".strip()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headrace.cli.demo.cluster import check_cluster_ready, show_failover
-from headrace.cli.demo.output import Voice
+from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.pipeline import show_pipeline
 from headrace.cli.demo.processes import TourBroker
 from headrace.cli.demo.topics import show_queue, show_topics
@@ -24,7 +24,7 @@ from headrace.model.extras import missing_extra
 from headrace.pipelines.run.session import check_ready
 
 
-class Part(NamedTuple):
+class DemoPart(NamedTuple):
     title: str
     show: Callable[[], None]
     check: Callable[[], None] = lambda: None
@@ -33,15 +33,15 @@ class Part(NamedTuple):
 
 def tour(orders: int, keep: Path | None) -> None:
     started_s = time.monotonic()
-    voice = Voice()
+    voice = DemoOutput()
     # A broker that is killed on purpose is reported by librdkafka, between the tour's own lines.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
-    with _ended_by_signals(), _folder(keep) as folder, _Single(voice, folder) as single:
+    with _ended_by_signals(), _folder(keep) as folder, _SharedBroker(voice, folder) as single:
         parts = [
-            Part("A topic that survives a crash", lambda: show_topics(voice, single.broker, single.bootstrap())),
-            Part("A queue with retries and a dead letter", lambda: show_queue(voice, single.bootstrap())),
-            Part("Three brokers, one of which dies", lambda: show_failover(voice, folder), check_cluster_ready),
-            Part(
+            DemoPart("A topic that survives a crash", lambda: show_topics(voice, single.broker, single.bootstrap())),
+            DemoPart("A queue with retries and a dead letter", lambda: show_queue(voice, single.bootstrap())),
+            DemoPart("Three brokers, one of which dies", lambda: show_failover(voice, folder), check_cluster_ready),
+            DemoPart(
                 "A pipeline on Spark",
                 lambda: show_pipeline(voice, single.bootstrap(), orders, folder),
                 check_ready,
@@ -56,7 +56,7 @@ def tour(orders: int, keep: Path | None) -> None:
         voice.say(f"What it wrote is in {keep}.")
 
 
-def show_parts(voice: Voice, parts: list[Part]) -> list[int]:
+def show_parts(voice: DemoOutput, parts: list[DemoPart]) -> list[int]:
     """Show one after the other, whatever becomes of each; the numbers of those that failed."""
     failed = []
     for number, part in enumerate(parts, start=1):
@@ -66,7 +66,7 @@ def show_parts(voice: Voice, parts: list[Part]) -> list[int]:
     return failed
 
 
-def _show(voice: Voice, number: int, part: Part) -> bool:
+def _show(voice: DemoOutput, number: int, part: DemoPart) -> bool:
     """Whether it did not fail."""
     try:
         part.check()
@@ -82,10 +82,10 @@ def _show(voice: Voice, number: int, part: Part) -> bool:
     return True
 
 
-class _Single:
+class _SharedBroker:
     """The broker that the parts share. It starts with the first that asks for it, and again if it has died."""
 
-    def __init__(self, voice: Voice, folder: Path) -> None:
+    def __init__(self, voice: DemoOutput, folder: Path) -> None:
         self.broker = TourBroker(folder)
         self._voice = voice
         self._bootstrap = ""
@@ -97,7 +97,7 @@ class _Single:
             self._voice.say(f"   A broker is running on {self._bootstrap}: `headrace serve` is all it takes.")
         return self._bootstrap
 
-    def __enter__(self) -> "_Single":
+    def __enter__(self) -> "_SharedBroker":
         return self
 
     def __exit__(self, *_: object) -> None:

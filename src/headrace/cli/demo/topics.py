@@ -2,7 +2,7 @@
 
 import time
 
-from headrace.cli.demo.output import Voice
+from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import TourBroker
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import table
@@ -15,7 +15,7 @@ _BACKOFF_S = 0.3
 _PATIENCE_S = 30.0
 
 
-def show_topics(voice: Voice, broker: TourBroker, bootstrap: str) -> None:
+def show_topics(voice: DemoOutput, broker: TourBroker, bootstrap: str) -> None:
     with Client(bootstrap) as client:
         for key, value in _ORDERS:
             stored = client.publish("greetings", value, key=key)
@@ -32,7 +32,7 @@ def show_topics(voice: Voice, broker: TourBroker, bootstrap: str) -> None:
     voice.say("   Everything is there: headrace topic create, produce and consume do this from a shell.")
 
 
-def show_queue(voice: Voice, bootstrap: str) -> None:
+def show_queue(voice: DemoOutput, bootstrap: str) -> None:
     with Client(bootstrap) as client:
         queue = client.queue("emails").create(
             max_receives=_MAX_RECEIVES, dead_letter="emails-dead", backoff=_BACKOFF_S, jitter=0
@@ -46,7 +46,7 @@ def show_queue(voice: Voice, bootstrap: str) -> None:
     voice.say("   `headrace queue redrive emails-dead` sends it back when the address is right.")
 
 
-def _work(voice: Voice, queue: Queue, dead: Queue) -> PeekedMessage:
+def _work(voice: DemoOutput, queue: Queue, dead: Queue) -> PeekedMessage:
     """Handle messages until all but one are delivered; that one, from the queue of dead letters."""
     deadline_s = time.monotonic() + _PATIENCE_S
     delivered = 0
@@ -58,7 +58,7 @@ def _work(voice: Voice, queue: Queue, dead: Queue) -> PeekedMessage:
     raise CommandFailed(f"the messages were not handled within {_PATIENCE_S:.0f} s")
 
 
-def _deliver(voice: Voice, message: QueueMessage) -> bool:
+def _deliver(voice: DemoOutput, message: QueueMessage) -> bool:
     """Whether it succeeds: alice's mail does, bob's at the second attempt, carol's never."""
     name = message.json()["to"]
     reason = {"bob": "mailbox is full" if message.attempt == 1 else "", "carol": "no such address"}.get(name, "")

@@ -24,10 +24,14 @@ def doctor(
     * `headrace doctor`
     * `headrace doctor --bootstrap broker.example.org:9092`
     """
-    from headrace.cli.doctor.run import Status, diagnose
+    from headrace.cli.doctor.run import CheckStatus, diagnose
     from headrace.cli.output import print_json
 
-    marks = {Status.OK: ("ok", "green"), Status.WARNING: ("warning", "yellow"), Status.PROBLEM: ("problem", "red")}
+    marks = {
+        CheckStatus.OK: ("ok", "green"),
+        CheckStatus.WARNING: ("warning", "yellow"),
+        CheckStatus.PROBLEM: ("problem", "red"),
+    }
     findings = []
     for finding in diagnose(bootstrap, timeout):
         findings.append(finding)
@@ -38,7 +42,7 @@ def doctor(
                 typer.echo(f"{'':>8}  -> {finding.advice}")
     if as_json:
         print_json([{"status": each.status.value, "what": each.what, "advice": each.advice} for each in findings])
-    if any(each.status is Status.PROBLEM for each in findings):
+    if any(each.status is CheckStatus.PROBLEM for each in findings):
         raise typer.Exit(1)
     if not as_json:
         typer.echo(f"\nA Kafka client on this machine can use {bootstrap}.")

@@ -20,7 +20,7 @@ from headrace.model.errors import ProtocolError, SettingsError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.wire import NotKafka, Timeouts, Unsupported, WireError
-from headrace.wire.connection import Connection
+from headrace.wire.connection import WireConnection
 
 _METADATA, _LIST_OFFSETS, _DESCRIBE_LOG_DIRS = 3, 2, 35
 _NEEDED = {0: "Produce", 1: "Fetch", _LIST_OFFSETS: "ListOffsets", _METADATA: "Metadata"}
@@ -30,7 +30,7 @@ _FUTURE_MS = 60_000
 _LOOPBACK = ("127.", "::1")
 
 
-class Status(Enum):
+class CheckStatus(Enum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
@@ -38,7 +38,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    status: Status
+    status: CheckStatus
     what: str
     advice: str | None = None
 
@@ -49,7 +49,7 @@ def diagnose(bootstrap: str, timeout_s: float) -> Iterator[Finding]:
         try:
             dialled = parse_address(text, default_port=9092)
         except SettingsError as error:
-            yield Finding(Status.PROBLEM, f"{error}.")
+            yield Finding(CheckStatus.PROBLEM, f"{error}.")
             continue
         yield from _diagnose_one(dialled, timeout_s)
 
@@ -61,11 +61,11 @@ def _diagnose_one(dialled: Endpoint, timeout_s: float) -> Iterator[Finding]:
         return
     finding = _connect(dialled, addresses, timeout_s)
     yield finding
-    if finding.status is Status.PROBLEM:
+    if finding.status is CheckStatus.PROBLEM:
         return
     finding = _speak(dialled, timeout_s)
     yield finding
-    if finding.status is Status.PROBLEM:
+    if finding.status is CheckStatus.PROBLEM:
         return
     try:
         with closing(_opened(dialled, timeout_s)) as connection:
@@ -74,11 +74,11 @@ def _diagnose_one(dialled: Endpoint, timeout_s: float) -> Iterator[Finding]:
             yield from _disk(connection)
             yield from _clock(connection, metadata)
     except (OSError, WireError, ProtocolError) as error:
-        yield Finding(Status.PROBLEM, f"{dialled} broke off in the middle: {error}.", "Look at the broker's log.")
+        yield Finding(CheckStatus.PROBLEM, f"{dialled} broke off in the middle: {error}.", "Look at the broker's log.")
 
 
-def _opened(where: Endpoint, timeout_s: float) -> Connection:
-    return Connection(where, client_id="headrace-doctor", timeouts=Timeouts(timeout_s, timeout_s, 0.0))
+def _opened(where: Endpoint, timeout_s: float) -> WireConnection:
+    return WireConnection(where, client_id="headrace-doctor", timeouts=Timeouts(timeout_s, timeout_s, 0.0))
 
 
 def _resolve(where: Endpoint) -> tuple[list[str], Finding]:
@@ -86,14 +86,14 @@ def _resolve(where: Endpoint) -> tuple[list[str], Finding]:
         found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
         return [], Finding(
-            Status.PROBLEM,
+            CheckStatus.PROBLEM,
             f"The name {where.host} has no address: DNS does not know it here.",
             "Check the spelling, or add it to DNS or to /etc/hosts on this machine.",
         )
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     if addresses == [where.host]:
-        return addresses, Finding(Status.OK, f"{where.host} is an address, no DNS is needed.")
-    return addresses, Finding(Status.OK, f"The name {where.host} is {', '.join(addresses)}.")
+        return addresses, Finding(CheckStatus.OK, f"{where.host} is an address, no DNS is needed.")
+    return addresses, Finding(CheckStatus.OK, f"The name {where.host} is {', '.join(addresses)}.")
 
 
 def _connect(where: Endpoint, addresses: list[str], timeout_s: float) -> Finding:
@@ -106,7 +106,7 @@ def _connect(where: Endpoint, addresses: list[str], timeout_s: float) -> Finding
             errors[address] = error
     if len(errors) < len(addresses):
         silent = f" Nobody listens on {', '.join(errors)}; clients try the next address." if errors else ""
-        return Finding(Status.OK, f"Port {where.port} accepts connections.{silent}")
+        return Finding(CheckStatus.OK, f"Port {where.port} accepts connections.{silent}")
     return _refusal(where, addresses, next(iter(errors.values())))
 
 
@@ -119,16 +119,18 @@ def _refusal(where: Endpoint, addresses: list[str], error: OSError) -> Finding:
             else f"Is the broker running there, and not only for its own machine? --kafka-listen :{where.port} "
             "lets it listen on every address."
         )
-        return Finding(Status.PROBLEM, f"{where} refuses connections: nothing listens on that port.", advice)
+        return Finding(CheckStatus.PROBLEM, f"{where} refuses connections: nothing listens on that port.", advice)
     if isinstance(error, TimeoutError):
         return Finding(
-            Status.PROBLEM,
+            CheckStatus.PROBLEM,
             f"{where} does not answer at all: packets to it are lost.",
             "A firewall, a security group or a wrong address is the usual reason.",
         )
     if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return Finding(Status.PROBLEM, f"There is no route from here to {where}.", "Check the network and the address.")
-    return Finding(Status.PROBLEM, f"Connecting to {where} failed: {error.strerror or error}.")
+        return Finding(
+            CheckStatus.PROBLEM, f"There is no route from here to {where}.", "Check the network and the address."
+        )
+    return Finding(CheckStatus.PROBLEM, f"Connecting to {where} failed: {error.strerror or error}.")
 
 
 def _speak(where: Endpoint, timeout_s: float) -> Finding:
@@ -143,11 +145,11 @@ def _speak(where: Endpoint, timeout_s: float) -> Finding:
     lacking = [name for key, name in _NEEDED.items() if key not in versions]
     if lacking:
         return Finding(
-            Status.PROBLEM,
+            CheckStatus.PROBLEM,
             f"{where} speaks Kafka but lacks {', '.join(lacking)}.",
             "It is not a broker for clients; a port of Kafka's controller looks like this. Use the broker's port.",
         )
-    return Finding(Status.OK, f"It speaks Kafka and offers {len(versions)} APIs.")
+    return Finding(CheckStatus.OK, f"It speaks Kafka and offers {len(versions)} APIs.")
 
 
 def who_is_not_kafka(where: Endpoint, sample: bytes, timeout_s: float) -> Finding:
@@ -161,10 +163,10 @@ def who_is_not_kafka(where: Endpoint, sample: bytes, timeout_s: float) -> Findin
         "HTTP": "an HTTP server",
         "silence": "something that accepts connections and says nothing",
     }.get(kind, "something else")
-    return Finding(Status.PROBLEM, f"{where} is not a Kafka broker but {what}.", advice)
+    return Finding(CheckStatus.PROBLEM, f"{where} is not a Kafka broker but {what}.", advice)
 
 
-def _metadata(connection: Connection) -> Any:
+def _metadata(connection: WireConnection) -> Any:
     return connection.call(
         _METADATA,
         12,
@@ -182,12 +184,14 @@ def _metadata(connection: Connection) -> Any:
 def _advertised(dialled: Endpoint, peer: str, metadata: Any, timeout_s: float) -> Iterator[Finding]:
     """The step that newcomers trip over: clients go to the advertised address, wherever they connected first."""
     if not metadata.brokers:
-        yield Finding(Status.PROBLEM, f"{dialled} knows of no broker, itself included.", "Look at the broker's log.")
+        yield Finding(
+            CheckStatus.PROBLEM, f"{dialled} knows of no broker, itself included.", "Look at the broker's log."
+        )
     for broker in metadata.brokers:
         endpoint = Endpoint(str(broker.host), int(broker.port))
         who = f"Broker {broker.node_id} tells clients to use {endpoint}"
         if endpoint == dialled:
-            yield Finding(Status.OK, f"{who}, as you did.")
+            yield Finding(CheckStatus.OK, f"{who}, as you did.")
             continue
         fix = (
             f"Start that broker with --advertise and an address that clients can reach, here --advertise {dialled}."
@@ -197,21 +201,21 @@ def _advertised(dialled: Endpoint, peer: str, metadata: Any, timeout_s: float) -
         addresses, problem = _resolve(endpoint)
         if addresses:
             problem = _connect(endpoint, addresses, timeout_s)
-            if problem.status is Status.OK:
+            if problem.status is CheckStatus.OK:
                 problem = _speak(endpoint, timeout_s)
-        if problem.status is Status.PROBLEM:
-            yield Finding(Status.PROBLEM, f"{who}, and from here that fails. {problem.what}", fix)
+        if problem.status is CheckStatus.PROBLEM:
+            yield Finding(CheckStatus.PROBLEM, f"{who}, and from here that fails. {problem.what}", fix)
         elif any(address.startswith(_LOOPBACK) for address in addresses) and not peer.startswith(_LOOPBACK):
             yield Finding(
-                Status.PROBLEM,
+                CheckStatus.PROBLEM,
                 f"{who}, which is each client's own machine: what answers there is not the broker you asked.",
                 fix,
             )
         else:
-            yield Finding(Status.OK, f"{who}, not {dialled}; that works from here.")
+            yield Finding(CheckStatus.OK, f"{who}, not {dialled}; that works from here.")
 
 
-def _disk(connection: Connection) -> Iterator[Finding]:
+def _disk(connection: WireConnection) -> Iterator[Finding]:
     try:
         answer = connection.call(
             _DESCRIBE_LOG_DIRS, 4, lambda schema: make(schema.DescribeLogDirsRequest, topics=()), lowest=4
@@ -222,20 +226,20 @@ def _disk(connection: Connection) -> Iterator[Finding]:
         total, usable = int(directory.total_bytes), int(directory.usable_bytes)
         if directory.error_code:
             advice = "Look at the broker's log and at the disk."
-            yield Finding(Status.PROBLEM, f"The broker's data directory {directory.log_dir} has failed.", advice)
+            yield Finding(CheckStatus.PROBLEM, f"The broker's data directory {directory.log_dir} has failed.", advice)
         elif total <= 0:
             continue
         elif usable < _LOW_DISK_BYTES or usable < total * _LOW_DISK_SHARE:
             yield Finding(
-                Status.WARNING,
+                CheckStatus.WARNING,
                 f"The broker's disk is nearly full: {human_bytes(usable)} of {human_bytes(total)} are left.",
                 "Lower retention.ms or retention.bytes of large topics, or give it a larger disk.",
             )
         else:
-            yield Finding(Status.OK, f"The broker's disk has {human_bytes(usable)} of {human_bytes(total)} left.")
+            yield Finding(CheckStatus.OK, f"The broker's disk has {human_bytes(usable)} of {human_bytes(total)} left.")
 
 
-def _clock(connection: Connection, metadata: Any) -> Iterator[Finding]:
+def _clock(connection: WireConnection, metadata: Any) -> Iterator[Finding]:
     """Kafka has no way to ask for the time: the youngest timestamps are compared with the clock here."""
     if not metadata.topics:
         return
@@ -270,12 +274,12 @@ def _clock(connection: Connection, metadata: Any) -> Iterator[Finding]:
     ahead_ms = latest_ms - time.time() * 1000
     if ahead_ms > _FUTURE_MS:
         yield Finding(
-            Status.WARNING,
+            CheckStatus.WARNING,
             f"{name} has a message from {human_duration(ahead_ms / 1000)} in the future.",
             "A producer's clock or the one here is wrong: check that both machines run NTP.",
         )
     elif latest_ms >= 0:
-        yield Finding(Status.OK, "No message is from the future: the clocks agree.")
+        yield Finding(CheckStatus.OK, "No message is from the future: the clocks agree.")
 
 
 def _ms(timestamp: Any) -> int:

@@ -131,7 +131,7 @@ def reset_offsets(
     * `headrace group reset-offsets billing --topic orders --to-datetime '2h ago' --execute`
     * `headrace group reset-offsets billing --topic orders:0,3 --shift-by -10 --execute`
     """
-    from headrace.cli.group.offset_reset import Target
+    from headrace.cli.group.offset_reset import ResetTarget
     from headrace.cli.group.run import print_moves, reset
     from headrace.cli.output import print_json
     from headrace.cli.times import parse_time
@@ -140,7 +140,7 @@ def reset_offsets(
     if sum(chosen) != 1:
         raise BadArgument("give one of --to-earliest, --to-latest, --to-datetime, --to-offset and --shift-by")
     time_ms = None if to_datetime is None else parse_time(to_datetime)
-    target = Target(to_earliest, to_latest, time_ms, to_offset, shift_by)
+    target = ResetTarget(to_earliest, to_latest, time_ms, to_offset, shift_by)
     moves = reset(bootstrap, group, topic or [], target, execute=execute)
     if as_json:
         print_json([each.as_dict() for each in moves])

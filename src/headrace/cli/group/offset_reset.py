@@ -7,7 +7,7 @@ from headrace.cli.errors import BadArgument
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """Exactly one of these is given."""
 
     to_earliest: bool = False
@@ -27,7 +27,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetMove:
     topic: str
     partition: int
     before: int | None
@@ -37,7 +37,7 @@ class Move:
         return asdict(self)
 
 
-def new_offset(target: Target, bounds: Bounds, committed: int | None) -> int:
+def new_offset(target: ResetTarget, bounds: Bounds, committed: int | None) -> int:
     """The offset to commit. A group that has committed nothing is shifted from the beginning."""
     if target.to_earliest:
         return bounds.first

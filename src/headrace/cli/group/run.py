@@ -6,10 +6,10 @@ from typing import Any
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 from headrace.cli.cluster.view import connected
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import Bounds, Move, Target, new_offset, parse_topic
+from headrace.cli.group.offset_reset import Bounds, OffsetMove, ResetTarget, new_offset, parse_topic
 from headrace.cli.group.share import describe_share, set_started, share_group, started
 from headrace.cli.group.streams import state_word, streams_group
 from headrace.cli.names import nearest, no_such
@@ -21,7 +21,7 @@ Where = tuple[str, int]
 
 def list_all(bootstrap: str) -> list[dict[str, Any]]:
     """Every group of every broker. One that has just died is waited for until the cluster knows that it is away."""
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     broker.cluster()
     with connected(bootstrap) as cluster:
         try:
@@ -32,7 +32,7 @@ def list_all(bootstrap: str) -> list[dict[str, Any]]:
             return _consumer_groups(broker)
 
 
-def _consumer_groups(broker: Broker) -> list[dict[str, Any]]:
+def _consumer_groups(broker: Admin) -> list[dict[str, Any]]:
     """For brokers that do not know of types of groups."""
     found = broker.wait(broker.call(broker.admin.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
     for each in found.errors or ():
@@ -47,7 +47,7 @@ def _consumer_groups(broker: Broker) -> list[dict[str, Any]]:
 
 def describe_group(bootstrap: str, group: str) -> dict[str, Any]:
     """Everything about a group, ready for JSON."""
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     described = _described(broker, group)
     if described is not None:
         members = [
@@ -82,7 +82,7 @@ def _member(member: Any, instance_id: str | None, partitions: Iterable[Where]) -
     }
 
 
-def _description(broker: Broker, group: str, head: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
+def _description(broker: Admin, group: str, head: dict[str, Any], members: list[dict[str, Any]]) -> dict[str, Any]:
     """How far a group is in each partition that it has committed or reads, and who reads it."""
     committed = _committed(broker, group)
     owners: dict[Where, dict[str, Any]] = {
@@ -161,9 +161,9 @@ def _partitions(pairs: list[list[Any]]) -> str:
     return " ".join(f"{topic}:{','.join(map(str, sorted(each)))}" for topic, each in sorted(by_topic.items())) or "-"
 
 
-def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, execute: bool) -> list[Move]:
+def reset(bootstrap: str, group: str, topics: list[str], target: ResetTarget, *, execute: bool) -> list[OffsetMove]:
     """The moves, made if `execute`."""
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     broker.cluster()
     share = share_group(bootstrap, group)
     committed = _committed(broker, group) if share is None else started(share)
@@ -178,7 +178,7 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
         found = times.get(where, -1)
         bounds = Bounds(firsts[where], ends[where], None if found < 0 else found)
         before = committed.get(where)
-        moves.append(Move(*where, before, new_offset(target, bounds, before)))
+        moves.append(OffsetMove(*where, before, new_offset(target, bounds, before)))
     if execute and moves:
         if share is None:
             _make(bootstrap, broker, group, moves)
@@ -187,7 +187,7 @@ def reset(bootstrap: str, group: str, topics: list[str], target: Target, *, exec
     return moves
 
 
-def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where, int]) -> list[Where]:
+def _wanted(broker: Admin, group: str, topics: list[str], committed: dict[Where, int]) -> list[Where]:
     if not topics:
         if not committed:
             near = nearest(group, (each["group"] for each in list_all(broker.bootstrap)))
@@ -205,7 +205,7 @@ def _wanted(broker: Broker, group: str, topics: list[str], committed: dict[Where
     return sorted(wanted)
 
 
-def _make(bootstrap: str, broker: Broker, group: str, moves: list[Move]) -> None:
+def _make(bootstrap: str, broker: Admin, group: str, moves: list[OffsetMove]) -> None:
     state = _described(broker, group) or streams_group(bootstrap, group)
     if state is not None and state.members:
         members = count(len(state.members), "member")
@@ -218,7 +218,7 @@ def _make(bootstrap: str, broker: Broker, group: str, moves: list[Move]) -> None
             raise broker.failed(each.error, f"the offset of {each.topic}/{each.partition} was not moved")
 
 
-def print_moves(group: str, moves: list[Move], *, executed: bool) -> None:
+def print_moves(group: str, moves: list[OffsetMove], *, executed: bool) -> None:
     columns = [("TOPIC", "left"), ("PARTITION", "right"), ("FROM", "right"), ("TO", "right")]
     rows = [(each.topic, each.partition, "-" if each.before is None else each.before, each.after) for each in moves]
     table(None, columns, rows)
@@ -230,7 +230,7 @@ def print_moves(group: str, moves: list[Move], *, executed: bool) -> None:
 
 def delete_groups(bootstrap: str, groups: list[str]) -> None:
     """Delete groups. One that does not exist is said before any is deleted."""
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     known = {each["group"] for each in list_all(bootstrap)}
     for group in groups:
         if group not in known:
@@ -243,7 +243,7 @@ def _no_such_group(bootstrap: str, group: str) -> str:
     return no_such("group", group, (each["group"] for each in list_all(bootstrap)), "headrace group list")
 
 
-def _described(broker: Broker, group: str) -> Any:
+def _described(broker: Admin, group: str) -> Any:
     """None if there is no such group, or it is a share group or a streams group."""
     broker.cluster()
     futures = broker.call(broker.admin.describe_consumer_groups, [group], request_timeout=REQUEST_TIMEOUT_S)
@@ -251,14 +251,14 @@ def _described(broker: Broker, group: str) -> Any:
     return None if found.state == ConsumerGroupState.DEAD else found
 
 
-def _committed(broker: Broker, group: str) -> dict[Where, int]:
+def _committed(broker: Admin, group: str) -> dict[Where, int]:
     request = [ConsumerGroupTopicPartitions(group)]
     futures = broker.call(broker.admin.list_consumer_group_offsets, request, request_timeout=REQUEST_TIMEOUT_S)
     found = broker.wait(futures[group]).topic_partitions or ()
     return {(each.topic, each.partition): int(each.offset) for each in found if each.offset >= 0}
 
 
-def _offsets(broker: Broker, wanted: list[Where], spec: OffsetSpec) -> dict[Where, int]:
+def _offsets(broker: Admin, wanted: list[Where], spec: OffsetSpec) -> dict[Where, int]:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in wanted:
         by_topic.setdefault(topic, []).append(partition)

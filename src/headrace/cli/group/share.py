@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.group.offset_reset import Move
+from headrace.cli.group.offset_reset import OffsetMove
 from headrace.cli.output import count
 from headrace.wire import Cluster, ShareGroupInfo, WireError
 
@@ -25,7 +25,7 @@ def started(share: ShareGroupInfo) -> dict[Where, int]:
     return {where: found.start_offset for where, found in share.positions.items() if found.start_offset >= 0}
 
 
-def set_started(bootstrap: str, share: ShareGroupInfo, moves: list[Move]) -> None:
+def set_started(bootstrap: str, share: ShareGroupInfo, moves: list[OffsetMove]) -> None:
     if share.members:
         members = count(len(share.members), "member")
         raise CommandFailed(f"the group {share.group} has {members}: stop its consumers first")

@@ -13,7 +13,7 @@ from headrace.cli.json_text import json_or_text, text_or_base64
 from headrace.cli.json_text import line as json_line
 from headrace.cli.names import nearest
 from headrace.cli.output import count, human_bytes, say
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressLine
 from headrace.model.errors import CorruptBatch, RecordError
 from headrace.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, check_batch
 from headrace.records.compression import Codec
@@ -236,7 +236,7 @@ def verify_logs(logs: list[LogFolder], *, decode: bool) -> bool:
     problems = 0
     done_bytes = shown_bytes = 0
     total_bytes = sum(log.size_bytes for log in logs)
-    with Progress("bytes checked", total=total_bytes) as bar:
+    with ProgressLine("bytes checked", total=total_bytes) as bar:
 
         def progress(size: int) -> None:
             nonlocal done_bytes, shown_bytes

@@ -12,8 +12,8 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
 from headrace.cli.output import count, human_bytes, human_duration, print_json, say
 from headrace.cli.pipeline.run import failing
-from headrace.cli.progress import Progress as Bar
-from headrace.wire import Cluster, UnknownTopic, WireError
+from headrace.cli.progress import ProgressLine
+from headrace.wire import Cluster, TopicNotFound, WireError
 
 if TYPE_CHECKING:
     from headrace.pipelines.archive.archiver import ArchiveOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_json: bool) -> None:
-    from headrace.pipelines.archive.archiver import Archiver, Progress
+    from headrace.pipelines.archive.archiver import ArchiveProgress, Archiver
     from headrace.pipelines.control.reachability import check_reached
 
     with failing():
@@ -30,10 +30,10 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
     with (
         _stopping() as stop,
         Cluster(bootstrap, client_id="headrace-archive") as cluster,
-        Bar("archived", shown=not as_json) as bar,
+        ProgressLine("archived", shown=not as_json) as bar,
     ):
 
-        def show(progress: Progress) -> None:
+        def show(progress: ArchiveProgress) -> None:
             bar.update(progress.records, progress.size_bytes)
 
         try:
@@ -43,7 +43,7 @@ def archive_topic(options: "ArchiveOptions", bootstrap: str, *, once: bool, as_j
                 else:
                     say(f"Archiving {options.topic} to {options.path}; Ctrl-C stops it")
                     archiver.run(stop)
-        except UnknownTopic:
+        except TopicNotFound:
             raise CommandFailed(no_such("topic", options.topic, cluster.metadata(), "headrace topic list")) from None
         except (WireError, OSError) as error:
             raise CommandFailed(str(error)) from None
@@ -67,7 +67,7 @@ def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *
     view = read_archive(source)
     with failing():
         check_reached([bootstrap])
-    with Cluster(bootstrap, client_id="headrace-replay") as cluster, Bar("replayed", shown=not as_json) as bar:
+    with Cluster(bootstrap, client_id="headrace-replay") as cluster, ProgressLine("replayed", shown=not as_json) as bar:
         try:
             done = replay(
                 cluster, view, topic, wanted, on_progress=lambda each: bar.update(each.records, each.size_bytes)

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, print_json, table
 from headrace.cli.pipeline.run import failing, load
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressLine
 from headrace.client.message import REASON, Message
 from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.topics import cluster_at, matching
@@ -51,7 +51,7 @@ def replay_letters(pipeline: str, bootstrap: str | None, reason: str | None, *, 
     results: dict[str, Any] = {}
     with failing():
         for where, topic in _topics(pipeline, bootstrap):
-            with cluster_at(where) as cluster, Progress("seen", total=count_letters(cluster, topic)) as progress:
+            with cluster_at(where) as cluster, ProgressLine("seen", total=count_letters(cluster, topic)) as progress:
                 results[topic] = replay(
                     cluster,
                     topic,
@@ -95,7 +95,7 @@ def _topics(pipeline: str, bootstrap: str | None) -> Topics:
 
 
 def _reasons(bootstrap: str, topic: str, samples: int) -> list[Reason]:
-    with cluster_at(bootstrap) as cluster, Progress("read", total=count_letters(cluster, topic)) as progress:
+    with cluster_at(bootstrap) as cluster, ProgressLine("read", total=count_letters(cluster, topic)) as progress:
 
         def letters() -> Any:
             for number, letter in enumerate(read_letters(cluster, topic), 1):

@@ -9,7 +9,7 @@ from headrace.cli.output import print_json, table
 from headrace.cli.pipeline.run import failing, load
 from headrace.cli.times import parse_time
 from headrace.pipelines.control.folder import StateFolder
-from headrace.pipelines.control.lag import Target, mirror_to, positions, targets
+from headrace.pipelines.control.lag import PipelineReset, mirror_to, positions, targets
 from headrace.pipelines.control.reachability import brokers_of, check_reached
 from headrace.pipelines.control.topic_sinks import clean_up_all, topic_sinks
 from headrace.wire import Partition
@@ -39,10 +39,10 @@ def show_lag(file: Path, bootstrap: str | None, *, as_json: bool) -> None:
     )
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> PipelineReset:
     """`earliest`, `latest`, a time, or `TOPIC:PARTITION=OFFSET,…`."""
     if text in ("earliest", "latest"):
-        return Target(to_earliest=text == "earliest", to_latest=text == "latest")
+        return PipelineReset(to_earliest=text == "earliest", to_latest=text == "latest")
     if "=" in text:
         offsets: dict[Partition, int] = {}
         for part in text.split(","):
@@ -50,9 +50,9 @@ def parse_target(text: str) -> Target:
             if found is None:
                 raise BadArgument(f"--to {part.strip()} is not TOPIC:PARTITION=OFFSET")
             offsets[found[1], int(found[2])] = int(found[3])
-        return Target(to_offsets=offsets)
+        return PipelineReset(to_offsets=offsets)
     try:
-        return Target(to_time_ms=parse_time(text))
+        return PipelineReset(to_time_ms=parse_time(text))
     except BadArgument:
         raise BadArgument(
             f"--to {text} is neither earliest, latest, a time (2026-01-31T12:00, '2h ago') nor TOPIC:PARTITION=OFFSET"

@@ -142,10 +142,10 @@ def _run(
     spark: "SparkSession", read: SpecFile, folder: StateFolder, *, once: bool, plain: bool, supervised: bool
 ) -> RunState:
     """How it ended."""
-    from headrace.cli.pipeline.view import View
+    from headrace.cli.pipeline.view import PipelineView
     from headrace.pipelines.run.runner import Runner
 
-    with View(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
+    with PipelineView(f"{read.spec.name} (Ctrl-C stops it)", live=not plain) as view:
         runner = Runner(spark, read, folder, ends=once, on_progress=view.update)
         _stop_on_signals(runner)
         if supervised:

@@ -5,12 +5,12 @@ import time
 from typing import Any
 
 from headrace.cli.output import human_bytes, say
-from headrace.pipelines.control.progress import Batch, Book
+from headrace.pipelines.control.progress import BatchProgress, Book
 
 _HEADS = ("QUERY", "BATCH", "ROWS IN", "IN/S", "ROWS OUT", "OUT/S", "BATCH TIME", "LAG", "STATE", "BAD")
 
 
-class View:
+class PipelineView:
     """Shows a `Book`. A person at a terminal sees the table; a log gets lines."""
 
     def __init__(self, title: str, *, live: bool = True) -> None:
@@ -19,7 +19,7 @@ class View:
         self._live: Any = None
         self._told: dict[str, int] = {}
 
-    def __enter__(self) -> "View":
+    def __enter__(self) -> "PipelineView":
         if self._is_live:
             from rich.console import Console
             from rich.live import Live
@@ -68,7 +68,7 @@ class View:
         return made
 
 
-def line_of(batch: Batch) -> str:
+def line_of(batch: BatchProgress) -> str:
     """A batch in a line."""
     text = (
         f"{batch.query}: batch {batch.batch_id}, {batch.rows_in:,} in, {batch.rows_out:,} out, "

@@ -64,13 +64,13 @@ def produce(
     * `headrace produce orders orders.csv --key-separator , --compression zstd`
     * `headrace consume orders --from-beginning --format json | headrace produce orders-copy --json`
     """
-    from headrace.cli.produce.run import Options, send_lines
+    from headrace.cli.produce.run import ProduceOptions, send_lines
 
     send_lines(
         bootstrap,
         topic,
         file,
-        Options(
+        ProduceOptions(
             key_separator=None if key_separator is None else key_separator.encode(),
             as_json=as_json,
             headers=[(name, value.encode()) for name, value in parse_pairs(headers or [], "--header").items()],

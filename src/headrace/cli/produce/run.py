@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.cli.admin import Broker, client_config, explain
+from headrace.cli.admin import Admin, client_config, explain
 from headrace.cli.errors import CommandFailed
-from headrace.cli.lines import Header, Message, parse_json, parse_text
+from headrace.cli.lines import Header, LineMessage, parse_json, parse_text
 from headrace.cli.names import nearest
 from headrace.cli.output import count, done_in, say
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressLine
 from headrace.client.kafka.librdkafka import warm_up
 
 _DELIVERY_TIMEOUT_MS = 60_000
@@ -23,7 +23,7 @@ _SHOW_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProduceOptions:
     key_separator: bytes | None
     as_json: bool
     headers: list[Header]
@@ -51,9 +51,9 @@ class _Tally:
             self.first_error = self.first_error or error
 
 
-def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) -> None:
+def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOptions) -> None:
     # Asked first: a broker that is not there is said at once, not after a minute of retries.
-    known = Broker(bootstrap).cluster().topics
+    known = Admin(bootstrap).cluster().topics
     if topic not in known and (near := nearest(topic, known)) is not None:
         say(f"There is no topic {topic} yet, so it is made; did you mean {near}?")
     producer = Producer(
@@ -76,7 +76,7 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: Options) 
     started = time.monotonic()
     if options.acks == "all":
         warm_up(producer, topic)
-    with _lines(file) as lines, Progress("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:
+    with _lines(file) as lines, ProgressLine("sent", shown=not options.quiet and not sys.stdin.isatty()) as progress:
         try:
             for number, line in enumerate(lines, 1):
                 _send(producer, topic, _parse(line, number, options), options, tally)
@@ -108,7 +108,7 @@ def _lines(file: Path | None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _parse(line: bytes, number: int, options: Options) -> Message:
+def _parse(line: bytes, number: int, options: ProduceOptions) -> LineMessage:
     text = line[:-1] if line.endswith(b"\n") else line
     if not options.as_json:
         return parse_text(text, options.key_separator)
@@ -118,7 +118,7 @@ def _parse(line: bytes, number: int, options: Options) -> Message:
         raise CommandFailed(f"line {number}: {error}") from None
 
 
-def _send(producer: Producer, topic: str, message: Message, options: Options, tally: _Tally) -> None:
+def _send(producer: Producer, topic: str, message: LineMessage, options: ProduceOptions, tally: _Tally) -> None:
     where: dict[str, int] = {}
     # A message's own partition wins over the command's: it is the more particular of the two.
     partition = message.partition if message.partition is not None else options.partition
@@ -145,7 +145,7 @@ def _send(producer: Producer, topic: str, message: Message, options: Options, ta
             return
 
 
-def _drain(producer: Producer, tally: _Tally, progress: Progress) -> None:
+def _drain(producer: Producer, tally: _Tally, progress: ProgressLine) -> None:
     deadline = time.monotonic() + _DELIVERY_TIMEOUT_MS / 1000 + 5
     while producer.flush(0.2) and time.monotonic() < deadline:
         progress.update(tally.sent, tally.sent_bytes)

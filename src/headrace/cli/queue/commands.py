@@ -323,13 +323,13 @@ def redrive(
     """
     from datetime import UTC, datetime
 
-    from headrace.cli.queue.run import Wanted, redrive_messages
+    from headrace.cli.queue.run import MoveFilter, redrive_messages
     from headrace.cli.times import parse_time
 
     def when(text: str | None) -> datetime | None:
         return None if text is None else datetime.fromtimestamp(parse_time(text) / 1000, UTC)
 
-    wanted = Wanted(ids or [], contains, reason, when(since), when(before), limit)
+    wanted = MoveFilter(ids or [], contains, reason, when(since), when(before), limit)
     redrive_messages(bootstrap, http, queue, to, wanted, rate, background=background)
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from headrace.cli.admin import Broker
+from headrace.cli.admin import Admin
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.cli.names import nearest, no_such
 from headrace.cli.options import parse_pairs
 from headrace.cli.output import count, human_duration, print_json, say, table
-from headrace.cli.progress import Progress
+from headrace.cli.progress import ProgressLine
 from headrace.cli.queue.view import (
     counts_of,
     description,
@@ -62,7 +62,7 @@ def _client(bootstrap: str, http: str) -> Iterator[Client]:
     if http:
         check_http_reachable(http)
     else:
-        Broker(bootstrap).cluster()  # the addresses that it tells, too, before the client tries them for long
+        Admin(bootstrap).cluster()  # the addresses that it tells, too, before the client tries them for long
     # What fails is said by the command; librdkafka and the SDK would write lines of their own between.
     logging.getLogger("headrace.client").addHandler(logging.NullHandler())
     # Not an option of the commands: everybody on the machine can see those.
@@ -194,7 +194,7 @@ def send_messages(
 ) -> None:
     sent: list[dict[str, Any]] = []
     total = 0
-    with _queue(bootstrap, http, name) as queue, Progress("sent", shown=bodies is None) as progress:
+    with _queue(bootstrap, http, name) as queue, ProgressLine("sent", shown=bodies is None) as progress:
         size_bytes = 0
         for piece in _pieces(bodies if bodies is not None else _lines()):
             done = queue.send_many([NewMessage(body, **options) for body in piece])
@@ -298,7 +298,7 @@ def delete_queues(bootstrap: str, http: str, names: list[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MoveFilter:
     """Which messages to move."""
 
     ids: list[str]
@@ -310,7 +310,7 @@ class Wanted:
 
 
 def redrive_messages(
-    bootstrap: str, http: str, name: str, to: str | None, wanted: Wanted, rate: int | None, *, background: bool
+    bootstrap: str, http: str, name: str, to: str | None, wanted: MoveFilter, rate: int | None, *, background: bool
 ) -> None:
     with _queue(bootstrap, http, name) as queue:
         move = queue.redrive(
@@ -338,7 +338,7 @@ def redrive_messages(
 
 def _watch(move: Redrive, limit: int | None) -> None:
     total = move.to_move if limit is None else min(move.to_move, limit)
-    with Progress("moved", total=max(1, total)) as progress:
+    with ProgressLine("moved", total=max(1, total)) as progress:
         try:
             move.wait(on_progress=lambda now: progress.update(now.moved))
         except KeyboardInterrupt:

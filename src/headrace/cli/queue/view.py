@@ -9,7 +9,7 @@ from typing import Any
 from headrace.cli.json_text import json_or_text, json_value, line, text_or_base64
 from headrace.cli.output import human_duration, setting_text, table
 from headrace.client import PeekedMessage, QueueMessage, Redrive
-from headrace.client.queue.queue import Description
+from headrace.client.queue.description import QueueDescription
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS
 from headrace.model.queue_wire import Counts
 
@@ -24,13 +24,13 @@ def shown(counts: Counts | None) -> list[str]:
     return ["?" if value is None else f"{value:,}" for value in counts_of(counts).values()]
 
 
-def description(found: Description, moves: Sequence[Redrive]) -> dict[str, Any]:
+def description(found: QueueDescription, moves: Sequence[Redrive]) -> dict[str, Any]:
     """A queue, ready for JSON."""
     settings = {_name(field): value for field, value in found.settings.items()}
     return {"queue": found.name, **counts_of(found.counts), "settings": settings, "moves": [_move(m) for m in moves]}
 
 
-def print_description(found: Description, moves: Sequence[Redrive], *, all_settings: bool) -> None:
+def print_description(found: QueueDescription, moves: Sequence[Redrive], *, all_settings: bool) -> None:
     available, in_flight, delayed = shown(found.counts)
     print(f"{found.name}: {available} available, {in_flight} in flight, {delayed} delayed\n")
     defaults = asdict(NO_QUEUE)

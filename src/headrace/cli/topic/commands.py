@@ -55,10 +55,10 @@ def create(
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import NewTopic
 
-    from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+    from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 
     pairs = parse_pairs(settings or [], "--set")
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     broker.cluster()
     new = NewTopic(topic, partitions or -1, replication_factor=replicas or -1, config=pairs)
     futures = broker.call(
@@ -85,10 +85,10 @@ def list_topics(
 
     Example: `headrace topic list`
     """
-    from headrace.cli.admin import Broker
+    from headrace.cli.admin import Admin
     from headrace.cli.output import print_json, table
 
-    found = Broker(bootstrap).cluster().topics.values()
+    found = Admin(bootstrap).cluster().topics.values()
     topics = sorted((topic.topic, len(topic.partitions)) for topic in found if internal or topic.topic[:2] != "__")
     if as_json:
         print_json([{"topic": name, "partitions": partitions} for name, partitions in topics])
@@ -150,12 +150,12 @@ def alter(
         ResourceType,
     )
 
-    from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+    from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 
     pairs = parse_pairs(settings or [], "--set")
     if not pairs and not unset and partitions is None:
         raise BadArgument("nothing to change: give --set NAME=VALUE, --unset NAME or --partitions N")
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     there = len(broker.partitions(topic))
     if partitions is not None and partitions <= there:
         raise CommandFailed(f"{topic} has {there} partitions, so it cannot grow to {partitions}; nothing was changed")
@@ -198,9 +198,9 @@ def delete(
 
     Example: `headrace topic delete orders --yes`
     """
-    from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+    from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     for topic in topics:
         broker.partitions(topic)
     _confirm(f"Delete {', '.join(topics)} with everything in {'it' if len(topics) == 1 else 'them'}?", yes)
@@ -232,9 +232,9 @@ def truncate(
     """
     from confluent_kafka import OFFSET_END, TopicPartition
 
-    from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+    from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     partitions = broker.partitions(topic)
     if partition is not None:
         if partition not in partitions:

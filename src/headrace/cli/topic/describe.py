@@ -4,7 +4,7 @@ from typing import Any
 
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin
 from headrace.cli.cluster.view import connected, stored
 from headrace.cli.output import count, human_bytes, setting_text, table
 from headrace.wire import Cluster, Replica
@@ -22,7 +22,7 @@ _SOURCES = {
 
 def describe_topic(bootstrap: str, topic: str) -> dict[str, Any]:
     """Everything about a topic, ready for JSON."""
-    broker = Broker(bootstrap)
+    broker = Admin(bootstrap)
     indexes = broker.partitions(topic)
     with connected(bootstrap) as cluster:
         found = cluster.metadata([topic]).get(topic)
@@ -67,7 +67,7 @@ def _logs(cluster: Cluster, topic: str) -> dict[tuple[int, int], Replica]:
     }
 
 
-def _settings(broker: Broker, topic: str) -> list[dict[str, Any]]:
+def _settings(broker: Admin, topic: str) -> list[dict[str, Any]]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     futures = broker.call(broker.admin.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
     entries = broker.wait(next(iter(futures.values()))).values()

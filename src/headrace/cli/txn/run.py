@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from kio.schema.errors import ErrorCode
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Broker, client_config
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, client_config
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
 from headrace.cli.output import human_duration, table
@@ -17,7 +17,7 @@ from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
 from headrace.wire import Timeouts, Unsupported, WireError
-from headrace.wire.connection import Build, Connection
+from headrace.wire.connection import Build, WireConnection
 
 _DESCRIBE_TRANSACTIONS = 65
 _LIST_TRANSACTIONS = 66
@@ -102,20 +102,20 @@ def abort_transaction(bootstrap: str, transactional_id: str) -> str:
     try:
         producer.init_transactions(REQUEST_TIMEOUT_S)
     except KafkaException as failure:
-        raise Broker(bootstrap).failed(failure.args[0], f"{transactional_id} was not aborted") from None
+        raise Admin(bootstrap).failed(failure.args[0], f"{transactional_id} was not aborted") from None
     if before["state"] == "PrepareCommit":
         return f"The transaction of {transactional_id} was being committed, and is; its producer is fenced"
     return f"Aborted the transaction of {transactional_id}; its producer is fenced"
 
 
 def _addresses(bootstrap: str) -> dict[int, Endpoint]:
-    return {int(id_): Endpoint(each.host, each.port) for id_, each in Broker(bootstrap).cluster().brokers.items()}
+    return {int(id_): Endpoint(each.host, each.port) for id_, each in Admin(bootstrap).cluster().brokers.items()}
 
 
 def _ask(address: Endpoint, key: int, highest: int, build: Build) -> Any:
     timeouts = Timeouts(CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, 0.0)
     try:
-        with closing(Connection(address, client_id="headrace-cli", timeouts=timeouts)) as connection:
+        with closing(WireConnection(address, client_id="headrace-cli", timeouts=timeouts)) as connection:
             return connection.call(key, highest, build)
     except Unsupported:
         raise CommandFailed("this broker is too old to tell of its transactions") from None

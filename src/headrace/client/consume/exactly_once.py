@@ -6,7 +6,7 @@ from datetime import datetime
 
 from headrace.client.consume.group import Consumption
 from headrace.client.kafka.consumer import Poller, Where
-from headrace.client.kafka.transactor import Aborted, Transactor
+from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 from headrace.client.outgoing import Headers, Outgoing, Payload
@@ -59,7 +59,7 @@ class ExactlyOnce(Consumption):
         """The same for a message that is put together already."""
         try:
             self._transactor.publish(outgoing)
-        except Aborted:
+        except TransactionAborted:
             # Said again by the commit, where the messages can be handed over anew.
             return
 
@@ -93,7 +93,7 @@ class ExactlyOnce(Consumption):
         metadata = self._poller.group_metadata() if self._done else None
         try:
             self._transactor.commit(self._done, metadata)
-        except Aborted:
+        except TransactionAborted:
             self._undo(keeping)
         else:
             self._bases |= self._done

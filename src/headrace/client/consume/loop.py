@@ -14,13 +14,13 @@ from concurrent.futures import Future
 from contextlib import closing
 
 from headrace.client.consume.partition_queue import Lane
-from headrace.client.consume.results import Sent, Sink
+from headrace.client.consume.results import ResultSink, Sent
 from headrace.client.errors import ClientError, DeliveryFailed, HandlerFailed, Reject, TransactionFailed, Unreachable
 from headrace.client.health import Monitor
 from headrace.client.kafka.consumer import Poller, Where
 from headrace.client.kafka.librdkafka import log
 from headrace.client.kafka.publisher import Published
-from headrace.client.kafka.transactor import Aborted
+from headrace.client.kafka.transactor import TransactionAborted
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, collect
 from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, give_up, judge
@@ -51,7 +51,7 @@ class HandlerLoop:
         topics: list[str],
         call: Callable[[Message], object],
         policy: Policy,
-        sink: Sink,
+        sink: ResultSink,
         monitor: Monitor,
         *,
         workers: int,
@@ -283,7 +283,7 @@ class HandlerLoop:
                 return  # The partition was lost meanwhile, or its work undone.
             try:
                 self._sink.enlist(results)
-            except Aborted:
+            except TransactionAborted:
                 self._must_undo = True
                 lane.is_closed = True
                 self._lock.notify_all()
@@ -328,7 +328,7 @@ class HandlerLoop:
             found = {where: offset for where, lane in self._lanes.items() if (offset := lane.to_commit()) is not None}
             try:
                 self._sink.commit(found, wait=wait)
-            except Aborted:
+            except TransactionAborted:
                 self._must_undo = True
             else:
                 self._aborts = 0

@@ -16,7 +16,7 @@ from headrace.client.outgoing import Outgoing
 Sent = list[Future[Published]]
 
 
-class Sink(Protocol):
+class ResultSink(Protocol):
     must_drain: bool
     """Whether messages that were accepted are handled before their partition is given up."""
     can_undo: bool

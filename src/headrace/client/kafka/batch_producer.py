@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.librdkafka import log, undelivered
-from headrace.client.outgoing import Record
+from headrace.client.outgoing import ProducerRecord
 
 CONFIG = {"linger.ms": 50}
 """Longer than it takes to hand over a lot, which `flush` then sends at once."""
@@ -33,7 +33,7 @@ class _Bunch:
 
     __slots__ = ("errors", "offsets", "records")
 
-    def __init__(self, records: Sequence[Record]) -> None:
+    def __init__(self, records: Sequence[ProducerRecord]) -> None:
         self.records = records
         self.offsets: list[int] = []
         self.errors: list[KafkaError] = []
@@ -60,7 +60,7 @@ class Bulk:
         self._waiting: deque[_Bunch] = deque()
         self._is_closed = False
 
-    def send(self, records: Sequence[Record]) -> list[int]:
+    def send(self, records: Sequence[ProducerRecord]) -> list[int]:
         """Send records of one partition and wait until all are stored; their offsets. Raises `DeliveryFailed`, or
         `Unreachable`, with how many were not."""
         bunch = _Bunch(records)

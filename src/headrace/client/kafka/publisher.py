@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.librdkafka import explain, log, made, undelivered, warm_up
-from headrace.client.outgoing import Outgoing, Record, encode
+from headrace.client.outgoing import Outgoing, ProducerRecord, encode
 from headrace.client.partitioners import Partitioner, by_key
 
 _POLL_S = 0.1
@@ -72,7 +72,7 @@ class Publisher:
 
         return self.send_record(record, published, is_awaited=is_awaited)
 
-    def send_record(self, record: Record, result: Callable[[Any], T], *, is_awaited: bool) -> "Future[T]":
+    def send_record(self, record: ProducerRecord, result: Callable[[Any], T], *, is_awaited: bool) -> "Future[T]":
         """The same for a record; `result` makes the future's result of librdkafka's message."""
         future: Future[T] = Future()
         # From here on it cannot be cancelled: the message is on its way.
@@ -93,10 +93,10 @@ class Publisher:
             raise undelivered(record.topic, failure.args[0], self._bootstrap) from None
         return future
 
-    def encode(self, outgoing: Outgoing) -> Record:
+    def encode(self, outgoing: Outgoing) -> ProducerRecord:
         return encode(outgoing, default_source=self._source, new_id=lambda: str(uuid.uuid4()), now=datetime.now(UTC))
 
-    def queue(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+    def queue(self, record: ProducerRecord, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
         """Queue a record, when there is room. Raises `KafkaException` if librdkafka refuses it."""
         if self._thread is None or self._closing:
             self._serve_reports(record.topic)
@@ -181,7 +181,7 @@ class Publisher:
         while not self._closing:
             self._serve(self.producer.poll, _POLL_S)
 
-    def _choose(self, record: Record) -> int | None:
+    def _choose(self, record: ProducerRecord) -> int | None:
         """The partition that our own partitioner wants; None leaves it to librdkafka."""
         if self._partitioner is None:
             return None

@@ -22,7 +22,7 @@ _ASK_LATER = {KafkaError._STATE, KafkaError._FATAL}
 """What refuses a message because the transaction has failed before; why, its commit or abort says."""
 
 
-class Aborted(Exception):
+class TransactionAborted(Exception):
     """The transaction must be aborted; the work in it is to be done again."""
 
 
@@ -55,13 +55,13 @@ class Transactor:
             self._insist("init_transactions", _CALL_TIMEOUT_S, patience_s=patience_s)
         except BaseException as failure:
             self.close()
-            if isinstance(failure, Aborted):
+            if isinstance(failure, TransactionAborted):
                 raise TransactionFailed(f"no transactions are possible: {failure}") from None
             raise
         self._is_broken = False
 
     def publish(self, outgoing: Outgoing) -> None:
-        """Publish within the transaction. Raises `Aborted` if the transaction has failed."""
+        """Publish within the transaction. Raises `TransactionAborted` if the transaction has failed."""
         self._begin()
         record = self._publisher.encode(outgoing)
         try:
@@ -70,8 +70,8 @@ class Transactor:
             self._judge(failure.args[0])
 
     def commit(self, positions: Positions, group_metadata: Any) -> None:
-        """Commit what was published together with the positions. Raises `Aborted` when it did not come to that: then
-        call `abort`."""
+        """Commit what was published together with the positions. Raises `TransactionAborted` when it did not come to
+        that: then call `abort`."""
         if self._began_at_s is None and not positions:
             return
         self._begin()
@@ -90,7 +90,7 @@ class Transactor:
                 return True
             try:
                 self._insist("abort_transaction", _CALL_TIMEOUT_S)
-            except Aborted:
+            except TransactionAborted:
                 pass
             else:
                 self._began_at_s = None
@@ -116,7 +116,7 @@ class Transactor:
     def _begin(self) -> None:
         self._mind_the_fence()
         if self._is_broken:
-            raise Aborted("the producer has failed")
+            raise TransactionAborted("the producer has failed")
         if self._began_at_s is None:
             self._insist("begin_transaction")
             self._began_at_s = time.monotonic()
@@ -139,7 +139,7 @@ class Transactor:
             except TimeoutError:
                 self._is_broken = True
                 log.warning("librdkafka does not return from %s: going on with another producer", name)
-                raise Aborted(f"librdkafka does not return from {name}") from None
+                raise TransactionAborted(f"librdkafka does not return from {name}") from None
             except BaseException:
                 # Ctrl-C: the call goes on by itself, and no other can be made.
                 self._is_broken = True
@@ -161,7 +161,7 @@ class Transactor:
         elif not error.txn_requires_abort() and error.code() not in _ASK_LATER:
             raise TransactionFailed(f"the transaction failed: {text}")
         log.warning("the transaction is aborted and done again: %s", text)
-        raise Aborted(text)
+        raise TransactionAborted(text)
 
     def _may_be_late(self) -> bool:
         """Whether the broker may have ended the transaction because it took too long."""

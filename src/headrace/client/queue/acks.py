@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from headrace.client.errors import ClientError, LeaseLost, QueueFailed, Unreachable
 from headrace.client.kafka.librdkafka import log
-from headrace.client.queue.rpc import PATIENCE_S, Door, failed
+from headrace.client.queue.rpc import PATIENCE_S, QueueRpc, failed
 from headrace.model import queue_wire as wire
 
 _AT_ONCE = 1_000
@@ -63,7 +63,7 @@ class Settler:
     """Acknowledges, gives back and extends leases of one queue's messages. Thread-safe; its thread is started when
     there is something to say, and never keeps a program from ending."""
 
-    def __init__(self, queue: str, door: Door) -> None:
+    def __init__(self, queue: str, door: QueueRpc) -> None:
         self._queue = queue
         self._door = door
         self._lock = threading.Condition()

@@ -14,6 +14,7 @@ from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue import queue as sync
 from headrace.client.queue.acks import Settlement
+from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.message import (
     Body,
     NewMessage,
@@ -233,7 +234,7 @@ class Queue:
         """Delete the queue with everything in it."""
         await self._do(self._queue.delete)
 
-    async def describe(self) -> sync.Description:
+    async def describe(self) -> QueueDescription:
         """Its settings, and how many messages it has."""
         return await self._do(self._queue.describe)
 

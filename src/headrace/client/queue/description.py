@@ -6,17 +6,17 @@ from typing import Any
 from uuid import UUID
 
 from headrace.client.errors import NoSuchQueue, QueueFailed, Unreachable
-from headrace.client.queue.rpc import Door
+from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
-from headrace.model.queued import Ids
+from headrace.model.queued import MessageIds
 
 _KNOWN_FOR_S = 30.0
 """After this long it is asked again whether the queue is there: sending to one that is not would make a topic of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class QueueDescription:
     """A queue and its settings in force, by the names of `headrace.config.queue.QueueSettings`."""
 
     name: str
@@ -31,7 +31,7 @@ class Description:
 class KnownQueue:
     """Asks when it is asked, and not more often than every half minute. Raises `NoSuchQueue`."""
 
-    def __init__(self, name: str, door: Door) -> None:
+    def __init__(self, name: str, door: QueueRpc) -> None:
         self._name = name
         self._door = door
         self._known: tuple[wire.Description, float] | None = None
@@ -42,9 +42,9 @@ class KnownQueue:
         return self.look().settings
 
     @property
-    def ids(self) -> Ids:
+    def ids(self) -> MessageIds:
         """The ids of messages by their offsets."""
-        return Ids(UUID(self.look().topic_id))
+        return MessageIds(UUID(self.look().topic_id))
 
     def look(self) -> wire.Description:
         known = self._known

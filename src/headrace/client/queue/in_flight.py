@@ -18,7 +18,7 @@ _PACE_EVERY_S = 0.2
 Message = TypeVar("Message")
 
 
-class Held(Generic[Message]):
+class InFlightMessage(Generic[Message]):
     """A message in hand. `message` is anything; `group` is its group in a fifo queue, otherwise None."""
 
     __slots__ = ("group", "is_lost", "message", "renew_at_s")
@@ -36,10 +36,10 @@ class Hand(Generic[Message]):
     def __init__(self, concurrency: int, lease_s: float, now_s: float) -> None:
         self._concurrency = concurrency
         self._lease_s = lease_s
-        self._waiting: deque[Held[Message]] = deque()
-        self._behind: dict[str, deque[Held[Message]]] = {}
+        self._waiting: deque[InFlightMessage[Message]] = deque()
+        self._behind: dict[str, deque[InFlightMessage[Message]]] = {}
         """Of each group that has a message waiting or being handled: those behind it."""
-        self._all: set[Held[Message]] = set()
+        self._all: set[InFlightMessage[Message]] = set()
         self.running = 0
         self._finished = 0
         self._per_s = 0.0
@@ -51,7 +51,7 @@ class Hand(Generic[Message]):
     def put(self, messages: Iterable[tuple[Message, str | None]], now_s: float) -> None:
         """Messages that were received just now, each with its group if the queue is fifo."""
         for message, group in messages:
-            held = Held(message, group, now_s + self._lease_s / 2)
+            held = InFlightMessage(message, group, now_s + self._lease_s / 2)
             self._all.add(held)
             if group is None:
                 self._waiting.append(held)
@@ -61,7 +61,7 @@ class Hand(Generic[Message]):
                 self._behind[group] = deque()
                 self._waiting.append(held)
 
-    def start(self) -> Held[Message] | None:
+    def start(self) -> InFlightMessage[Message] | None:
         """The next message to be handled, if there is one."""
         while self._waiting:
             held = self._waiting.popleft()
@@ -73,12 +73,12 @@ class Hand(Generic[Message]):
             return held
         return None
 
-    def done(self, held: Held[Message]) -> None:
+    def done(self, held: InFlightMessage[Message]) -> None:
         """It was handled."""
         self._end(held)
         self._next_of(held.group)
 
-    def failed(self, held: Held[Message]) -> list[Message]:
+    def failed(self, held: InFlightMessage[Message]) -> list[Message]:
         """It was not handled. Returns those that must not be handled before it and are in hand no more."""
         self._end(held)
         if held.group is None:
@@ -98,7 +98,7 @@ class Hand(Generic[Message]):
         ahead = min(_AHEAD_MOST, int(self._per_s * _AHEAD_S))
         return max(0, self._concurrency + ahead - len(self._all))
 
-    def to_renew(self, now_s: float) -> list[Held[Message]]:
+    def to_renew(self, now_s: float) -> list[InFlightMessage[Message]]:
         """Those whose leases are to be extended now: more than half of their time is over. They count as extended;
         `lost` says of which it was not so."""
         due = [each for each in self._all if each.renew_at_s <= now_s and not each.is_lost]
@@ -106,7 +106,7 @@ class Hand(Generic[Message]):
             each.renew_at_s = now_s + self._lease_s / 2
         return due
 
-    def lost(self, held: Held[Message]) -> None:
+    def lost(self, held: InFlightMessage[Message]) -> None:
         """The lease is over: if it was not begun, it is not to be."""
         held.is_lost = True
 
@@ -120,12 +120,12 @@ class Hand(Generic[Message]):
             self._drop(each)
         return [each.message for each in found if not each.is_lost]
 
-    def _end(self, held: Held[Message]) -> None:
+    def _end(self, held: InFlightMessage[Message]) -> None:
         self.running -= 1
         self._finished += 1
         self._drop(held)
 
-    def _drop(self, held: Held[Message]) -> None:
+    def _drop(self, held: InFlightMessage[Message]) -> None:
         self._all.discard(held)
 
     def _next_of(self, group: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 from headrace.client.failures import describe_with_place
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, Header
-from headrace.client.outgoing import Headers, Payload, Record, encode_payload, pairs
+from headrace.client.outgoing import Headers, Payload, ProducerRecord, encode_payload, pairs
 from headrace.client.queue.acks import Settlement
 from headrace.model import queued
 from headrace.model.queue_wire import Peeked, Received
@@ -54,12 +54,12 @@ class SentMessage(NamedTuple):
     offset: int
 
 
-def record_of(queue: str, message: NewMessage, now_s: float) -> Record:
+def record_of(queue: str, message: NewMessage, now_s: float) -> ProducerRecord:
     """The record of a message. Raises `ValueError` for options that make no sense."""
     return next(records_of(queue, (message.body,), message, now_s))
 
 
-def records_of(queue: str, bodies: Iterable[Payload], options: NewMessage, now_s: float) -> Iterator[Record]:
+def records_of(queue: str, bodies: Iterable[Payload], options: NewMessage, now_s: float) -> Iterator[ProducerRecord]:
     """The records of messages that have all the same but their bodies."""
     key, common = _headers(options, now_s)
     typed: dict[str | None, list[Header]] = {None: common}
@@ -70,7 +70,7 @@ def records_of(queue: str, bodies: Iterable[Payload], options: NewMessage, now_s
         if headers is None:
             headers = common if is_typed else [*common, (CONTENT_TYPE, str(content_type).encode())]
             typed[content_type] = headers
-        yield Record(queue, b"" if value is None else value, key, headers, 0)
+        yield ProducerRecord(queue, b"" if value is None else value, key, headers, 0)
 
 
 def _headers(message: NewMessage, now_s: float) -> tuple[bytes | None, list[Header]]:
@@ -224,7 +224,7 @@ class Body(Generic[FoundT]):
         return None if found is None else str(found)
 
 
-def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int) -> Record:
+def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int) -> ProducerRecord:
     """The record by which a message goes to the dead-letter queue, as a broker writes it. It may be written twice: the
     queue knows it by where it came from."""
     origin = {
@@ -249,7 +249,7 @@ def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
     headers += [each for each in message.headers if each[0] != queued.ATTEMPT]
-    return Record(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
+    return ProducerRecord(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
 
 
 class Settling(Protocol):

@@ -12,8 +12,7 @@ from headrace.client.kafka.librdkafka import log
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue.acks import Settler
-from headrace.client.queue.description import Description as Description
-from headrace.client.queue.description import KnownQueue
+from headrace.client.queue.description import KnownQueue, QueueDescription
 from headrace.client.queue.message import (
     NewMessage,
     PeekedMessage,
@@ -25,7 +24,7 @@ from headrace.client.queue.message import (
     seconds,
 )
 from headrace.client.queue.redrive import Redrive, filter_of
-from headrace.client.queue.rpc import Door
+from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.sender import QueueSender
 from headrace.client.queue.settings import QueueOptions, check, known, settings_of
 from headrace.client.queue.worker import Worker, WorkerLoop
@@ -33,7 +32,7 @@ from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
 
 if TYPE_CHECKING:
-    from headrace.client.factory import Connection
+    from headrace.client.factory import ConnectionFactory
 
 _SLICE_S = 20.0
 """How long one call waits for messages."""
@@ -57,7 +56,9 @@ class Queue:
         message.ack()
     """
 
-    def __init__(self, name: str, connection: "Connection", door: Door, register: Callable[[Worker], None]) -> None:
+    def __init__(
+        self, name: str, connection: "ConnectionFactory", door: QueueRpc, register: Callable[[Worker], None]
+    ) -> None:
         self.name = name
         self._door = door
         self._settler = Settler(name, door)
@@ -187,10 +188,10 @@ class Queue:
         self._door.call(wire.DeleteQueue(self.name), wire.Nothing)
         self._known.forget()
 
-    def describe(self) -> Description:
+    def describe(self) -> QueueDescription:
         """Its settings, and how many messages it has."""
         found = self._known.ask()
-        return Description(found.queue, found.settings, found.counts)
+        return QueueDescription(found.queue, found.settings, found.counts)
 
     def counts(self) -> Counts:
         """How many messages are available, in flight and delayed; right within a second."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from headrace.client.errors import QueueFailed
 from headrace.client.keywords import checks_keywords
-from headrace.client.queue.rpc import Door
+from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 
 _LOOK_EVERY_S = 0.2
@@ -16,7 +16,7 @@ _LOOK_EVERY_S = 0.2
 class Redrive:
     """A move as it was when it was last looked at."""
 
-    def __init__(self, door: Door, move: wire.Move) -> None:
+    def __init__(self, door: QueueRpc, move: wire.Move) -> None:
         self._door = door
         self._move = move
 

@@ -51,7 +51,7 @@ class _NoAnswer(Exception):
         self.was_sent = was_sent
 
 
-class Door:
+class QueueRpc:
     """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
     does not answer. `reach` raises `Unreachable` if nobody has ever answered: then there is nothing to wait for."""
 

@@ -7,18 +7,18 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.outgoing import Payload, Record
+from headrace.client.outgoing import Payload, ProducerRecord
 from headrace.client.queue.description import KnownQueue
 from headrace.client.queue.message import NewMessage, SentMessage, record_of, records_of
 
 if TYPE_CHECKING:
-    from headrace.client.factory import Connection
+    from headrace.client.factory import ConnectionFactory
 
 
 class QueueSender:
     """Thread-safe."""
 
-    def __init__(self, name: str, connection: "Connection", known: KnownQueue) -> None:
+    def __init__(self, name: str, connection: "ConnectionFactory", known: KnownQueue) -> None:
         self._name = name
         self._connection = connection
         self._known = known
@@ -43,7 +43,7 @@ class QueueSender:
 
     def send_many(self, bodies: "Iterable[Payload | NewMessage]", common: NewMessage) -> list[SentMessage]:
         """Send in batches and wait until all are stored; `common` has the options of those that have none."""
-        records: list[Record] = []
+        records: list[ProducerRecord] = []
         for kind, run in groupby(bodies, type):
             if issubclass(kind, NewMessage):
                 records += [self._record(each) for each in run]
@@ -56,14 +56,14 @@ class QueueSender:
             self._sent_last.exception()
         return [SentMessage(ids.at(offset), offset) for offset in self._bulk.send(records)]
 
-    def send_record(self, record: Record) -> None:
+    def send_record(self, record: ProducerRecord) -> None:
         """Send a record as it is, and wait until it is stored."""
         self._connection.publisher.send_record(record, lambda _: None, is_awaited=True).result()
 
     def close(self) -> None:
         self._bulk.close()
 
-    def _record(self, message: NewMessage) -> Record:
+    def _record(self, message: NewMessage) -> ProducerRecord:
         self._check(message)
         return record_of(self._name, message, time.time())
 

@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreac
 from headrace.client.failures import describe_with_place
 from headrace.client.health import Monitor
 from headrace.client.queue.acks import Settlement
-from headrace.client.queue.in_flight import Hand, Held
+from headrace.client.queue.in_flight import Hand, InFlightMessage
 from headrace.client.queue.message import QueueMessage, Seconds, seconds
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Worker:
         return replace(self, function=function)
 
 
-class Source(Protocol):
+class WorkerQueue(Protocol):
     """What the loop needs of a queue."""
 
     name: str
@@ -70,7 +70,7 @@ class WorkerLoop:
 
     def __init__(
         self,
-        source: Source,
+        source: WorkerQueue,
         call: Callable[[QueueMessage], object],
         monitor: Monitor,
         *,
@@ -181,11 +181,11 @@ class WorkerLoop:
             self._renew(due)
             self.monitor.tick()
 
-    def _renew(self, due: list[Held[QueueMessage]]) -> None:
+    def _renew(self, due: list[InFlightMessage[QueueMessage]]) -> None:
         for held in due:
             held.message.extend_soon(self._lease_s).when_done(partial(self._renewed, held))
 
-    def _renewed(self, held: Held[QueueMessage], done: Settlement) -> None:
+    def _renewed(self, held: InFlightMessage[QueueMessage], done: Settlement) -> None:
         if isinstance(done.exception(), LeaseLost):
             with self._lock:
                 self._hand.lost(held)
@@ -206,7 +206,7 @@ class WorkerLoop:
             except BaseException as error:
                 self._fail(error)
 
-    def _handle(self, held: Held[QueueMessage]) -> None:
+    def _handle(self, held: InFlightMessage[QueueMessage]) -> None:
         message = held.message
         behind: list[QueueMessage] = []
         try:

@@ -23,14 +23,14 @@ from headrace.protocol.units import NO_THROTTLE
 KEY = 20
 
 
-class Wanted(NamedTuple):
+class TopicToDelete(NamedTuple):
     """A topic to delete as the client named it."""
 
     name: str | None
     topic_id: UUID | None
 
 
-class Outcome(NamedTuple):
+class DeletedTopic(NamedTuple):
     name: str | None
     topic_id: UUID | None
     error: ErrorCode = ErrorCode.none
@@ -40,9 +40,9 @@ class Outcome(NamedTuple):
 @handles(KEY, 1, 6)
 async def delete_topics(ctx: Context, request: Any) -> Answer:
     if ctx.version >= 6:
-        wanted = [Wanted(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        wanted = [Wanted(name, None) for name in request.topic_names]
+        wanted = [TopicToDelete(name, None) for name in request.topic_names]
     image = ctx.services.metadata.image
     counts = Counter(_resolve(image, topic) for topic in wanted)
     outcomes = [await _delete(ctx, image, topic, counts) for topic in dict.fromkeys(wanted)]
@@ -63,29 +63,31 @@ async def delete_topics(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _resolve(image: ClusterImage, wanted: Wanted) -> str | UUID | None:
+def _resolve(image: ClusterImage, wanted: TopicToDelete) -> str | UUID | None:
     """The name of the topic that is meant if it exists, else what the client said."""
     if wanted.topic_id is None:
         return wanted.name
     return image.topic_names.get(wanted.topic_id, wanted.topic_id)
 
 
-async def _delete(ctx: Context, image: ClusterImage, wanted: Wanted, counts: Counter[str | UUID | None]) -> Outcome:
+async def _delete(
+    ctx: Context, image: ClusterImage, wanted: TopicToDelete, counts: Counter[str | UUID | None]
+) -> DeletedTopic:
     if not ctx.services.metadata.settings.delete_topic_enable:
         disabled = ErrorCode.topic_deletion_disabled if ctx.version >= 3 else ErrorCode.invalid_request
-        return Outcome(*wanted, disabled, "deleting topics is switched off: delete.topic.enable=false")
+        return DeletedTopic(*wanted, disabled, "deleting topics is switched off: delete.topic.enable=false")
     if (wanted.name is None) == (wanted.topic_id is None):
-        return Outcome(
+        return DeletedTopic(
             *wanted, ErrorCode.invalid_request, "a topic must be named by its name or by its id, not by both"
         )
     meant = _resolve(image, wanted)
     if counts[meant] > 1:
-        return Outcome(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
+        return DeletedTopic(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
     if isinstance(meant, UUID):
-        return Outcome(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
+        return DeletedTopic(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
     name = TopicName(str(meant))
     try:
         await ctx.services.metadata.delete_topic(name)
     except HeadraceError as failure:
-        return Outcome(*wanted, error_code(failure), error_message(failure))
-    return Outcome(name, image.topics[name].topic_id)
+        return DeletedTopic(*wanted, error_code(failure), error_message(failure))
+    return DeletedTopic(name, image.topics[name].topic_id)

@@ -24,7 +24,7 @@ from headrace.kafka.config_changes import (
     this_broker,
 )
 from headrace.kafka.config_entries import (
-    Entry,
+    ConfigEntry,
     ResourceType,
     all_brokers_entries,
     broker_entries,
@@ -70,7 +70,7 @@ def describe_configs(ctx: Context, request: Any) -> Answer:
     return make(schema.DescribeConfigsResponse, throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
+def _entries(ctx: Context, resource: Any) -> Iterable[ConfigEntry]:
     metadata = ctx.services.metadata
     if resource.resource_type == ResourceType.TOPIC:
         return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
@@ -87,7 +87,7 @@ def _entries(ctx: Context, resource: Any) -> Iterable[Entry]:
     return broker_entries(metadata, ctx.services.http_listeners)
 
 
-def _entry(ctx: Context, request: Any, entry: Entry) -> Any:
+def _entry(ctx: Context, request: Any, entry: ConfigEntry) -> Any:
     schema = ctx.schema
     synonyms = entry.synonyms if request.include_synonyms else ()
     return make(

@@ -10,7 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.roster import State
+from headrace.groups.roster import GroupState
 from headrace.kafka import authorized
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
@@ -43,7 +43,7 @@ def describe_groups(ctx: Context, request: Any) -> Answer:
 
 
 def _described(ctx: Context, group: ClassicGroup) -> dict[str, Any]:
-    protocol = group.protocol if group.state is State.STABLE else None
+    protocol = group.protocol if group.state is GroupState.STABLE else None
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

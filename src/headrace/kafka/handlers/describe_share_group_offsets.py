@@ -18,7 +18,7 @@ from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicId, TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
-from headrace.queues.share.partition import Position
+from headrace.queues.share.partition import SharePosition
 
 KEY = 90
 
@@ -68,7 +68,7 @@ async def _topic(ctx: Context, group: ShareGroup, name: str, partitions: Any) ->
     )
 
 
-def _partition(ctx: Context, index: int, found: Position | HeadraceError) -> Any:
+def _partition(ctx: Context, index: int, found: SharePosition | HeadraceError) -> Any:
     problem = found if isinstance(found, HeadraceError) else None
     start_offset, leader_epoch, lag = (-1, -1, -1) if isinstance(found, HeadraceError) else found
     return make(

@@ -11,11 +11,11 @@ from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, ProtocolError, TransactionalIdNotFound
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, from_ms, wall_time
-from headrace.transactions.records import Transaction
-from headrace.transactions.states import State
+from headrace.transactions.records import TransactionEntry
+from headrace.transactions.states import TransactionState
 
 KEY = 65
-_NOTHING = Transaction(0, 0, State.EMPTY, 0, 0, started_ms=0)
+_NOTHING = TransactionEntry(0, 0, TransactionState.EMPTY, 0, 0, started_ms=0)
 
 
 @handles(KEY, 0, 0)

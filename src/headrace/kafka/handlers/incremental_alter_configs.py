@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
-from headrace.kafka.config_changes import InForce, Operation, alter_resources
+from headrace.kafka.config_changes import AlterConfigOperation, InForce, alter_resources
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.model.errors import InvalidSettings, ProtocolError
 
@@ -32,35 +32,35 @@ async def incremental_alter_configs(ctx: Context, request: Any) -> Answer:
 
 def _change_some(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
     for config in configs:
-        if config.config_operation not in list(Operation):
+        if config.config_operation not in list(AlterConfigOperation):
             raise ProtocolError(f"{config.name}: there is no operation {config.config_operation}")
-        if config.value is None and config.config_operation != Operation.DELETE:
+        if config.value is None and config.config_operation != AlterConfigOperation.DELETE:
             raise ProtocolError(f"{config.name}: a value is missing")
 
     def edit(current: Mapping[str, str]) -> Mapping[str, str]:
         changed = dict(current)
         for config in configs:
             name, row = config.name, rows.get(config.name)
-            if config.config_operation == Operation.DELETE:
+            if config.config_operation == AlterConfigOperation.DELETE:
                 changed.pop(name, None)
             elif row is None and name not in current:
                 raise InvalidSettings(f"unknown setting {name}{did_you_mean(name, rows)}")
-            elif config.config_operation == Operation.SET or row is None:
+            elif config.config_operation == AlterConfigOperation.SET or row is None:
                 changed[name] = config.value
             else:
                 before = current[name] if name in current else in_force(name)
-                changed[name] = _merge(row, before, config.value, Operation(config.config_operation))
+                changed[name] = _merge(row, before, config.value, AlterConfigOperation(config.config_operation))
         return changed
 
     return edit
 
 
-def _merge(row: Setting, before: str, change: str, operation: Operation) -> str:
+def _merge(row: Setting, before: str, change: str, operation: AlterConfigOperation) -> str:
     if row.kind is not Kind.LIST:
-        verb = "appended to" if operation is Operation.APPEND else "subtracted from"
+        verb = "appended to" if operation is AlterConfigOperation.APPEND else "subtracted from"
         raise InvalidSettings(f"{row.name} is not a list: nothing can be {verb} it")
     items, named = _items(before), _items(change)
-    if operation is Operation.APPEND:
+    if operation is AlterConfigOperation.APPEND:
         return ",".join(dict.fromkeys(items + named))
     return ",".join(item for item in items if item not in named)
 

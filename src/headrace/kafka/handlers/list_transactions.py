@@ -15,10 +15,10 @@ from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
-from headrace.transactions.states import State
+from headrace.transactions.states import TransactionState
 
 KEY = 66
-_STATES = frozenset(state.value for state in State)
+_STATES = frozenset(state.value for state in TransactionState)
 
 
 @handles(KEY, 0, 2)

@@ -14,7 +14,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
-from headrace.groups.machine import Commit, Committer, Refused
+from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.groups.offsets import Place
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
@@ -30,14 +30,16 @@ KEY = 8
 @handles(KEY, 2, 10)
 def offset_commit(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     keys = TopicKeys(ctx.services.metadata.image)
-    commits: dict[Place, Commit] = {}
+    commits: dict[Place, OffsetCommit] = {}
     for topic in request.topics:
         name = keys.name_of(topic) or ""
         for one in topic.partitions:
             index = one.partition_index
             if keys.problem(topic, index) is None:
                 epoch = getattr(one, "committed_leader_epoch", -1)
-                commits[name, index] = Commit(name, index, one.committed_offset, epoch, one.committed_metadata or "")
+                commits[name, index] = OffsetCommit(
+                    name, index, one.committed_offset, epoch, one.committed_metadata or ""
+                )
     by = Committer(
         request.member_id, getattr(request, "group_instance_id", None), request.generation_id_or_member_epoch
     )

@@ -138,7 +138,7 @@ def _produce(
     ctx: Context, request: ProduceRequest, refused: Refused | None = None, asked: Asked = _NOTHING_ASKED
 ) -> Answer | Deferred[Answer]:
     acks = request.acks
-    waiting = _Waiting(ctx) if acks == ACKS_ALL else None
+    waiting = _WaitingProduce(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
     has_failures = False
     problem = _problem_with_request(request)
@@ -175,7 +175,7 @@ def _produce(
                 ProducedPartition(index, 0, result.base_offset, result.append_time_ms, result.log_start_offset)
             )
             if waiting is None and partition.has_others_in_sync and acks and not ctx.services.is_certain():
-                waiting = _Waiting(ctx)
+                waiting = _WaitingProduce(ctx)
             if waiting is not None:
                 waiting.watch(partition, result.last_offset + 1, produced, topic)
     if waiting is not None and waiting.count:
@@ -282,7 +282,7 @@ class _Watched(NamedTuple):
     """Where in `produced` the answer for this partition is."""
 
 
-class _Waiting:
+class _WaitingProduce:
     """An answer that waits until each of its partitions has committed."""
 
     __slots__ = ("_answer", "_ctx", "_topics", "_unsettled", "count")

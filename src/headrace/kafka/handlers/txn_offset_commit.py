@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
-from headrace.groups.machine import Commit, Committer, Refused
+from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.transactional import code_for_writing, joined, producer_of
@@ -83,7 +83,7 @@ async def _commit(ctx: Context, request: Any) -> Refused:
 def _write(ctx: Context, request: Any, producer: Producer) -> Deferred[Result[Refused]]:
     image = ctx.services.metadata.image
     commits = [
-        Commit(
+        OffsetCommit(
             topic.name,
             one.partition_index,
             one.committed_offset,

@@ -28,8 +28,8 @@ from headrace.pipelines.archive.copy_range import haul
 from headrace.pipelines.archive.layout import (
     PARTITION_BY,
     SCHEMA,
+    ArchivePosition,
     Gap,
-    Position,
     day_in,
     file_name,
     open_archive,
@@ -48,7 +48,7 @@ from headrace.pipelines.tables.store import (
 )
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import Disk, OsDisk
-from headrace.wire import EARLIEST, LATEST, PASSING, READ_COMMITTED, Cluster, Topic, UnknownTopic
+from headrace.wire import EARLIEST, LATEST, PASSING, READ_COMMITTED, Cluster, Topic, TopicNotFound
 
 _CLOSED_DAY_FAN_IN = 4
 _CLOSED_AFTER = timedelta(days=2)
@@ -71,7 +71,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How long files stay after they were merged, for those who still read them."""
 
 
-class Progress(msgspec.Struct):
+class ArchiveProgress(msgspec.Struct):
     """What an archiver has done since it began."""
 
     records: int = 0
@@ -91,7 +91,7 @@ class Archiver:
         options: ArchiveOptions,
         *,
         say: Callable[[str], None] = lambda text: None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: Callable[[ArchiveProgress], None] = lambda progress: None,
         disk: Disk | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -105,9 +105,9 @@ class Archiver:
         self._exit = ExitStack()
         self._store: TableStore
         self._state = TableState()
-        self._position = Position()
+        self._position = ArchivePosition()
         self._pending: list[TableFile] = []
-        self.progress = Progress()
+        self.progress = ArchiveProgress()
 
     def __enter__(self) -> "Archiver":
         # Before anything is made: a name that is mistyped leaves no directory behind.
@@ -189,7 +189,7 @@ class Archiver:
         name = self._options.topic
         topic = self._cluster.metadata([name]).get(name)
         if topic is None:
-            raise UnknownTopic(f"there is no topic {name}; `headrace topic list` shows those there are")
+            raise TopicNotFound(f"there is no topic {name}; `headrace topic list` shows those there are")
         return topic
 
     def _look(self) -> dict[int, int]:

@@ -48,7 +48,7 @@ class Gap(msgspec.Struct, frozen=True):
         return f"offsets {self.first} to {self.end - 1} of partition {self.partition}"
 
 
-class Position(msgspec.Struct, frozen=True):
+class ArchivePosition(msgspec.Struct, frozen=True):
     """How far an archive goes, and of which topic it is: what is stored with each commit."""
 
     topic: str = ""
@@ -67,7 +67,7 @@ class Position(msgspec.Struct, frozen=True):
         }
 
 
-def position_of(state: TableState) -> Position:
+def position_of(state: TableState) -> ArchivePosition:
     """`TableError` if a newer Headrace has written it."""
     properties = state.properties
     found = properties.get(_FORMAT, "1")
@@ -75,7 +75,7 @@ def position_of(state: TableState) -> Position:
         raise TableError(
             f"the archive was written by a newer Headrace (format {found}, this one reads {_FORMAT_NOW}): use that one"
         )
-    return Position(
+    return ArchivePosition(
         topic=properties.get(_TOPIC, ""),
         topic_id=properties.get(_TOPIC_ID, ""),
         offsets=msgspec.json.decode(properties.get(_OFFSETS, "{}"), type=dict[int, int]),
@@ -92,7 +92,7 @@ class ArchivedFile(NamedTuple):
     size_bytes: int
 
 
-class View(NamedTuple):
+class ArchiveSnapshot(NamedTuple):
     """An archive at one moment. Its files stay for an hour after others have taken their place."""
 
     topic: str
@@ -103,7 +103,7 @@ class View(NamedTuple):
     """By partition, and within one by offset."""
 
 
-def read_archive(root: Path) -> View:
+def read_archive(root: Path) -> ArchiveSnapshot:
     """The archive in a directory, of either kind; `TableError` if there is none."""
     if not is_archive(root):
         raise TableError(f"there is no archive in {root}; `headrace pipeline archive TOPIC --to {root}` makes one")
@@ -111,7 +111,7 @@ def read_archive(root: Path) -> View:
         state = store.state()
         position = position_of(state)
         files = sorted(state.files, key=lambda file: file.name)
-        return View(
+        return ArchiveSnapshot(
             position.topic,
             position.topic_id,
             position.offsets,

@@ -13,12 +13,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.archive.layout import ArchivedFile, View
+from headrace.pipelines.archive.layout import ArchivedFile, ArchiveSnapshot
 from headrace.pipelines.tables.parquet import read_in_parts
 from headrace.records.compression import Codec
 from headrace.records.encoding import encode
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.wire import Cluster, UnknownTopic
+from headrace.wire import Cluster, TopicNotFound
 
 _BUFFER_BYTES = 64 * 1024 * 1024
 
@@ -31,27 +31,27 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     partitions: frozenset[int] | None = None
 
 
-class Replayed(msgspec.Struct):
+class ReplayedRecords(msgspec.Struct):
     records: int = 0
     size_bytes: int = 0
 
 
 def replay(
     cluster: Cluster,
-    view: View,
+    view: ArchiveSnapshot,
     topic: str,
     wanted: Replay,
     *,
-    on_progress: Callable[[Replayed], None] = lambda done: None,
+    on_progress: Callable[[ReplayedRecords], None] = lambda done: None,
     clock: Clock | None = None,
-) -> Replayed:
+) -> ReplayedRecords:
     """Write the wanted records of an archive to a topic; how many there were."""
     found = cluster.metadata([topic]).get(topic)
     if found is None:
-        raise UnknownTopic(f"there is no topic {topic}; make it with `headrace topic create {topic}`")
+        raise TopicNotFound(f"there is no topic {topic}; make it with `headrace topic create {topic}`")
     producer = cluster.init_producer_id()
     sequences: dict[int, int] = {}
-    done = Replayed()
+    done = ReplayedRecords()
     now_ms = (clock or SystemClock()).wall_ms()
     for partition in sorted({file.partition for file in view.files}):
         if wanted.partitions is not None and partition not in wanted.partitions:

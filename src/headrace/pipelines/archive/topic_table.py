@@ -25,7 +25,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.archive.layout import View, read_archive
+from headrace.pipelines.archive.layout import ArchiveSnapshot, read_archive
 from headrace.pipelines.run.decode import HEADERS_SCHEMA, RECORD_SCHEMA, decoded, rows
 from headrace.pipelines.spec.model import Source
 from headrace.pipelines.tables.store import TableError
@@ -78,7 +78,7 @@ def read_topic_table(
 
 def _plan(
     topic: str, bootstrap: str, root: Path, *, fail_on_data_loss: bool
-) -> tuple[View, dict[int, tuple[int, int]]]:
+) -> tuple[ArchiveSnapshot, dict[int, tuple[int, int]]]:
     """An archive at one moment, and what to read from the topic: for each partition from where and up to where.
 
     The archive is looked at first, so that the topic never ends before it. Where records between the two are gone, a
@@ -118,7 +118,7 @@ def _plan(
     return view, tail
 
 
-def _archived(spark: SparkSession, view: View, *, include_headers: bool) -> DataFrame:
+def _archived(spark: SparkSession, view: ArchiveSnapshot, *, include_headers: bool) -> DataFrame:
     columns = f"{RECORD_SCHEMA}, {HEADERS_SCHEMA}" if include_headers else RECORD_SCHEMA
     if not view.files:
         return spark.createDataFrame([], columns)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.avro.rows import Rows
+from headrace.pipelines.avro.rows import RowCursors
 from headrace.records.varints import INT32_BYTES, INT64_BYTES, Integers
 
 _DECIMAL_BYTES = 16
@@ -59,25 +59,25 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Node(ABC):
+class ColumnNode(ABC):
     path: str
     """Where in the value this is, for reasons."""
     arrow: pa.DataType
 
     @abstractmethod
-    def column(self, rows: Rows) -> pa.Array: ...
+    def column(self, rows: RowCursors) -> pa.Array: ...
 
     @abstractmethod
     def one(self, value: Value) -> Any: ...
 
-    def skip(self, rows: Rows) -> None:
+    def skip(self, rows: RowCursors) -> None:
         """Pass over what the reader does not want."""
         self.column(rows)
 
 
 @dataclass(frozen=True)
-class Null(Node):
-    def column(self, rows: Rows) -> pa.Array:
+class Null(ColumnNode):
+    def column(self, rows: RowCursors) -> pa.Array:
         return pa.nulls(len(rows), self.arrow)
 
     def one(self, value: Value) -> None:
@@ -85,8 +85,8 @@ class Null(Node):
 
 
 @dataclass(frozen=True)
-class Boolean(Node):
-    def column(self, rows: Rows) -> pa.Array:
+class Boolean(ColumnNode):
+    def column(self, rows: RowCursors) -> pa.Array:
         byte = rows.fixed(1, self.path)[:, 0]
         if (wrong := byte > 1).any():
             rows.fail(wrong, f"{self.path} is neither true nor false")
@@ -100,13 +100,13 @@ class Boolean(Node):
 
 
 @dataclass(frozen=True)
-class Integer(Node):
+class Integer(ColumnNode):
     """An int or a long, also as a time, or where the reader wants a wider number."""
 
     max_bytes: int
     in_milliseconds: bool = False
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         found = rows.numbers(self.path, self.max_bytes)
         if self.in_milliseconds:
             if (wrong := (found > _MAX_MS) | (found < -_MAX_MS)).any():
@@ -126,15 +126,15 @@ class Integer(Node):
             return found * 1000
         return float(found) if pa.types.is_floating(self.arrow) else found
 
-    def skip(self, rows: Rows) -> None:
+    def skip(self, rows: RowCursors) -> None:
         rows.numbers(self.path, self.max_bytes)
 
 
 @dataclass(frozen=True)
-class Floating(Node):
+class Floating(ColumnNode):
     size: int
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         found = np.ascontiguousarray(rows.fixed(self.size, self.path)).view(f"<f{self.size}")[:, 0]
         return pa.array(found.astype(self.arrow.to_pandas_dtype(), copy=False))
 
@@ -147,12 +147,12 @@ _FLOATS = {4: Struct("<f"), 8: Struct("<d")}
 
 
 @dataclass(frozen=True)
-class Binary(Node):
+class Binary(ColumnNode):
     """Bytes, a string or a fixed, which has its size from the schema."""
 
     size: int | None = None
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         starts, sizes = self._places(rows)
         found = rows.binary(starts, sizes)
         return _text(found, rows, self.path) if pa.types.is_string(self.arrow) else found
@@ -166,15 +166,15 @@ class Binary(Node):
         except UnicodeDecodeError:
             raise Unreadable(f"{self.path} is not UTF-8") from None
 
-    def skip(self, rows: Rows) -> None:
+    def skip(self, rows: RowCursors) -> None:
         self._places(rows)
 
-    def _places(self, rows: Rows) -> tuple[Integers, Integers]:
+    def _places(self, rows: RowCursors) -> tuple[Integers, Integers]:
         sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
         return rows.chunks(sizes, self.path)
 
 
-def _text(found: pa.Array, rows: Rows, path: str) -> pa.Array:
+def _text(found: pa.Array, rows: RowCursors, path: str) -> pa.Array:
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
@@ -191,12 +191,12 @@ def _decoded(data: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class DecimalNumber(Node):
+class DecimalNumber(ColumnNode):
     """A two's complement number, most significant byte first."""
 
     size: int | None = None
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         sizes = rows.numbers(self.path) if self.size is None else np.full(len(rows), self.size, np.int64)
         starts, sizes = rows.chunks(sizes, self.path)
         # Arrow wants 16 bytes, the least significant first; those that are not written repeat the sign.
@@ -237,12 +237,12 @@ class DecimalNumber(Node):
 
 
 @dataclass(frozen=True)
-class Symbol(Node):
+class Symbol(ColumnNode):
     """One of an enum's symbols; None among them is one that the reader does not know."""
 
     symbols: tuple[str | None, ...]
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         index = rows.numbers(self.path, INT32_BYTES)
         unknown = [number for number, symbol in enumerate(self.symbols) if symbol is None]
         wrong = (index < 0) | (index >= len(self.symbols)) | np.isin(index, unknown)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.pipelines.avro.columns import Node, Unreadable, Value
-from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, Rows
+from headrace.pipelines.avro.columns import ColumnNode, Unreadable, Value
+from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, RowCursors
 from headrace.records.varints import INT32_BYTES, Integers
 
 _MOST_STEPS_ALONE = 64
@@ -18,13 +18,13 @@ _FEW_ROWS = 32
 
 
 @dataclass(frozen=True)
-class Record(Node):
+class RecordNode(ColumnNode):
     """Fields in the order they are written, each with its place among the reader's, and those that are filled in."""
 
-    written: tuple[tuple[Node, int | None], ...]
+    written: tuple[tuple[ColumnNode, int | None], ...]
     defaults: tuple[tuple[int, Any], ...] = ()
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         columns: list[pa.Array] = [None] * self.arrow.num_fields
         for node, place in self.written:
             if place is None:
@@ -53,13 +53,13 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, count: int, nulls: A
 
 
 @dataclass(frozen=True)
-class Repeated(Node):
+class Repeated(ColumnNode):
     """An array, or a map, whose items are pairs: blocks of items, each with its count, until one of none."""
 
-    items: Node
+    items: ColumnNode
     least_bytes: int
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         going_on = np.arange(len(rows))
         in_block = np.zeros(len(rows), np.int64)
         found: list[pa.Array] = [pa.array([], self.items.arrow)]
@@ -87,7 +87,7 @@ class Repeated(Node):
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=bounds[1:])
         return self._assembled(pa.array(bounds), items)
 
-    def _next_blocks(self, rows: Rows, which: Integers, in_block: Integers) -> None:
+    def _next_blocks(self, rows: RowCursors, which: Integers, in_block: Integers) -> None:
         part = rows.some(which)
         counts = part.numbers(self.path)
         negative = np.flatnonzero(counts < 0)
@@ -124,16 +124,16 @@ class Repeated(Node):
 
 
 @dataclass(frozen=True)
-class Union(Node):
+class Union(ColumnNode):
     """One of several types. Each branch comes with the place of its value: None is null, 0 the only member there is."""
 
-    branches: tuple[tuple[Node | str, int | None], ...]
+    branches: tuple[tuple[ColumnNode | str, int | None], ...]
     """A text in place of a node says why the reader cannot take this branch."""
     is_written: bool = True
     """Whether the number of the branch stands before the value; else it is a lone type that meets a union."""
     is_struct: bool = False
 
-    def column(self, rows: Rows) -> pa.Array:
+    def column(self, rows: RowCursors) -> pa.Array:
         count = len(rows)
         chosen = rows.numbers(self.path, INT32_BYTES) if self.is_written else np.zeros(count, np.int64)
         outside = (chosen < 0) | (chosen >= len(self.branches))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.pipelines.avro.columns import Binary, Boolean, DecimalNumber, Floating, Integer, Node, Null, Symbol
-from headrace.pipelines.avro.nested import Record, Repeated, Union
+from headrace.pipelines.avro.columns import Binary, Boolean, ColumnNode, DecimalNumber, Floating, Integer, Null, Symbol
+from headrace.pipelines.avro.nested import RecordNode, Repeated, Union
 from headrace.pipelines.avro.schema import Field, SchemaError, Type
 from headrace.records.varints import INT32_BYTES, INT64_BYTES
 
@@ -24,7 +24,7 @@ _BECOMES = {
 ROOT = "the value"
 
 
-def reading(writer: Type, reader: Type, path: str = ROOT) -> Node:
+def reading(writer: Type, reader: Type, path: str = ROOT) -> ColumnNode:
     """How to read what `writer` wrote as `reader` wants it; `SchemaError` if the two do not go together."""
     if writer.kind == "union" or reader.kind == "union":
         return _union(writer, reader, path)
@@ -41,7 +41,7 @@ def reading(writer: Type, reader: Type, path: str = ROOT) -> Node:
     return _simple(writer, reader, path)
 
 
-def _simple(writer: Type, reader: Type, path: str) -> Node:
+def _simple(writer: Type, reader: Type, path: str) -> ColumnNode:
     size = writer.size if writer.kind == "fixed" else None
     if reader.logical == "decimal":
         return DecimalNumber(path, reader.arrow, size)
@@ -70,10 +70,10 @@ def _scale(type_: Type) -> int | None:
     return type_.arrow.scale if type_.logical == "decimal" else None
 
 
-def _record(writer: Type, reader: Type, path: str) -> Node:
+def _record(writer: Type, reader: Type, path: str) -> ColumnNode:
     places = {name: place for place, field in enumerate(reader.fields) for name in field.aliases}
     places |= {field.name: place for place, field in enumerate(reader.fields)}
-    written: list[tuple[Node, int | None]] = []
+    written: list[tuple[ColumnNode, int | None]] = []
     taken: set[int] = set()
     for field in writer.fields:
         place = places.get(field.name)
@@ -83,22 +83,22 @@ def _record(writer: Type, reader: Type, path: str) -> Node:
         if place is not None:
             taken.add(place)
     missing = [(place, field) for place, field in enumerate(reader.fields) if place not in taken]
-    return Record(path, reader.arrow, tuple(written), tuple((place, _default(field)) for place, field in missing))
+    return RecordNode(path, reader.arrow, tuple(written), tuple((place, _default(field)) for place, field in missing))
 
 
-def _repeated(written: Type, reader: Type, wanted: Type, path: str) -> Node:
+def _repeated(written: Type, reader: Type, wanted: Type, path: str) -> ColumnNode:
     item = reading(written, wanted, f"{path}[]")
     if reader.kind == "array":
         return Repeated(path, reader.arrow, item, written.least_bytes)
     pair = pa.struct([("key", pa.string()), ("value", wanted.arrow)])
     key = Binary(f"{path} key", pa.string())
-    return Repeated(path, reader.arrow, Record(path, pair, ((key, 0), (item, 1))), 1 + written.least_bytes)
+    return Repeated(path, reader.arrow, RecordNode(path, pair, ((key, 0), (item, 1))), 1 + written.least_bytes)
 
 
-def _union(writer: Type, reader: Type, path: str) -> Node:
+def _union(writer: Type, reader: Type, path: str) -> ColumnNode:
     members = reader.members if reader.kind == "union" else (reader,)
     takes_null = reader.kind == "null" or any(each.kind == "null" for each in reader.branches)
-    branches: list[tuple[Node | str, int | None]] = []
+    branches: list[tuple[ColumnNode | str, int | None]] = []
     for branch in writer.branches if writer.kind == "union" else (writer,):
         if branch.kind == "null":
             branches.append((Null(path, reader.arrow), None) if takes_null else (f"{path} is null", None))

@@ -32,7 +32,7 @@ class Reasons:
         return self._numbers[text]
 
 
-class Rows:
+class RowCursors:
     """Places in values: `at` and `ends` are positions in `data`, `faults` numbers of `reasons`, 0 where all is well."""
 
     def __init__(
@@ -48,11 +48,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.at)
 
-    def some(self, which: Integers) -> "Rows":
+    def some(self, which: Integers) -> "RowCursors":
         """A part of the rows; `put_back` brings what became of them."""
-        return Rows(self.buffer, self.data, self.at[which], self.ends[which], self.faults[which], self.reasons)
+        return RowCursors(self.buffer, self.data, self.at[which], self.ends[which], self.faults[which], self.reasons)
 
-    def put_back(self, which: Integers, part: "Rows") -> None:
+    def put_back(self, which: Integers, part: "RowCursors") -> None:
         self.at[which] = part.at
         self.faults[which] = part.faults
 

@@ -93,7 +93,7 @@ def parse_schema(text: str | Mapping[str, Any], named: list[str] | None = None) 
         _collect(_loaded(each), "", names)
     schema = _loaded(text) if isinstance(text, str) else text
     _collect(schema, "", names)
-    return _Parser(names).type(schema, "", ())
+    return _SchemaParser(names).type(schema, "", ())
 
 
 def columns_of(type_: Type) -> Type:
@@ -173,7 +173,7 @@ def _collect(schema: Any, namespace: str, names: dict[str, Any], depth: int = 0)
             _collect(each.get("type") if isinstance(each, dict) else None, namespace, names, depth + 1)
 
 
-class _Parser:
+class _SchemaParser:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 

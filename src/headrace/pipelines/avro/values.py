@@ -29,10 +29,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.pipelines.avro.columns import Node, Unreadable, Value
+from headrace.pipelines.avro.columns import ColumnNode, Unreadable, Value
 from headrace.pipelines.avro.nested import structs
 from headrace.pipelines.avro.resolution import ROOT, reading
-from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, Reasons, Rows
+from headrace.pipelines.avro.rows import TOO_DEEP_FOR_COLUMNS, Reasons, RowCursors
 from headrace.pipelines.avro.schema import SchemaError, columns_of, ddl, parse_schema, spark_type
 from headrace.records.varints import Integers
 
@@ -58,11 +58,11 @@ class SchemaSource(Protocol):
         """None if there is none of this id."""
 
 
-class Part(NamedTuple):
+class SchemaRows(NamedTuple):
     """Rows of the same schema, how they are read, and what was read."""
 
     rows: Integers
-    node: Node
+    node: ColumnNode
     column: pa.Array
 
 
@@ -77,7 +77,7 @@ class AvroValues:
         self._references = references
         self._writers = writers
         self._type = parse_schema(schema, list(references))
-        self._nodes: dict[int, Node | str] = {}
+        self._nodes: dict[int, ColumnNode | str] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self._schema, self._references, self._writers)
@@ -112,7 +112,7 @@ class AvroValues:
         buffer = values.buffers()[2] or pa.py_buffer(b"")
         data = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
         starts, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
-        rows = Rows(buffer, data, starts, ends, np.zeros(count, np.int64), reasons)
+        rows = RowCursors(buffer, data, starts, ends, np.zeros(count, np.int64), reasons)
         nulls = np.asarray(values.is_null())
         parts = list(self._parts(rows, nulls))
         found = self._joined(parts, count)
@@ -125,7 +125,7 @@ class AvroValues:
             found = _with_nulls(found, self.arrow, bad)
         return Decoded(found, texts)
 
-    def _parts(self, rows: Rows, nulls: Any) -> Iterator[Part]:
+    def _parts(self, rows: RowCursors, nulls: Any) -> Iterator[SchemaRows]:
         for which, schema_id in self._by_schema(rows, nulls):
             node = self._node(schema_id)
             mask = np.zeros(len(rows), np.bool_)
@@ -139,9 +139,9 @@ class AvroValues:
                 part.fail(behind, _BYTES_BEHIND)
             if part is not rows:
                 rows.put_back(which, part)
-            yield Part(which, node, column)
+            yield SchemaRows(which, node, column)
 
-    def _by_schema(self, rows: Rows, nulls: Any) -> Iterator[tuple[Integers, int | None]]:
+    def _by_schema(self, rows: RowCursors, nulls: Any) -> Iterator[tuple[Integers, int | None]]:
         empty = ~nulls & (rows.at == rows.ends)
         if self._writers is None:
             if empty.any() and columns_of(self._type).least_bytes:
@@ -157,7 +157,7 @@ class AvroValues:
         for schema_id in np.unique(ids).tolist():
             yield framed[ids == schema_id], schema_id
 
-    def _node(self, schema_id: int | None) -> Node | str:
+    def _node(self, schema_id: int | None) -> ColumnNode | str:
         """How values of this schema are read, or why they cannot be. The reader's own schema has no id."""
         key = -1 if schema_id is None else schema_id
         if key not in self._nodes:
@@ -173,7 +173,7 @@ class AvroValues:
                 self._nodes[key] = f"the schema of id {schema_id} cannot be used: {error}" if schema_id else str(error)
         return self._nodes[key]
 
-    def _joined(self, parts: list[Part], count: int) -> pa.Array:
+    def _joined(self, parts: list[SchemaRows], count: int) -> pa.Array:
         if len(parts) == 1 and len(parts[0][0]) == count:
             return parts[0][2]
         if not parts:
@@ -189,9 +189,9 @@ class AvroValues:
     def _alone(
         self,
         values: pa.Array,
-        rows: Rows,
+        rows: RowCursors,
         alone: Integers,
-        parts: list[Part],
+        parts: list[SchemaRows],
         found: pa.Array,
     ) -> pa.Array:
         """Read these values one by one, and put them in their places."""

@@ -73,7 +73,7 @@ class StateFolder:
 
     @property
     def run_state(self) -> Path:
-        """How the last run outside of a supervisor went: `Run` as JSON."""
+        """How the last run outside of a supervisor went: `RunStatus` as JSON."""
         return self.root / "run.json"
 
     @property
@@ -194,7 +194,7 @@ RunState = Literal["running", "ended", "stopped", "failed"]
 
 
 @dataclass(slots=True)
-class Run:
+class RunStatus:
     """A run as `status` tells of it."""
 
     state: RunState = "running"
@@ -203,9 +203,9 @@ class Run:
 
 
 @contextmanager
-def noted(folder: StateFolder, *, supervised: bool) -> Iterator[Run]:
+def noted(folder: StateFolder, *, supervised: bool) -> Iterator[RunStatus]:
     """Let `status` know of a run: that it is under way, and how it has ended. A supervisor does that itself."""
-    run = Run(since_s=time.time())
+    run = RunStatus(since_s=time.time())
     if supervised:
         yield run
         return

@@ -9,7 +9,7 @@ from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireErro
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PartitionLag:
     """A partition that a pipeline reads: what is there, and how far the pipeline is (None: it has not begun)."""
 
     source: str
@@ -24,9 +24,9 @@ class Position:
         return max(0, self.end - max(self.first, self.committed or 0))
 
 
-def positions(spec: Spec) -> list[Position]:
+def positions(spec: Spec) -> list[PartitionLag]:
     """Every partition of every source, as the mirror group and the broker have it."""
-    found: list[Position] = []
+    found: list[PartitionLag] = []
     for name, source in spec.streams.items():
         bootstrap = spec.bootstrap_of(source)
         try:
@@ -38,7 +38,7 @@ def positions(spec: Spec) -> list[Position]:
         except WireError as error:
             raise NotReady(str(error)) from error
         found += [
-            Position(name, *where, firsts[where].offset, ends[where].offset, committed.get(where))
+            PartitionLag(name, *where, firsts[where].offset, ends[where].offset, committed.get(where))
             for where in partitions
         ]
     return found
@@ -52,7 +52,7 @@ def _partitions(cluster: Cluster, source: Source) -> list[Partition]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PipelineReset:
     """Where a reset goes: one of these."""
 
     to_earliest: bool = False
@@ -61,7 +61,7 @@ class Target:
     to_offsets: dict[Partition, int] | None = None
 
 
-def targets(spec: Spec, target: Target) -> dict[str, dict[Partition, int]]:
+def targets(spec: Spec, target: PipelineReset) -> dict[str, dict[Partition, int]]:
     """By source, the offset to begin with in each partition, inside of what there is."""
     found: dict[str, dict[Partition, int]] = {}
     known = positions(spec)
@@ -77,7 +77,7 @@ def targets(spec: Spec, target: Target) -> dict[str, dict[Partition, int]]:
     return found
 
 
-def _offset(position: Position, target: Target, times: dict[Partition, int]) -> int:
+def _offset(position: PartitionLag, target: PipelineReset, times: dict[Partition, int]) -> int:
     where = (position.topic, position.partition)
     if target.to_earliest:
         return position.first
@@ -91,7 +91,7 @@ def _offset(position: Position, target: Target, times: dict[Partition, int]) -> 
     return min(max(wanted, position.first), position.end)
 
 
-def _at_time(spec: Spec, source: Source, mine: list[Position], time_ms: int | None) -> dict[Partition, int]:
+def _at_time(spec: Spec, source: Source, mine: list[PartitionLag], time_ms: int | None) -> dict[Partition, int]:
     if time_ms is None or not mine:
         return {}
     try:

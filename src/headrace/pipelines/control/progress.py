@@ -1,7 +1,8 @@
 """How a pipeline is doing: what Spark reports after each batch, put in our words. Pure but for the two files.
 
-Spark's report of a batch becomes a `Batch`; the `Book` adds them up over the queries of a pipeline. It knows how far
-the pipeline is (`committed`: in each partition the lowest of all queries that read it), and how much is left (`lag`).
+Spark's report of a batch becomes a `BatchProgress`; the `Book` adds them up over the queries of a pipeline. It knows
+how far the pipeline is (`committed`: in each partition the lowest of all queries that read it), and how much is left
+(`lag`).
 """
 
 import json
@@ -18,7 +19,7 @@ _MAX_FILE_BYTES = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchProgress:
     """One micro-batch of one query."""
 
     query: str
@@ -47,7 +48,7 @@ class Batch:
         return json.dumps(row)
 
 
-def read_batch(query: str, report: Mapping[str, Any]) -> Batch:
+def read_batch(query: str, report: Mapping[str, Any]) -> BatchProgress:
     """Spark's report of a batch (its JSON), as of `StreamingQuery.lastProgress`."""
     observed: Mapping[str, Any] = report.get("observedMetrics") or {}
     states = report.get("stateOperators") or []
@@ -59,7 +60,7 @@ def read_batch(query: str, report: Mapping[str, Any]) -> Batch:
         lag += lag_of(end, parse_offsets(source.get("latestOffset")))
     bad = sum(each.get("bad", 0) for name, each in observed.items() if name.startswith("source:"))
     dead = sum(each.get("rows", 0) for name, each in observed.items() if name.startswith("dead:"))
-    return Batch(
+    return BatchProgress(
         query=query,
         batch_id=int(report.get("batchId", -1)),
         at=str(report.get("timestamp", "")),
@@ -80,7 +81,7 @@ def read_batch(query: str, report: Mapping[str, Any]) -> Batch:
     )
 
 
-def read_report(query: str, text: str) -> Batch:
+def read_report(query: str, text: str) -> BatchProgress:
     return read_batch(query, json.loads(text))
 
 
@@ -120,7 +121,7 @@ def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
 class QueryTotals:
     """A query since the pipeline started."""
 
-    last: Batch
+    last: BatchProgress
     batches: int = 0
     rows_in: int = 0
     rows_out: int = 0
@@ -139,7 +140,7 @@ class Book:
         self.queries: dict[str, QueryTotals] = {}
         self._offsets: dict[str, Offsets] = {}
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BatchProgress) -> None:
         totals = self.queries.setdefault(batch.query, QueryTotals(batch))
         self._offsets.setdefault(batch.query, {}).update(batch.offsets)
         totals.last = batch
@@ -186,7 +187,7 @@ class ProgressFiles:
         self._progress = progress
         self._metrics = metrics
 
-    def write(self, batch: Batch, book: Book) -> None:
+    def write(self, batch: BatchProgress, book: Book) -> None:
         if self._progress.exists() and self._progress.stat().st_size > _MAX_FILE_BYTES:
             self._progress.replace(self._progress.with_name(f"{self._progress.name}.1"))
         with self._progress.open("a", encoding="utf-8") as file:

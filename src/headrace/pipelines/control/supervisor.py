@@ -34,7 +34,7 @@ FILE_IS_WRONG = 2
 
 
 @dataclass(slots=True)
-class Status:
+class PipelineStatus:
     """What `headrace pipeline status` shows, beside the progress."""
 
     state: Literal["starting", "running", "waiting", "ended", "failed", "stopped"] = "starting"
@@ -66,7 +66,7 @@ class Supervisor:
         self._command = [*command]
         self._first_wait_s = first_wait_s
         self._stopping = threading.Event()
-        self._status = Status()
+        self._status = PipelineStatus()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = logging.Logger("supervisor")
         self._handler = log_handler(folder.log)

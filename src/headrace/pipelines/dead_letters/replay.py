@@ -85,7 +85,7 @@ def read_replayed(cluster: Cluster, topic: str) -> dict[int, set[int]]:
 
 
 @dataclass(slots=True)
-class Replayed:
+class ReplayedDeadLetters:
     sent: int = 0
     skipped: int = 0
     """Did not match the filter."""
@@ -101,10 +101,10 @@ def replay(
     wanted: Callable[[Message], bool] = lambda letter: True,
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda seen: None,
-) -> Replayed:
+) -> ReplayedDeadLetters:
     """Send letters back to the partitions they came from, key, value, headers and time as they were."""
     sender = None if dry_run else _Sender(cluster, topic)
-    result = Replayed()
+    result = ReplayedDeadLetters()
     done = read_replayed(cluster, topic)
     waiting: list[Message] = []
     seen = waiting_bytes = 0
@@ -128,7 +128,7 @@ def replay(
     return result
 
 
-def _flush(sender: "_Sender | None", letters: list[Message], result: Replayed) -> None:
+def _flush(sender: "_Sender | None", letters: list[Message], result: ReplayedDeadLetters) -> None:
     if sender is not None and letters:
         sender.send(letters)
     result.sent += len(letters)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.offset_mirror import Mirror
-from headrace.pipelines.control.progress import Batch, Book, ProgressFiles, read_report
+from headrace.pipelines.control.progress import BatchProgress, Book, ProgressFiles, read_report
 from headrace.pipelines.control.topic_sinks import REJECTED, topic_sinks
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineFailed
@@ -145,9 +145,9 @@ class Runner:
             mirror.commit(self.book.committed())
         self._on_progress(self.book)
 
-    def _reports(self, name: str, query: StreamingQuery) -> list[Batch]:
+    def _reports(self, name: str, query: StreamingQuery) -> list[BatchProgress]:
         """What a query has reported since, the oldest first. Asked of the JVM as JSON: once for each report."""
-        fresh: list[Batch] = []
+        fresh: list[BatchProgress] = []
         reports = query._jsq.recentProgress()
         for at in range(len(reports) - 1, -1, -1):
             timestamp = reports[at].timestamp()
@@ -166,7 +166,7 @@ class Runner:
         again = plan(self._spark, self._file, self._recovery.reading(query.name, self._read))
         return next(each for each in again if each.name == query.name)
 
-    def _with_rejected(self, batch: Batch) -> Batch:
+    def _with_rejected(self, batch: BatchProgress) -> BatchProgress:
         """What was set aside of a batch is bad, too; Spark has not seen it."""
         rejects = self._recovery.rejected(batch.query)
         if not batch.did_work or rejects.batch != batch.batch_id:

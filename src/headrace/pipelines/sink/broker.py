@@ -13,8 +13,8 @@ from headrace.pipelines.sink.ledger import (
     LEDGER_PARTITIONS,
     LEDGER_SETTINGS,
     LEDGER_TOPIC,
-    Entry,
-    Transaction,
+    LedgerEntry,
+    OpenTransaction,
     from_bytes,
     ledger_transactional_id,
     task_prefix,
@@ -25,7 +25,17 @@ from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch
 from headrace.records.markers import read_marker
 from headrace.records.reader import Record, iter_records
-from headrace.wire import EARLIEST, LATEST, NOBODY, Cluster, Fenced, Producer, Refused, TransactionLost, Unsupported
+from headrace.wire import (
+    EARLIEST,
+    LATEST,
+    NOBODY,
+    Cluster,
+    Producer,
+    ProducerFenced,
+    Refused,
+    TransactionLost,
+    Unsupported,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +70,14 @@ class WireBroker:
             return Claim(
                 *self._cluster.init_producer_id(self._ledger_id, timeout_ms=_CLAIM_TIMEOUT_MS, claimed=claimed)
             )
-        except (Fenced, TransactionLost) as error:
+        except (ProducerFenced, TransactionLost) as error:
             raise self._superseded() from error
 
     def holds(self, claim: Claim) -> bool:
         found = self._cluster.describe_transaction(self._ledger_id)
         return found is not None and found.producer == (claim.producer_id, claim.epoch)
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         """Looks further and further back from the end of the log: the entry of a sink that is in use is near it.
 
         Nothing of this sink is undecided while its claim is held, but others' entries may be: so it is not the last
@@ -86,7 +96,7 @@ class WireBroker:
                 return None
             look_back *= _LOOK_BACK_FACTOR
 
-    def write(self, claim: Claim, entry: Entry) -> Claim:
+    def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
         producer = Producer(claim.producer_id, claim.epoch)
         record = Record(0, round(time.time() * 1000), self._sink_id.encode(), to_bytes(entry))
         batch = build_batch(
@@ -100,7 +110,7 @@ class WireBroker:
         try:
             self._cluster.produce({place: batch}, transactional_id=self._ledger_id)
             after = self._cluster.end_txn(self._ledger_id, producer, committed=True)
-        except (Fenced, TransactionLost) as error:
+        except (ProducerFenced, TransactionLost) as error:
             raise self._superseded() from error
         return Claim(*after, sequence=claim.sequence + 1 if after == producer else 0)
 
@@ -153,31 +163,31 @@ class WireBroker:
 
     # -- transactions of tasks
 
-    def open_transactions(self) -> Sequence[Transaction]:
+    def open_transactions(self) -> Sequence[OpenTransaction]:
         prefix = task_prefix(self._sink_id)
         names = [name for name in self._cluster.list_transactions([_OPEN]) if name.startswith(prefix)]
         described = [self._cluster.describe_transaction(name) for name in names]
         return [
-            Transaction(each.transactional_id, *each.producer)
+            OpenTransaction(each.transactional_id, *each.producer)
             for each in described
             if each is not None and each.state == _OPEN
         ]
 
-    def prepare(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+    def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
         return self._for_each(transactions, self._prepare)
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, transactions: Sequence[OpenTransaction]) -> None:
         self._for_each(transactions, self._commit)
 
-    def abort(self, transactions: Sequence[Transaction]) -> None:
+    def abort(self, transactions: Sequence[OpenTransaction]) -> None:
         self._for_each(transactions, self._abort)
 
-    def _prepare(self, cluster: Cluster, transaction: Transaction) -> Transaction:
+    def _prepare(self, cluster: Cluster, transaction: OpenTransaction) -> OpenTransaction:
         name, producer = transaction.transactional_id, _producer(transaction)
         try:
             resumed = cluster.resume_txn(name, timeout_ms=self._timeout_ms, claimed=producer)
         except (Unsupported, Refused) as error:
-            if isinstance(error, Fenced | TransactionLost):
+            if isinstance(error, ProducerFenced | TransactionLost):
                 raise self._expired(name) from error
             if isinstance(error, Refused) and error.code not in _REFUSES_TWO_PHASE:
                 raise
@@ -185,9 +195,9 @@ class WireBroker:
             return transaction
         if resumed.ongoing != producer:
             raise self._expired(name)
-        return Transaction(name, *resumed.producer)
+        return OpenTransaction(name, *resumed.producer)
 
-    def _check_time_left(self, cluster: Cluster, transaction: Transaction) -> None:
+    def _check_time_left(self, cluster: Cluster, transaction: OpenTransaction) -> None:
         """Where transactions cannot be kept from expiring: that they will not for a good while."""
         found = cluster.describe_transaction(transaction.transactional_id)
         if found is None or found.state != _OPEN or found.producer != _producer(transaction):
@@ -207,10 +217,10 @@ class WireBroker:
             "visible, and a restart does it again"
         )
 
-    def _commit(self, cluster: Cluster, transaction: Transaction) -> None:
+    def _commit(self, cluster: Cluster, transaction: OpenTransaction) -> None:
         try:
             cluster.end_txn(transaction.transactional_id, _producer(transaction), committed=True)
-        except (Fenced, TransactionLost) as error:
+        except (ProducerFenced, TransactionLost) as error:
             problem = (
                 f"rows of the sink {self._sink_id} are missing: the transaction {transaction.transactional_id} was "
                 f"decided to be committed, but somebody aborted it or it expired ({error}); to go on without them, set "
@@ -220,18 +230,20 @@ class WireBroker:
                 raise RowsLost(problem) from error
             log.error("%s", problem)
 
-    def _abort(self, cluster: Cluster, transaction: Transaction) -> None:
+    def _abort(self, cluster: Cluster, transaction: OpenTransaction) -> None:
         try:
             cluster.end_txn(transaction.transactional_id, _producer(transaction), committed=False)
-        except (Fenced, TransactionLost):
+        except (ProducerFenced, TransactionLost):
             return  # It has ended, or belongs to somebody newer.
 
-    def _for_each(self, transactions: Sequence[Transaction], do: Callable[[Cluster, Transaction], T]) -> list[T]:
+    def _for_each(
+        self, transactions: Sequence[OpenTransaction], do: Callable[[Cluster, OpenTransaction], T]
+    ) -> list[T]:
         if len(transactions) <= _AT_ONCE:
             return [do(self._cluster, each) for each in transactions]
         shares = [transactions[start::_AT_ONCE] for start in range(_AT_ONCE)]
 
-        def work(share: Sequence[Transaction]) -> list[T]:
+        def work(share: Sequence[OpenTransaction]) -> list[T]:
             with Cluster(self._cluster.bootstrap) as cluster:
                 return [do(cluster, each) for each in share]
 
@@ -240,5 +252,5 @@ class WireBroker:
         return [done[index % _AT_ONCE][index // _AT_ONCE] for index in range(len(transactions))]
 
 
-def _producer(transaction: Transaction) -> Producer:
+def _producer(transaction: OpenTransaction) -> Producer:
     return Producer(transaction.producer_id, transaction.epoch)

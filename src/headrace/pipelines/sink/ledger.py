@@ -38,7 +38,7 @@ class LedgerError(HeadraceError):
     """A sentence about an entry that cannot be read or may not be written."""
 
 
-class Transaction(msgspec.Struct, array_like=True, frozen=True):
+class OpenTransaction(msgspec.Struct, array_like=True, frozen=True):
     """An open transaction, and who can end it."""
 
     transactional_id: str
@@ -46,10 +46,10 @@ class Transaction(msgspec.Struct, array_like=True, frozen=True):
     epoch: int
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LedgerEntry(msgspec.Struct, frozen=True):
     query: str
     batch: int
-    transactions: tuple[Transaction, ...]
+    transactions: tuple[OpenTransaction, ...]
     settled: bool = False
     earlier: tuple[tuple[str, int], ...] = ()
     """Queries that had the sink before, with the last batch of each; the most recent first."""
@@ -78,7 +78,7 @@ def task_prefix(sink_id: str) -> str:
     return f"{ledger_transactional_id(sink_id)}/"
 
 
-def has_decided(entry: Entry | None, query: str, batch: int) -> bool:
+def has_decided(entry: LedgerEntry | None, query: str, batch: int) -> bool:
     """Whether the rows of a batch are committed or will be: they must not be written again."""
     if entry is None:
         return False
@@ -87,10 +87,10 @@ def has_decided(entry: Entry | None, query: str, batch: int) -> bool:
     return batch <= known.get(query, -1)
 
 
-def decide(entry: Entry | None, query: str, batch: int, transactions: Iterable[Transaction]) -> Entry:
+def decide(entry: LedgerEntry | None, query: str, batch: int, transactions: Iterable[OpenTransaction]) -> LedgerEntry:
     """The entry that commits a batch."""
     if entry is None:
-        return Entry(query, batch, tuple(transactions))
+        return LedgerEntry(query, batch, tuple(transactions))
     if has_decided(entry, query, batch):
         raise LedgerError(f"batch {batch} of query {query} is decided already")
     if not entry.settled:
@@ -98,10 +98,10 @@ def decide(entry: Entry | None, query: str, batch: int, transactions: Iterable[T
     earlier = tuple(each for each in entry.earlier if each[0] not in (query, entry.query))
     if entry.query != query:
         earlier = ((entry.query, entry.batch), *earlier)[:_EARLIER_KEPT]
-    return Entry(query, batch, tuple(transactions), earlier=earlier)
+    return LedgerEntry(query, batch, tuple(transactions), earlier=earlier)
 
 
-def settle(entry: Entry) -> Entry:
+def settle(entry: LedgerEntry) -> LedgerEntry:
     """The entry once each of its transactions is ended."""
     return msgspec.structs.replace(entry, settled=True, transactions=())
 
@@ -113,15 +113,15 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(LedgerEntry).decode
 _decode_version = msgspec.json.Decoder(_Version).decode
 
 
-def to_bytes(entry: Entry) -> bytes:
+def to_bytes(entry: LedgerEntry) -> bytes:
     return _encode(entry)
 
 
-def from_bytes(data: bytes) -> Entry:
+def from_bytes(data: bytes) -> LedgerEntry:
     try:
         if (version := _decode_version(data).version) != _VERSION:
             raise LedgerError(

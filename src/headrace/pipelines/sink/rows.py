@@ -83,7 +83,7 @@ def _check_headers(kind: DataType) -> None:
     )
 
 
-class Router:
+class RowRouter:
     """Splits blocks of rows. `partition_count` is asked once for each topic, and raises for one that is not there."""
 
     def __init__(self, topic: str | None, partition_count: Callable[[str], int], start: int = 0) -> None:

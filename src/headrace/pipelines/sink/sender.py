@@ -19,7 +19,7 @@ _FLUSH_BYTES = 8 * 1024 * 1024
 _SEQUENCES = 1 << 31
 
 
-class Sender:
+class RowSender:
     """Writes in one producer's name, in order, each record once however often it has to be sent again.
 
     One request is under way at a time. Used as a context: whatever happens, nothing is left running.
@@ -39,7 +39,7 @@ class Sender:
         self._under_way: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1)
 
-    def __enter__(self) -> "Sender":
+    def __enter__(self) -> "RowSender":
         return self
 
     def __exit__(

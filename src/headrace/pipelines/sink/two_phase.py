@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.model.errors import HeadraceError
-from headrace.pipelines.sink.ledger import Entry, Transaction, decide, has_decided, settle
+from headrace.pipelines.sink.ledger import LedgerEntry, OpenTransaction, decide, has_decided, settle
 
 
 class SinkError(HeadraceError):
@@ -58,10 +58,10 @@ class Claim(NamedTuple):
     """Of the next entry."""
 
 
-class Broker(Protocol):
+class TransactionalBroker(Protocol):
     """What the protocol needs of a broker, for one sink. Each call is done when it returns, and may be asked again."""
 
-    def open_transactions(self) -> Sequence[Transaction]:
+    def open_transactions(self) -> Sequence[OpenTransaction]:
         """Those of the sink's tasks that are open now, prepared or not."""
         ...
 
@@ -76,38 +76,38 @@ class Broker(Protocol):
         """Whether nobody has claimed the ledger since."""
         ...
 
-    def read(self) -> Entry | None:
+    def read(self) -> LedgerEntry | None:
         """The sink's entry. To be asked with a claim: what is there cannot change any more but by its holder."""
         ...
 
-    def write(self, claim: Claim, entry: Entry) -> Claim:
+    def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
         """Write the entry, or raise `Superseded`; the claim to write the next one with."""
         ...
 
-    def prepare(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+    def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
         """Take them over as they are, so that they neither expire nor listen to their tasks; `Expired` if one is gone.
 
         Who can end them from now on.
         """
         ...
 
-    def commit(self, transactions: Sequence[Transaction]) -> None:
+    def commit(self, transactions: Sequence[OpenTransaction]) -> None:
         """Commit each; one that is committed already is fine, one that was aborted is `RowsLost`."""
         ...
 
-    def abort(self, transactions: Sequence[Transaction]) -> None:
+    def abort(self, transactions: Sequence[OpenTransaction]) -> None:
         """Abort each, unless it has ended or has gone on with another epoch."""
         ...
 
 
-class Held(NamedTuple):
+class HeldClaim(NamedTuple):
     """A claim with the entry as it is."""
 
     claim: Claim
-    entry: Entry | None
+    entry: LedgerEntry | None
 
 
-def take_over(broker: Broker, held: Claim | None = None) -> Held:
+def take_over(broker: TransactionalBroker, held: Claim | None = None) -> HeldClaim:
     """Become the one who decides for a sink: everything that was left is finished or aborted when this returns.
 
     What is open is looked at before the claim: everything seen then belongs to a driver that is fenced by the claim, or
@@ -120,10 +120,12 @@ def take_over(broker: Broker, held: Claim | None = None) -> Held:
         claim, entry = _finish(broker, claim, entry)
     if left_open:
         broker.abort(left_open)
-    return Held(claim, entry)
+    return HeldClaim(claim, entry)
 
 
-def commit(broker: Broker, held: Held, query: str, batch: int, staged: Iterable[Transaction]) -> None:
+def commit(
+    broker: TransactionalBroker, held: HeldClaim, query: str, batch: int, staged: Iterable[OpenTransaction]
+) -> None:
     """Make the rows of a batch visible, all of them or none, once."""
     transactions = tuple(staged)
     if not transactions or has_decided(held.entry, query, batch):
@@ -134,7 +136,7 @@ def commit(broker: Broker, held: Held, query: str, batch: int, staged: Iterable[
     _sweep(broker, _finish(broker, claim, entry).claim)
 
 
-def abandon(broker: Broker, claim: Claim) -> None:
+def abandon(broker: TransactionalBroker, claim: Claim) -> None:
     """After a failure of a task or of `commit`: abort what is not decided, finish what is."""
     try:
         take_over(broker, held=claim)
@@ -142,14 +144,14 @@ def abandon(broker: Broker, claim: Claim) -> None:
         return  # Whoever has the sink now has done it.
 
 
-def _sweep(broker: Broker, claim: Claim) -> None:
+def _sweep(broker: TransactionalBroker, claim: Claim) -> None:
     """Abort what is open, unless somebody newer may have opened it: who claims the ledger after this look did not."""
     left_open = broker.open_transactions()
     if left_open and broker.holds(claim):
         broker.abort(left_open)
 
 
-def _finish(broker: Broker, claim: Claim, entry: Entry) -> Held:
+def _finish(broker: TransactionalBroker, claim: Claim, entry: LedgerEntry) -> HeldClaim:
     broker.commit(entry.transactions)
     done = settle(entry)
-    return Held(broker.write(claim, done), done)
+    return HeldClaim(broker.write(claim, done), done)

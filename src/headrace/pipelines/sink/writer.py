@@ -24,11 +24,20 @@ from pyspark.sql.types import StructType
 
 from headrace.pipelines.explaining import plainly
 from headrace.pipelines.sink.broker import WireBroker
-from headrace.pipelines.sink.ledger import Transaction, has_decided, task_transactional_id
+from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
 from headrace.pipelines.sink.options import SinkOptions, WrongOption, sink_options
-from headrace.pipelines.sink.rows import Router, WrongRows, check_schema
-from headrace.pipelines.sink.sender import Sender
-from headrace.pipelines.sink.two_phase import Broker, Claim, Held, SinkError, Superseded, abandon, commit, take_over
+from headrace.pipelines.sink.rows import RowRouter, WrongRows, check_schema
+from headrace.pipelines.sink.sender import RowSender
+from headrace.pipelines.sink.two_phase import (
+    Claim,
+    HeldClaim,
+    SinkError,
+    Superseded,
+    TransactionalBroker,
+    abandon,
+    commit,
+    take_over,
+)
 from headrace.wire import Cluster, Producer, Refused, Timeouts, WireError
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -40,14 +49,14 @@ _LAST_WORDS = Timeouts(connect_s=2, request_s=5, patience_s=5)
 class Staged(WriterCommitMessage):
     """What a task tells the driver."""
 
-    held: Held | None
+    held: HeldClaim | None
     query: str
     batch: int
-    transaction: Transaction | None
+    transaction: OpenTransaction | None
     """None if there was nothing to write, or the batch is decided, or each record is visible when it is written."""
 
 
-class Sink:
+class SinkWriterBase:
     """What the writers of batches and of streams have in common.
 
     Spark makes a writer to plan a micro-batch, pickles it for the tasks, and makes another one to commit. So being
@@ -58,7 +67,7 @@ class Sink:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(schema, has_topic=options.topic is not None)
         self.options = options
-        self.held: Held | None = None
+        self.held: HeldClaim | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         if self.options.is_exactly_once and self.held is None:
@@ -70,7 +79,7 @@ class Sink:
         client_id = f"headrace-sink-{self.options.sink_id}" if self.options.sink_id else "headrace-sink"
         return Cluster(self.options.bootstrap, client_id=client_id, timeouts=timeouts or Timeouts())
 
-    def broker(self, cluster: Cluster) -> Broker:
+    def broker(self, cluster: Cluster) -> TransactionalBroker:
         return WireBroker(
             cluster,
             self.options.sink_id,
@@ -90,14 +99,14 @@ class Sink:
             return Staged(self.held, query, batch, None)
         # Topics are looked up while records are on their way, so that is done over connections of its own.
         with self.connect() as cluster, self.connect() as lookup:
-            router = Router(self.options.topic, lambda topic: _partition_count(lookup, topic), context.partitionId())
+            router = RowRouter(self.options.topic, lambda topic: _partition_count(lookup, topic), context.partitionId())
             return Staged(self.held, query, batch, self._send(cluster, router, context, blocks))
 
     def _send(
-        self, cluster: Cluster, router: Router, context: TaskContext, blocks: Iterator[pa.RecordBatch]
-    ) -> Transaction | None:
-        transaction: Transaction | None = None
-        sender: Sender | None = None
+        self, cluster: Cluster, router: RowRouter, context: TaskContext, blocks: Iterator[pa.RecordBatch]
+    ) -> OpenTransaction | None:
+        transaction: OpenTransaction | None = None
+        sender: RowSender | None = None
         try:
             with ExitStack() as stack:
                 for rows in blocks:
@@ -118,13 +127,13 @@ class Sink:
             raise
         return transaction
 
-    def _begin(self, cluster: Cluster, claim: Claim, context: TaskContext) -> Transaction:
+    def _begin(self, cluster: Cluster, claim: Claim, context: TaskContext) -> OpenTransaction:
         sink_id, timeout_ms = self.options.sink_id, self.options.transaction_timeout_ms
         if not self.broker(cluster).holds(claim):
             raise Superseded(f"another driver has taken over the sink {sink_id}: this task is not needed any more")
         name = task_transactional_id(sink_id, claim.epoch, context.partitionId(), context.attemptNumber())
         try:
-            return Transaction(name, *cluster.init_producer_id(name, timeout_ms=timeout_ms))
+            return OpenTransaction(name, *cluster.init_producer_id(name, timeout_ms=timeout_ms))
         except Refused as error:
             if error.code is not ErrorCode.invalid_transaction_timeout:
                 raise
@@ -133,13 +142,13 @@ class Sink:
                 "raise transaction.max.timeout.ms"
             ) from error
 
-    def _sender(self, cluster: Cluster, transaction: Transaction | None) -> Sender:
+    def _sender(self, cluster: Cluster, transaction: OpenTransaction | None) -> RowSender:
         name = None if transaction is None else transaction.transactional_id
         producer = (
             cluster.init_producer_id() if transaction is None else Producer(transaction.producer_id, transaction.epoch)
         )
         options = self.options
-        return Sender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)
+        return RowSender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)
 
     def batch(self, context: TaskContext) -> tuple[str, int]:
         """What is written: a query, and a number that goes up. Written once, it is not written again."""
@@ -165,7 +174,7 @@ class Sink:
                 abandon(self.broker(cluster), held.claim)
 
 
-class BatchSink(Sink, DataSourceArrowWriter):
+class BatchSink(SinkWriterBase, DataSourceArrowWriter):
     """`df.write`: at-least-once, or all of it or nothing (exactly-once)."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -189,7 +198,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
             self.abort_staged(messages)
 
 
-class StreamSink(Sink, DataSourceStreamArrowWriter):
+class StreamSink(SinkWriterBase, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch at least once, or exactly once."""
 
     def batch(self, context: TaskContext) -> tuple[str, int]:

@@ -66,7 +66,7 @@ class OptionError(HeadraceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSelection:
     """Exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OffsetBound:
     """Where to start or end: everywhere the same (`all_at`), or for each partition. Offsets, or else times."""
 
     all_at: int | None = None
@@ -97,9 +97,9 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     bootstrap: str
-    subscription: Subscription
-    starting: Position
-    ending: Position
+    subscription: TopicSelection
+    starting: OffsetBound
+    ending: OffsetBound
     time_without_record_is_latest: bool
     fail_on_data_loss: bool
     max_offsets: int | None
@@ -121,10 +121,10 @@ class SourceOptions:
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a read, or an `OptionError`."""
-    return _Parser(given).parse(streaming=streaming)
+    return _OptionParser(given).parse(streaming=streaming)
 
 
-class _Parser:
+class _OptionParser:
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         for name in self._given:
@@ -211,7 +211,7 @@ class _Parser:
             raise OptionError("the option kafka.bootstrap.servers is missing: name a broker as HOST:PORT")
         return bootstrap
 
-    def _subscription(self) -> Subscription:
+    def _subscription(self) -> TopicSelection:
         given = [name for name in ("subscribe", "subscribePattern", "assign") if self._has(name)]
         if len(given) != 1:
             found = f"{' and '.join(given)} are given" if given else "none is given"
@@ -222,10 +222,10 @@ class _Parser:
             )
             if not topics:
                 raise OptionError("the option subscribe names no topic: write topic1,topic2")
-            return Subscription(topics=topics)
+            return TopicSelection(topics=topics)
         if given == ["subscribePattern"]:
-            return Subscription(pattern=self._parsed("subscribePattern", _pattern, ""))
-        return Subscription(assigned=self._parsed("assign", parse_partitions, frozenset()))
+            return TopicSelection(pattern=self._parsed("subscribePattern", _pattern, ""))
+        return TopicSelection(assigned=self._parsed("assign", parse_partitions, frozenset()))
 
     def _columns(self, headers: bool) -> tuple[str, ...]:
         if not self._has("columns"):
@@ -242,33 +242,33 @@ class _Parser:
 
     # -- where to start and end
 
-    def _starting(self, streaming: bool) -> Position:
+    def _starting(self, streaming: bool) -> OffsetBound:
         special = {"latest": -1, "earliest": -2} if streaming else {"earliest": -2}
-        default = Position(all_at=-1 if streaming else -2, option="startingOffsets")
+        default = OffsetBound(all_at=-1 if streaming else -2, option="startingOffsets")
         return self._position("starting", special, default, "endingOffsets=latest ends there" if not streaming else "")
 
-    def _ending(self, streaming: bool) -> Position:
+    def _ending(self, streaming: bool) -> OffsetBound:
         if streaming:
             for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
                 if self._has(name):
                     raise OptionError(f"the option {name} is for batch reads: a stream has no end")
-        return self._position("ending", {"latest": -1}, Position(all_at=-1, option="endingOffsets"), "")
+        return self._position("ending", {"latest": -1}, OffsetBound(all_at=-1, option="endingOffsets"), "")
 
-    def _position(self, end: str, special: Mapping[str, int], default: Position, hint: str) -> Position:
+    def _position(self, end: str, special: Mapping[str, int], default: OffsetBound, hint: str) -> OffsetBound:
         """One time for all comes first, then times by partition, then offsets: as in Spark's Kafka source."""
         if self._has(f"{end}Timestamp"):
             name = f"{end}Timestamp"
-            return Position(all_at=self._parsed(name, _time_ms, 0), is_time=True, option=name)
+            return OffsetBound(all_at=self._parsed(name, _time_ms, 0), is_time=True, option=name)
         if self._has(f"{end}OffsetsByTimestamp"):
             name = f"{end}OffsetsByTimestamp"
             times = self._parsed(name, lambda text: parse_offsets(text, lowest=0), None)
-            return Position(by_partition=times, is_time=True, option=name)
+            return OffsetBound(by_partition=times, is_time=True, option=name)
         name = f"{end}Offsets"
         if not self._has(name):
             return default
         text = self._text(name)
         if text.lower() in special:
-            return Position(all_at=special[text.lower()], option=name)
+            return OffsetBound(all_at=special[text.lower()], option=name)
         if not text.startswith("{"):
             because = f" ({hint})" if hint and text.lower() == "latest" else ""
             raise OptionError(
@@ -280,7 +280,7 @@ class _Parser:
         for (topic, partition), offset in offsets.items():
             if offset < 0 and offset not in allowed:
                 raise OptionError(f"the option {name} cannot be {offset} for {topic}-{partition} here")
-        return Position(by_partition=offsets, option=name)
+        return OffsetBound(by_partition=offsets, option=name)
 
     def _strategy(self) -> bool:
         strategy = self._text("startingOffsetsByTimestampStrategy").lower() or "error"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headrace.model.errors import HeadraceError
 from headrace.pipelines.source.offsets import EARLIEST, LATEST, Offsets, Partition
-from headrace.pipelines.source.options import OptionError, Position, SourceOptions
+from headrace.pipelines.source.options import OffsetBound, OptionError, SourceOptions
 from headrace.records.batch import iter_headers
 from headrace.wire import LATEST as LATEST_TIME
 from headrace.wire import READ_COMMITTED, READ_UNCOMMITTED, Cluster
@@ -84,7 +84,7 @@ class Positions:
         found = self._resolved(self._options.ending, partitions)
         return found | self.latest(partition for partition, offset in found.items() if offset < 0)
 
-    def _resolved(self, position: Position, partitions: set[Partition]) -> dict[Partition, int]:
+    def _resolved(self, position: OffsetBound, partitions: set[Partition]) -> dict[Partition, int]:
         """Offsets; -1 where no record is of the time that was asked for, or later."""
         if position.by_partition is None:
             return self._at(dict.fromkeys(partitions, position.all_at if position.all_at is not None else LATEST))
@@ -112,7 +112,7 @@ class Positions:
         return weights
 
 
-def _check_same(position: Position, partitions: set[Partition]) -> None:
+def _check_same(position: OffsetBound, partitions: set[Partition]) -> None:
     """Offsets by partition are for all of them, and for no others, as in Spark's Kafka source."""
     named = set(position.by_partition or ())
     for partition in sorted(partitions - named):

@@ -13,8 +13,8 @@ from headrace.config.settings import did_you_mean
 from headrace.pipelines.errors import SpecError
 from headrace.pipelines.spec import model
 from headrace.pipelines.spec.check import problems_of
+from headrace.pipelines.spec.toml_lines import KeyLine, find_places, line_of
 from headrace.pipelines.spec.toml_lines import Path as KeyPath
-from headrace.pipelines.spec.toml_lines import Place, find_places, line_of
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 
@@ -26,7 +26,7 @@ _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.+?)`(?: - at `\$(.*
 _MISSING_KEY = re.compile(r"Object missing required field `(.+?)`(?: - at `\$(.*)`)?")
 _WRONG = re.compile(r"(.+?)(?: - at `\$(.*)`)?")
 
-T = TypeVar("T", bound=model.Section)
+T = TypeVar("T", bound=model.SpecSection)
 
 
 class SpecFile:
@@ -46,7 +46,7 @@ class SpecFile:
             found = re.search(r" \(at line (\d+), column \d+\)$", str(error))
             problem = str(error)[: found.start()] if found else str(error)
             raise SpecError(file, int(found[1]) if found else None, f"this is not TOML: {problem}") from None
-        self._places: dict[KeyPath, Place] = find_places(text)
+        self._places: dict[KeyPath, KeyLine] = find_places(text)
         self.spec = self._parse(self._substituted(document, ()))
         for path, problem in problems_of(self.spec):
             raise self.error_at(path, problem)
@@ -159,7 +159,7 @@ class SpecFile:
         except msgspec.ValidationError as error:
             raise self._explained(kind, str(error), path) from None
 
-    def _explained(self, kind: type[model.Section], message: str, path: KeyPath) -> SpecError:
+    def _explained(self, kind: type[model.SpecSection], message: str, path: KeyPath) -> SpecError:
         title = f"[{'.'.join(map(str, path))}]"
         for pattern, words in ((_UNKNOWN_KEY, "unknown key {} in {}{}"), (_MISSING_KEY, "{} is missing in {}{}")):
             if (found := pattern.fullmatch(message)) is not None:
@@ -189,14 +189,14 @@ def _inner(text: str | None) -> KeyPath:
     return tuple(keys)
 
 
-def _fields(kind: type[model.Section], inner: KeyPath) -> list[str]:
+def _fields(kind: type[model.SpecSection], inner: KeyPath) -> list[str]:
     names = [each.encode_name for each in msgspec.structs.fields(kind)]
     if inner == ("deduplicate",):
         return [each.encode_name for each in msgspec.structs.fields(model.Deduplicate)]
     return names
 
 
-def _choices(kind: type[model.Section], name: str) -> list[str]:
+def _choices(kind: type[model.SpecSection], name: str) -> list[str]:
     """The values that a key may have, for one that has a fixed set of them."""
     (annotation,) = (each.type for each in msgspec.structs.fields(kind) if each.encode_name == name)
     found = [annotation, *get_args(annotation)]

@@ -23,11 +23,11 @@ METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_h
 """What every row of a topic carries beside the columns of its value. Sinks leave them out unless they are renamed."""
 
 
-class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SpecSection(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A section of the file: a key that it does not have is an error."""
 
 
-class Deduplicate(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Deduplicate(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Let only the first row of each key through, as far back as `within` (or the watermark) remembers."""
 
     by: str | list[str]
@@ -38,7 +38,7 @@ class Deduplicate(Section, frozen=True, forbid_unknown_fields=True, kw_only=True
         return [self.by] if isinstance(self.by, str) else self.by
 
 
-class Source(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Source(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A stream of one or more topics, or a static file or table to join with."""
 
     topic: str | None = None
@@ -78,7 +78,7 @@ class Source(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.is_stream and self.decoded_format != "raw"
 
 
-class Step(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Step(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """SQL or a Python function over the sources and the steps before it."""
 
     name: str = ONLY_STEP
@@ -88,7 +88,7 @@ class Step(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
     deduplicate: Deduplicate | None = None
 
 
-class Sink(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Sink(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where rows go: a topic, a table of files, a table of a database, or the terminal."""
 
     topic: str | None = None
@@ -131,7 +131,7 @@ class Sink(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return [self.partition_by] if isinstance(self.partition_by, str) else self.partition_by
 
 
-class Errors(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Errors(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What happens to a row that does not fit its schema."""
 
     on_error: OnError = "dead-letter"
@@ -142,7 +142,7 @@ class Errors(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.topic or topic + DEAD_LETTER_SUFFIX
 
 
-class Trigger(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Trigger(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a batch starts: at an interval, as soon as the last one is done, or until all that is there is done."""
 
     every: str | None = None
@@ -154,7 +154,7 @@ class Trigger(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.once or self.available_now
 
 
-class Spark(Section, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Spark(SpecSection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where Spark runs, its settings, and Python files that its workers need."""
 
     master: str = "local[*]"

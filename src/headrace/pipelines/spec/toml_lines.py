@@ -22,19 +22,19 @@ _PLAIN = re.compile(r"[^\s,\]}#]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeyLine:
     """Where a key stands, and on which line the text of its value begins if that is a string."""
 
     line: int
     text_line: int
 
 
-def find_places(text: str) -> dict[Path, Place]:
+def find_places(text: str) -> dict[Path, KeyLine]:
     """The place of every key and every table header."""
-    return _Walk(text.replace("\r\n", "\n")).places()
+    return _LineWalk(text.replace("\r\n", "\n")).places()
 
 
-def line_of(places: dict[Path, Place], path: Path) -> int | None:
+def line_of(places: dict[Path, KeyLine], path: Path) -> int | None:
     """The line of `path`, or of the nearest table around it that is written out."""
     for length in range(len(path), 0, -1):
         if (place := places.get(path[:length])) is not None:
@@ -42,14 +42,14 @@ def line_of(places: dict[Path, Place], path: Path) -> int | None:
     return None
 
 
-class _Walk:
+class _LineWalk:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._places: dict[Path, Place] = {}
+        self._places: dict[Path, KeyLine] = {}
         self._tables: dict[Path, int] = {}
 
-    def places(self) -> dict[Path, Place]:
+    def places(self) -> dict[Path, KeyLine]:
         table: Path = ()
         while self._skip():
             if self._text.startswith("[", self._at):
@@ -67,7 +67,7 @@ class _Walk:
         if is_array:
             number = self._tables[path] = self._tables.get(path, -1) + 1
             path = (*path, number)
-        self._places.setdefault(path, Place(line, line))
+        self._places.setdefault(path, KeyLine(line, line))
         return path
 
     def _resolved(self, keys: list[str]) -> Path:
@@ -102,7 +102,7 @@ class _Walk:
         text_line = self._line()
         if any(self._text.startswith(quotes, self._at) for quotes in ('"""\n', "'''\n")):
             text_line += 1
-        self._places[path] = Place(line, text_line)
+        self._places[path] = KeyLine(line, text_line)
         start = self._text[self._at : self._at + 1]
         if start in ("[", "{"):
             self._nested(path, "]" if start == "[" else "}")

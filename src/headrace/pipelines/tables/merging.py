@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class MergeRun(NamedTuple):
     """Neighbours to merge: positions `start` to before `end`."""
 
     start: int
@@ -25,13 +25,13 @@ def tier(size_bytes: int, target_bytes: int, fan_in: int) -> int:
     return steps
 
 
-def plan(sizes_bytes: Sequence[int], target_bytes: int, fan_in: int) -> list[Run]:
+def plan(sizes_bytes: Sequence[int], target_bytes: int, fan_in: int) -> list[MergeRun]:
     """Runs of at least `fan_in` neighbours, none larger than its fellows by a tier, each no larger than the target.
 
     A file between larger ones (the last of a quiet hour, say) is taken along with the smaller ones behind it.
     """
     tiers = [tier(size, target_bytes, fan_in) for size in sizes_bytes]
-    runs: list[Run] = []
+    runs: list[MergeRun] = []
     for wanted in sorted(set(tiers) - {0}, reverse=True):
         start = 0
         while start < len(sizes_bytes):
@@ -40,7 +40,7 @@ def plan(sizes_bytes: Sequence[int], target_bytes: int, fan_in: int) -> list[Run
                 total += sizes_bytes[end]
                 end += 1
             if end - start >= fan_in:
-                runs.append(Run(start, end))
+                runs.append(MergeRun(start, end))
                 for index in range(start, end):
                     tiers[index] = 0
             start = max(end, start + 1)

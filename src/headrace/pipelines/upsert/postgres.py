@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, Plan, UpsertError, check_format
+from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
 
 _CONNECT_TIMEOUT_S = 15
 _TYPES = {
@@ -35,7 +35,7 @@ class Postgres:
         self._url = url
 
     def apply(
-        self, plan: Plan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
+        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
     ) -> bool:
         with self._transaction() as database:
             # Two drivers of one query, one of which does not know that it was given up: the second waits here.
@@ -87,7 +87,7 @@ def _lock_number(name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"headrace upsert {name}".encode()).digest()[:8], "big", signed=True)
 
 
-def _table(plan: Plan) -> sql.Identifier:
+def _table(plan: UpsertPlan) -> sql.Identifier:
     return sql.Identifier(*plan.table.split("."))
 
 
@@ -95,7 +95,7 @@ def _names(columns: Iterable[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
-def _create(plan: Plan) -> sql.Composed:
+def _create(plan: UpsertPlan) -> sql.Composed:
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(_type(kind)))
         for column, kind in zip(plan.columns, plan.types, strict=True)
@@ -110,7 +110,7 @@ def _type(kind: str) -> Any:
     return kind if kind.startswith("decimal(") else _TYPES.get(kind, "text")
 
 
-def _stage(database: _Connection, plan: Plan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
+def _stage(database: _Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
     """The batch as it came, numbered, in a table that goes with the transaction."""
     database.execute(
         sql.SQL(
@@ -130,7 +130,7 @@ def _value(value: datetime.datetime | None) -> datetime.datetime | None:
     return None if value is None else value.astimezone(datetime.UTC)
 
 
-def _merge(plan: Plan) -> Iterator[sql.Composed]:
+def _merge(plan: UpsertPlan) -> Iterator[sql.Composed]:
     key, columns = _names(plan.key), _names(plan.columns)
     newest = sql.SQL("{} DESC NULLS LAST, ").format(sql.Identifier(plan.order)) if plan.order else sql.SQL("")
     yield sql.SQL(
@@ -154,7 +154,7 @@ def _merge(plan: Plan) -> Iterator[sql.Composed]:
     ).format(_table(plan), columns, columns, key, update)
 
 
-def _not_older(plan: Plan, fresh: str, before: str) -> sql.Composable:
+def _not_older(plan: UpsertPlan, fresh: str, before: str) -> sql.Composable:
     if plan.order is None:
         return sql.SQL("")
     return sql.SQL(

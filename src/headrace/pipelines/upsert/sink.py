@@ -67,7 +67,7 @@ class UpsertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return f"UpsertOptions(table={self.table!r}, key={self.key!r})"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class UpsertPlan(msgspec.Struct, frozen=True):
     """What is to be done with each batch of one shape."""
 
     table: str
@@ -89,7 +89,7 @@ class Database(Protocol):
     """One kind of database. Its errors are `UpsertError`s."""
 
     def apply(
-        self, plan: Plan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
+        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
     ) -> bool:
         """In one transaction: unless the owner's last batch is this one or a later one, change the table and remember
         the batch. Each row comes with whether its key is to be removed. False: nothing was to be done."""
@@ -149,7 +149,7 @@ def connect_to(database: str) -> Database:
     raise UpsertError("`database` is to begin with postgresql://, sqlite:/// or env:")
 
 
-def plan_for(options: UpsertOptions, schema: "StructType") -> Plan:
+def plan_for(options: UpsertOptions, schema: "StructType") -> UpsertPlan:
     """Check the options against the rows' columns."""
     names = schema.fieldNames()
     for role, wanted in (("key", options.key), ("order", [options.order]), ("delete", [options.delete])):
@@ -165,7 +165,7 @@ def plan_for(options: UpsertOptions, schema: "StructType") -> Plan:
     for field in stored:
         if field.name in options.key and _is_nested(field.dataType):
             raise UpsertError(f"the key column {field.name} is {field.dataType.simpleString()}; a key is a plain value")
-    return Plan(
+    return UpsertPlan(
         table=options.table,
         columns=tuple(field.name for field in stored),
         types=tuple("json" if _is_nested(field.dataType) else field.dataType.simpleString() for field in stored),
@@ -184,7 +184,7 @@ def _is_nested(kind: "DataType") -> bool:
     return kind.typeName() in _NESTED
 
 
-def _rows(df: "DataFrame", plan: Plan, options: UpsertOptions) -> Iterator[tuple[bool, Sequence[Any]]]:
+def _rows(df: "DataFrame", plan: UpsertPlan, options: UpsertOptions) -> Iterator[tuple[bool, Sequence[Any]]]:
     names = df.schema.fieldNames()
     at = [names.index(column) for column in plan.columns]
     marker = None if options.delete is None else names.index(options.delete)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, Plan, UpsertError, check_format
+from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
 
 _BUSY_TIMEOUT_S = 30.0
 _TYPES = {"boolean": "INTEGER", "binary": "BLOB", "float": "REAL", "double": "REAL"}
@@ -21,7 +21,7 @@ class Sqlite:
         self._path = path
 
     def apply(
-        self, plan: Plan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
+        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
     ) -> bool:
         with self._transaction() as database:
             _make_batches(database)
@@ -72,11 +72,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _table(plan: Plan) -> str:
+def _table(plan: UpsertPlan) -> str:
     return ".".join(map(quoted, plan.table.split(".")))
 
 
-def _create(plan: Plan) -> str:
+def _create(plan: UpsertPlan) -> str:
     columns = [f"{quoted(column)} {_type(kind)}" for column, kind in zip(plan.columns, plan.types, strict=True)]
     key = ", ".join(map(quoted, plan.key))
     return f"CREATE TABLE IF NOT EXISTS {_table(plan)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
@@ -88,7 +88,7 @@ def _type(kind: str) -> str:
     return "INTEGER" if kind in _INTEGERS else _TYPES.get(kind, "TEXT")
 
 
-def _stage(database: sqlite3.Connection, plan: Plan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
+def _stage(database: sqlite3.Connection, plan: UpsertPlan, rows: Iterable[tuple[bool, Sequence[Any]]]) -> None:
     """The batch as it came, numbered, in a table that only this connection sees."""
     columns = ", ".join(map(quoted, plan.columns))
     database.execute(
@@ -102,7 +102,7 @@ def _stage(database: sqlite3.Connection, plan: Plan, rows: Iterable[tuple[bool, 
     )
 
 
-def _merge(plan: Plan) -> Iterator[str]:
+def _merge(plan: UpsertPlan) -> Iterator[str]:
     table, key, columns = (_table(plan), *(", ".join(map(quoted, names)) for names in (plan.key, plan.columns)))
     newest = f"{quoted(plan.order)} DESC NULLS LAST, " if plan.order else ""
     yield (

@@ -6,7 +6,7 @@ Everything below `head` is. Above it, a chunk of offsets that has any done has t
 
 from collections.abc import Iterable, Iterator
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, DONE, HEAD, DoneValue, HeadValue, entry, tombstone
 
 _IN_CHUNK = CHUNK - 1
@@ -46,7 +46,7 @@ def chunks_of(first: int, last: int) -> Iterator[tuple[int, int, int]]:
         first = end + 1
 
 
-class Done:
+class AckedOffsets:
     def __init__(self) -> None:
         self.head = 0
         """The first offset that is not done. Not past what was added."""
@@ -141,7 +141,7 @@ class Done:
     def loaded(self) -> None:
         self._move_head()
 
-    def take_bits(self) -> list[Entry]:
+    def take_bits(self) -> list[InternalRecord]:
         entries = []
         for chunk in sorted(self._dirty):
             bits = self._bits[chunk]
@@ -150,14 +150,14 @@ class Done:
         self._dirty.clear()
         return entries
 
-    def take_head(self) -> list[Entry]:
+    def take_head(self) -> list[InternalRecord]:
         """The head, if it has passed a chunk; then the chunks that it has passed are not needed any more."""
         if not self.is_head_dirty:
             return []
         self.is_head_dirty = False
         return [entry(HEAD, 0, HeadValue(self.head))]
 
-    def take_passed(self) -> list[Entry]:
+    def take_passed(self) -> list[InternalRecord]:
         passed = sorted(chunk for chunk in self._passed & self._stored if chunk not in self._bits)
         self._passed.clear()
         self._stored.difference_update(passed)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.queued import NORMAL_PRIORITY
-from headrace.queues.engine.moved_pages import Place
+from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import Span, packed, spans_of, step_of
 from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, INDEX, IndexValue, decode, entry, number_of, tombstone
 
@@ -35,7 +35,7 @@ class Arrival(NamedTuple):
     """The id by which duplicates are known. For fifo queues only."""
     id: str = ""
     """The message's id, told to those who send a duplicate of it. Needed with `dedupe` only."""
-    place: Place | None = None
+    place: PageSlot | None = None
     """Of one that came from another queue."""
 
 
@@ -129,7 +129,7 @@ class Index:
         """Records below need not be read again."""
         self._closed = closed
         self._open = OpenChunk(start >> CHUNK_BITS, start)
-        self._whole: list[tuple[int, Entry]] = []
+        self._whole: list[tuple[int, InternalRecord]] = []
         """Those that are to be kept, and where each ends."""
         self._stored: deque[int] = deque()
         """Rising."""
@@ -180,7 +180,7 @@ class Index:
         if last is not None and last[1].end == end and end >> CHUNK_BITS == last[0]:
             self._open = OpenChunk.load(*last)
 
-    def take(self, head: int) -> list[Entry]:
+    def take(self, head: int) -> list[InternalRecord]:
         chunks = self._whole
         if self._is_open_wanted:
             chunks = [*chunks, (self._open.end, entry(INDEX, self._open.number, self._open.value()))]
@@ -197,7 +197,7 @@ class Index:
         self._is_open_wanted = False
         return entries
 
-    def take_passed(self, head: int) -> list[Entry]:
+    def take_passed(self, head: int) -> list[InternalRecord]:
         passed = []
         while self._stored and (self._stored[0] + 1) << CHUNK_BITS <= head:
             passed.append(tombstone(INDEX, self._stored.popleft()))

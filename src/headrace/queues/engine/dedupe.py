@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from struct import Struct
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, IDS, IdsValue, entry, tombstone
 
 WINDOW_MS = 5 * 60 * 1000
@@ -26,7 +26,7 @@ def digest(dedupe: bytes, group: bytes | None) -> bytes:
     return blake2b(scope + dedupe, digest_size=16).digest()
 
 
-class Ids:
+class DedupeIds:
     def __init__(self) -> None:
         self._first: dict[bytes, bytes] = {}
         """By digest: offset, time and id of the message, in the order of the offsets."""
@@ -105,7 +105,7 @@ class Ids:
             if ids:
                 self._chunk, self._open = chunk, ids
 
-    def take(self, open_chunk: int) -> list[Entry]:
+    def take(self, open_chunk: int) -> list[InternalRecord]:
         """All of the chunks before the one that is not whole yet, and that one's if they are wanted."""
         chunks, self._whole = self._whole, []
         if not self._is_open_saved and (self._is_open_wanted or self._chunk < open_chunk):
@@ -116,6 +116,6 @@ class Ids:
             self._newest_ms[chunk] = max(item[1] for item in ids)
         return [entry(IDS, chunk, IdsValue(ids)) for chunk, ids in chunks]
 
-    def take_passed(self) -> list[Entry]:
+    def take_passed(self) -> list[InternalRecord]:
         passed, self._passed = self._passed, []
         return [tombstone(IDS, chunk) for chunk in passed if chunk not in self._newest_ms]

@@ -36,7 +36,7 @@ from headrace.queues.engine.backoff import Backoff
 from headrace.queues.engine.delayed_retention import turn_ms
 from headrace.queues.engine.inventory import QUEUE, Keeping, Stock
 from headrace.queues.engine.send_times import grain_ms
-from headrace.queues.engine.stored import Held
+from headrace.queues.engine.stored import LeaseRecord
 
 _SAVE_EVERY_MS = 60_000
 # How many messages one call does something with at the most; then more is due, and it is called again.
@@ -300,14 +300,14 @@ class Engine(Stock):
         self._finish_up_to(offset - 1)
         self.skip(self.indexed_to, offset - 1)
 
-    def _leased(self, offset: int, attempt: int, now_ms: int) -> Held:
+    def _leased(self, offset: int, attempt: int, now_ms: int) -> LeaseRecord:
         self.due(now_ms)
         held = self._leases.held.get(offset)
         if held is None or not held.is_leased or held.attempt != attempt:
             raise NotInFlight(f"message {offset} is not in flight any more, or was received by somebody else since")
         return held
 
-    def _return(self, offset: int, held: Held, now_ms: int, delay_ms: int, reason: str) -> None:
+    def _return(self, offset: int, held: LeaseRecord, now_ms: int, delay_ms: int, reason: str) -> None:
         """Its lease ends now. What is not to be received again is not hidden before."""
         if self._is_at_limit(held) or offset in self._expired:
             delay_ms = 0
@@ -384,7 +384,7 @@ class Engine(Stock):
             self._ids.save_open()
             self._index.save_open()
 
-    def _hide_again(self, offset: int, held: Held, now_ms: int) -> None:
+    def _hide_again(self, offset: int, held: LeaseRecord, now_ms: int) -> None:
         """Its receiver is gone, or was too slow: that counts as a failure at the end of the lease. Not kept, since it
         follows from what is."""
         if self._is_at_limit(held) or offset in self._expired:
@@ -401,10 +401,10 @@ class Engine(Stock):
             else:
                 self._finish(offset)
 
-    def _is_at_limit(self, held: Held) -> bool:
+    def _is_at_limit(self, held: LeaseRecord) -> bool:
         return self._most_attempts is not None and held.attempt - held.excused >= self._most_attempts
 
-    def _came_back(self, offset: int, held: Held) -> None:
+    def _came_back(self, offset: int, held: LeaseRecord) -> None:
         """A message is leased no more (then it may be hidden), or hidden no more."""
         if offset in self._expired:
             self._finish(offset)

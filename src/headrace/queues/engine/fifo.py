@@ -48,7 +48,7 @@ class _Offsets:
             yield self._base + self._values[place]
 
 
-class Group:
+class MessageGroup:
     __slots__ = ("name", "offsets")
 
     def __init__(self, name: bytes) -> None:
@@ -70,21 +70,21 @@ class Groups:
         self._is_gone = is_gone
         self._is_blocked = is_blocked
         self._make_available = make_available
-        self._groups: dict[bytes, Group] = {}
-        self._by_front: dict[int, Group] = {}
+        self._groups: dict[bytes, MessageGroup] = {}
+        self._by_front: dict[int, MessageGroup] = {}
         """Each group by its first message that is not gone, whether on the shelf or blocked."""
 
     def add(self, offset: int, name: bytes) -> None:
         """The next message of the log, blocked or not."""
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name)
+            group = self._groups[name] = MessageGroup(name)
             group.offsets.append(offset)
             self._show_front(group)
         else:
             group.offsets.append(offset)
 
-    def _show_front(self, group: Group) -> None:
+    def _show_front(self, group: MessageGroup) -> None:
         """Find the first message of a group that is not gone, and put it on the shelf unless it is blocked."""
         offsets = group.offsets
         front = offsets.first()

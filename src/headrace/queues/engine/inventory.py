@@ -11,12 +11,12 @@ from itertools import chain
 from pyroaring import BitMap64
 
 from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.queued import NORMAL_PRIORITY
-from headrace.queues.engine.acked import Done, bits_of, chunks_of, number_with, numbers_of
+from headrace.queues.engine.acked import AckedOffsets, bits_of, chunks_of, number_with, numbers_of
 from headrace.queues.engine.available import Shelf
 from headrace.queues.engine.chunk_index import Arrival, Duplicate, Index, members_of
-from headrace.queues.engine.dedupe import Ids, digest
+from headrace.queues.engine.dedupe import DedupeIds, digest
 from headrace.queues.engine.delayed_retention import Late
 from headrace.queues.engine.fifo import Groups
 from headrace.queues.engine.leases import Leases
@@ -29,9 +29,9 @@ from headrace.queues.engine.stored import (
     CHUNK_BITS,
     DoneValue,
     HeadValue,
-    Held,
     IdsValue,
     IndexValue,
+    LeaseRecord,
     LeaseValue,
     PagesValue,
     TimesValue,
@@ -65,14 +65,14 @@ class Stock:
     def __init__(self, settings: QueueSettings, keeping: Keeping) -> None:
         self._keeping = keeping
         self._settings = settings
-        self._done = Done()
+        self._done = AckedOffsets()
         self._leases = Leases(survive=keeping.leases)
-        self._ids = Ids()
+        self._ids = DedupeIds()
         self._pages = Pages()
         self._index = Index(0, self._chunk_closed)
         self.indexed_to = 0
         """The offset that is to be indexed next."""
-        self._unindexed: dict[int, Held] = {}
+        self._unindexed: dict[int, LeaseRecord] = {}
         """Messages that were received before this was loaded, and are not indexed yet."""
         self._known_to = -1
         """Offsets up to here may be done, or were received, before they are indexed."""
@@ -217,7 +217,7 @@ class Stock:
         elif offset not in self._delayed:
             self._shelf.put(offset)
 
-    def _place_held(self, offset: int, held: Held, group: bytes) -> None:
+    def _place_held(self, offset: int, held: LeaseRecord, group: bytes) -> None:
         self._leases.load(offset, held)
         if self._groups is not None:
             self._groups.add(offset, group)
@@ -375,7 +375,7 @@ class Stock:
 
     # -- what is kept
 
-    def take_changes(self) -> list[Entry]:
+    def take_changes(self) -> list[InternalRecord]:
         """What is to be kept, since it was asked last, in an order of which any prefix is whole."""
         if self._keeping.index:
             self._index.roll()
@@ -402,12 +402,12 @@ class Stock:
         )
         return list(chain.from_iterable(parts))
 
-    def load(self, entries: Iterable[Entry]) -> None:
+    def load(self, entries: Iterable[InternalRecord]) -> None:
         """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
         done: dict[int, DoneValue] = {}
-        held: dict[int, Held] = {}
+        held: dict[int, LeaseRecord] = {}
         leased: dict[int, LeaseValue] = {}
-        chunks: dict[int, Entry] = {}
+        chunks: dict[int, InternalRecord] = {}
         ids: dict[int, IdsValue] = {}
         pages: dict[int, PagesValue] = {}
         for record in entries:
@@ -421,7 +421,7 @@ class Stock:
                     self._done.load_head(value)
                 case DoneValue():
                     done[number] = value
-                case Held():
+                case LeaseRecord():
                     held[number] = value
                 case LeaseValue():
                     leased[number] = value
@@ -452,7 +452,7 @@ class Stock:
         self._ids.load(ids.items(), self.indexed_to)
         self._pages.load(pages.items(), self.indexed_to)
 
-    def _restored(self, held: Held) -> Held:
+    def _restored(self, held: LeaseRecord) -> LeaseRecord:
         """A message as it is after a restart."""
         if not self._keeping.leases:
             held.until_ms = 0  # By the clock of another process, which may be far ahead of ours.
@@ -461,7 +461,7 @@ class Stock:
                 held.excused += 1
         return held
 
-    def _load_chunks(self, chunks: dict[int, Entry]) -> None:
+    def _load_chunks(self, chunks: dict[int, InternalRecord]) -> None:
         held_in: dict[int, list[int]] = {}
         for offset in self._unindexed:
             held_in.setdefault(offset >> CHUNK_BITS, []).append(offset)

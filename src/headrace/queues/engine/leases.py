@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from pyroaring import BitMap64
 
-from headrace.coordinator.machine import Entry
-from headrace.queues.engine.stored import HELD, LEASE, Held, LeaseValue, entry, tombstone
+from headrace.coordinator.machine import InternalRecord
+from headrace.queues.engine.stored import HELD, LEASE, LeaseRecord, LeaseValue, entry, tombstone
 
 _SLACK = 1024
 _TOGETHER_MOST = 256
@@ -51,7 +51,7 @@ class Leases:
     def __init__(self, *, survive: bool) -> None:
         self._survive = survive
         """Whether a lease outlasts a restart. If not, only the attempt is persisted."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, LeaseRecord] = {}
         self.leased = 0
         self.hidden = 0
         """How many were returned and are not available yet."""
@@ -67,11 +67,11 @@ class Leases:
 
     # -- what happens
 
-    def lease(self, offset: int, now_ms: int, until_ms: int, receiver: str) -> Held:
+    def lease(self, offset: int, now_ms: int, until_ms: int, receiver: str) -> LeaseRecord:
         """Of a message that is available."""
         held = self.held.get(offset)
         if held is None:
-            held = self.held[offset] = Held(1, True, until_ms, now_ms, now_ms, "", receiver)
+            held = self.held[offset] = LeaseRecord(1, True, until_ms, now_ms, now_ms, "", receiver)
             self._share(offset, until_ms, now_ms, receiver)
         else:
             held.attempt += 1
@@ -81,13 +81,13 @@ class Leases:
         self._push(offset, until_ms)
         return held
 
-    def extend(self, offset: int, held: Held, until_ms: int) -> None:
+    def extend(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
         held.until_ms = until_ms
         self._push(offset, until_ms)
         if self._survive:
             self._keep_alone(offset)
 
-    def lease_again(self, offset: int, held: Held, until_ms: int) -> None:
+    def lease_again(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
         """Its lease was over, and goes on until then. It is the same receive."""
         self._leave(offset, held)
         held.is_leased, held.until_ms = True, until_ms
@@ -95,7 +95,7 @@ class Leases:
         self._push(offset, until_ms)
         self._keep_alone(offset)
 
-    def give_back(self, offset: int, held: Held, until_ms: int, reason: str, *, is_hidden: bool) -> None:
+    def give_back(self, offset: int, held: LeaseRecord, until_ms: int, reason: str, *, is_hidden: bool) -> None:
         """It is leased no more. Hidden until then, or available (or dead) from now on."""
         held.is_leased, held.until_ms, held.reason = False, until_ms, reason
         self.leased -= 1
@@ -103,7 +103,7 @@ class Leases:
             self.hide(offset, held, until_ms)
         self._keep_alone(offset)
 
-    def hide(self, offset: int, held: Held, until_ms: int) -> None:
+    def hide(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
         """It is not leased, and not available until then."""
         held.until_ms = until_ms
         self.hidden += 1
@@ -113,7 +113,7 @@ class Leases:
     def is_hidden(self, offset: int) -> bool:
         return self.hidden > 0 and offset in self._hidden
 
-    def forget(self, offset: int) -> Held | None:
+    def forget(self, offset: int) -> LeaseRecord | None:
         """It is done."""
         held = self.held.pop(offset, None)
         if held is not None:
@@ -122,7 +122,7 @@ class Leases:
                 self._dirty.add(offset)
         return held
 
-    def _leave(self, offset: int, held: Held) -> None:
+    def _leave(self, offset: int, held: LeaseRecord) -> None:
         if held.is_leased:
             self.leased -= 1
         elif self.is_hidden(offset):
@@ -153,7 +153,7 @@ class Leases:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, now_ms: int) -> Iterator[tuple[int, Held, bool]]:
+    def due(self, now_ms: int) -> Iterator[tuple[int, LeaseRecord, bool]]:
         """The messages whose lease has ended (True) or that are hidden no more: they are neither from now on."""
         # Whoever gets them may hide them again, which may make another heap.
         while self._heap and self._heap[0][0] <= now_ms:
@@ -191,7 +191,7 @@ class Leases:
         self._share_no_more(offset)
         self._dirty.add(offset)
 
-    def load(self, offset: int, held: Held) -> None:
+    def load(self, offset: int, held: LeaseRecord) -> None:
         self.held[offset] = held
         self._push(offset, held.until_ms)
         if held.is_leased:
@@ -215,7 +215,7 @@ class Leases:
         together.key, together.left = key, len(live)
         self._together.update(dict.fromkeys(live, together))
 
-    def take_held(self) -> list[Entry]:
+    def take_held(self) -> list[InternalRecord]:
         entries = [self._entry(together) for together in self._to_store if together.left]
         self._to_store = []
         for offset in self._dirty:
@@ -225,7 +225,7 @@ class Leases:
                 entries.append(entry(HELD, offset, held))
         return entries
 
-    def _entry(self, together: _Together) -> Entry:
+    def _entry(self, together: _Together) -> InternalRecord:
         offsets, together.offsets = together.offsets, []
         if together.left < len(offsets):
             offsets = [offset for offset in offsets if self._together.get(offset) is together]
@@ -238,13 +238,13 @@ class Leases:
         )
         return entry(LEASE, offsets[0], value)
 
-    def _to_keep(self, offset: int) -> Held | None:
+    def _to_keep(self, offset: int) -> LeaseRecord | None:
         held = self.held.get(offset)
         if self._survive or held is None:
             return held
-        return Held(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
+        return LeaseRecord(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
 
-    def take_done(self) -> list[Entry]:
+    def take_done(self) -> list[InternalRecord]:
         """After `take_held`."""
         done = [offset for offset in self._dirty if offset in self._stored and self._to_keep(offset) is None]
         for offset in done:

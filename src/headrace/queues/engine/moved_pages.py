@@ -9,11 +9,11 @@ queue that messages ever came from.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.queues.engine.stored import PAGES, PagesValue, entry
 
 
-class Place(NamedTuple):
+class PageSlot(NamedTuple):
     """Where in which page a message came."""
 
     stream: int
@@ -28,7 +28,7 @@ class Pages:
         after a restart."""
         self._changed: set[int] = set()
 
-    def is_new(self, place: Place, offset: int) -> bool:
+    def is_new(self, place: PageSlot, offset: int) -> bool:
         """Whether the message at this offset is the first one of its place, and from now on none other is."""
         known = self._known.setdefault(place.stream, [])
         if known and place.page <= known[-1][0]:
@@ -44,7 +44,7 @@ class Pages:
         for stream, value in streams:
             self._known[stream] = [page for page in value.pages if page[1] < end]
 
-    def take(self, saved_to: int) -> list[Entry]:
+    def take(self, saved_to: int) -> list[InternalRecord]:
         """Records below `saved_to` are not read again."""
         entries = []
         for stream in self._changed:

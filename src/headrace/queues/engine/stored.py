@@ -25,7 +25,7 @@ from struct import error as StructError
 
 import msgspec
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import CorruptBatch
 
 CHUNK_BITS = 12
@@ -51,7 +51,7 @@ class DoneValue(msgspec.Struct, array_like=True, frozen=True, tag="done-1"):
     """Bit n, counted from the lowest of the first byte, is the chunk's n-th offset."""
 
 
-class Held(msgspec.Struct, array_like=True, tag="held-1", gc=False):
+class LeaseRecord(msgspec.Struct, array_like=True, tag="held-1", gc=False):
     """A message that was received at least once and is not done. Changed in place by its owner, `leases.Leases`."""
 
     attempt: int
@@ -80,7 +80,8 @@ class TimesValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
-    """What `Held` says of many, in one: of those that are done, or have an entry of their own, it does not count."""
+    """What `LeaseRecord` says of many, in one: of those that are done, or have an entry of their own, it does not
+    count."""
 
     until_ms: int
     received_ms: int
@@ -88,10 +89,10 @@ class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
     steps: Sequence[int]
     """From the offset of the key to the next message, from there to the next, and so on."""
 
-    def held(self, first: int) -> Iterator[tuple[int, Held]]:
+    def held(self, first: int) -> Iterator[tuple[int, LeaseRecord]]:
         """Each message with its offset; `first` is that of the key."""
         for offset in accumulate(self.steps, initial=first):
-            yield offset, Held(1, True, self.until_ms, self.received_ms, self.received_ms, "", self.receiver)
+            yield offset, LeaseRecord(1, True, self.until_ms, self.received_ms, self.received_ms, "", self.receiver)
 
 
 class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
@@ -118,38 +119,40 @@ class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
     """Number and first offset of each, both rising."""
 
 
-Value = HeadValue | DoneValue | Held | LeaseValue | IndexValue | IdsValue | PagesValue
+Value = HeadValue | DoneValue | LeaseRecord | LeaseValue | IndexValue | IdsValue | PagesValue
 
 _LARGE_BYTES = 512
 _KEY = Struct(">cQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
 _KINDS: dict[bytes, type] = {
-    HEAD: HeadValue, DONE: DoneValue, HELD: Held, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
+    HEAD: HeadValue, DONE: DoneValue, HELD: LeaseRecord, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
     PAGES: PagesValue
 }  # fmt: skip
 
 
-def entry(kind: bytes, number: int, value: Value) -> Entry:
+def entry(kind: bytes, number: int, value: Value) -> InternalRecord:
     encoded = _encode(value)
     # The encoder leaves up to half as much again behind its bytes; a copy has none of it.
-    return Entry(_KEY.pack(kind, number), encoded if len(encoded) < _LARGE_BYTES else bytes(memoryview(encoded)))
+    return InternalRecord(
+        _KEY.pack(kind, number), encoded if len(encoded) < _LARGE_BYTES else bytes(memoryview(encoded))
+    )
 
 
-def tombstone(kind: bytes, number: int) -> Entry:
-    return Entry(_KEY.pack(kind, number), None)
+def tombstone(kind: bytes, number: int) -> InternalRecord:
+    return InternalRecord(_KEY.pack(kind, number), None)
 
 
-def is_index(record: Entry) -> bool:
+def is_index(record: InternalRecord) -> bool:
     return record.key[:1] == INDEX and record.value is not None
 
 
-def number_of(record: Entry) -> int:
+def number_of(record: InternalRecord) -> int:
     """Without looking at its value."""
     return int.from_bytes(record.key[1:], "big")
 
 
-def decode(record: Entry) -> tuple[bytes, int, Value | None]:
+def decode(record: InternalRecord) -> tuple[bytes, int, Value | None]:
     """Kind, number and value of an entry; `CorruptBatch` if this broker cannot know."""
     try:
         kind, number = _KEY.unpack(record.key)

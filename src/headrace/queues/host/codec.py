@@ -12,9 +12,9 @@ from uuid import UUID
 from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidMessage
-from headrace.model.queue_wire import Headers, Outgoing, Peeked, Received
-from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY, Ids
-from headrace.queues.engine.moved_pages import Place
+from headrace.model.queue_wire import Headers, OutgoingMessage, Peeked, Received
+from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY, MessageIds
+from headrace.queues.engine.moved_pages import PageSlot
 from headrace.records.reader import Record
 
 _MAX_TIME_MS = 1 << 53
@@ -22,7 +22,7 @@ _MAX_ID_LENGTH = 128
 _MAX_HEADERS = 100
 
 
-class Message(NamedTuple):
+class DecodedMessage(NamedTuple):
     """What a record says."""
 
     offset: int
@@ -55,7 +55,7 @@ class Message(NamedTuple):
 # -- sending
 
 
-def check_message(message: Outgoing, settings: QueueSettings, now_ms: int) -> None:
+def check_message(message: OutgoingMessage, settings: QueueSettings, now_ms: int) -> None:
     """`InvalidMessage` says why a queue does not take it."""
     size_bytes = len(message.body) + sum(_counted_bytes(name, value or b"") for name, value in message.headers)
     if size_bytes > settings.max_message_bytes:
@@ -88,7 +88,7 @@ def _counted_bytes(name: str, value: bytes) -> int:
     return size_bytes
 
 
-def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record:
+def record_of(message: OutgoingMessage, settings: QueueSettings, now_ms: int) -> Record:
     """The record by which a message is sent."""
     headers: list[tuple[str, bytes | None]] = [(queued.ID, message.id.encode())]
     if message.priority != NORMAL_PRIORITY:
@@ -115,14 +115,16 @@ def record_of(message: Outgoing, settings: QueueSettings, now_ms: int) -> Record
 # -- reading
 
 
-def plain_message(offset: int, sent_at_ms: int, key: bytes | None, body: bytes | None, ids: Ids) -> Message:
+def plain_message(
+    offset: int, sent_at_ms: int, key: bytes | None, body: bytes | None, ids: MessageIds
+) -> DecodedMessage:
     """What a record without headers says, in a standard queue."""
-    return Message._make(
+    return DecodedMessage._make(
         (offset, sent_at_ms, body or b"", ids.at(offset), NORMAL_PRIORITY, None, None, key, None, None, None, ())
     )
 
 
-def message_of(record: Record, ids: Ids, *, is_fifo: bool, offset: int | None = None) -> Message:
+def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | None = None) -> DecodedMessage:
     """What a record says; `offset` where it lies, if the record does not know."""
     at, sent_at_ms, key, body, headers = record
     if offset is None:
@@ -140,10 +142,10 @@ def message_of(record: Record, ids: Ids, *, is_fifo: bool, offset: int | None = 
     group = key if is_fifo else None
     if not found:
         # It says nothing else: most do not.
-        return Message(
+        return DecodedMessage(
             offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, tuple(others)
         )
-    return Message(
+    return DecodedMessage(
         offset=offset,
         sent_at_ms=sent_at_ms,
         body=body or b"",
@@ -159,7 +161,7 @@ def message_of(record: Record, ids: Ids, *, is_fifo: bool, offset: int | None = 
     )
 
 
-def dedupe_key(message: Message, settings: QueueSettings) -> bytes | None:
+def dedupe_key(message: DecodedMessage, settings: QueueSettings) -> bytes | None:
     """By what a fifo queue knows that it has got a message already. Not of one that came from another queue."""
     if not settings.is_fifo or message.origin is not None:
         return None
@@ -204,7 +206,7 @@ class Origin(NamedTuple):
     """Which one of its page it is."""
 
 
-def place_of(message: Message) -> Place | None:
+def place_of(message: DecodedMessage) -> PageSlot | None:
     """In which page a message came from another queue."""
     if message.origin is None:
         return None
@@ -212,12 +214,12 @@ def place_of(message: Message) -> Place | None:
     match origin.get("page"):
         case [str(stream), int(page), int(at)]:
             name = f"{origin.get('topic_id')}:{stream}".encode()
-            return Place(int.from_bytes(blake2b(name, digest_size=8).digest()), page, at)
+            return PageSlot(int.from_bytes(blake2b(name, digest_size=8).digest()), page, at)
     return None
 
 
 def moved_record(
-    message: Message, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_time: bool
+    message: DecodedMessage, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_time: bool
 ) -> Record:
     """The record of a message that goes to another queue, from the one that it lies in.
 
@@ -257,7 +259,7 @@ def moved_record(
 
 
 def received(
-    message: Message, receipt: str, *, attempt: int, first_received_at_ms: int, deadline_at_ms: int
+    message: DecodedMessage, receipt: str, *, attempt: int, first_received_at_ms: int, deadline_at_ms: int
 ) -> Received:
     return Received(
         message.id,
@@ -276,7 +278,7 @@ def received(
     )
 
 
-def peeked(message: Message, *, attempt: int, state: str, until_at_ms: int | None) -> Peeked:
+def peeked(message: DecodedMessage, *, attempt: int, state: str, until_at_ms: int | None) -> Peeked:
     return Peeked(
         message.id,
         message.body,

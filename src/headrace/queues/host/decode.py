@@ -11,9 +11,9 @@ from uuid import UUID
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import RecordError
-from headrace.model.queued import NORMAL_PRIORITY, Ids
+from headrace.model.queued import NORMAL_PRIORITY, MessageIds
 from headrace.queues.engine.chunk_index import Arrival
-from headrace.queues.host.codec import Message, dedupe_key, message_of, place_of, plain_message
+from headrace.queues.host.codec import DecodedMessage, dedupe_key, message_of, place_of, plain_message
 from headrace.records.batch import BatchHeader, Buffer, iter_headers
 from headrace.records.markers import read_marker
 from headrace.records.reader import Record, decompressed, fields_in
@@ -42,11 +42,11 @@ Step = Plain | Skipped | Arrival
 class Piece(NamedTuple):
     steps: Sequence[Step]
     next_offset: int
-    messages: Sequence[Message]
+    messages: Sequence[DecodedMessage]
     """Those of the piece that were read, up to a few thousand."""
 
 
-def is_plain(message: Message) -> bool:
+def is_plain(message: DecodedMessage) -> bool:
     """Whether a standard queue needs to know nothing of a message but its time."""
     return (
         message.priority == NORMAL_PRIORITY
@@ -56,7 +56,7 @@ def is_plain(message: Message) -> bool:
     )
 
 
-def arrival_of(message: Message, settings: QueueSettings) -> Arrival:
+def arrival_of(message: DecodedMessage, settings: QueueSettings) -> Arrival:
     """What the engine is told of a message."""
     dedupe = dedupe_key(message, settings)
     return Arrival(
@@ -84,9 +84,9 @@ def read_messages(
 
     A batch that cannot be read at all is passed over, as a consumer could do no better.
     """
-    walk = _Walk(offset, aborted)
-    ids = Ids(topic_id)
-    messages: list[Message] = []
+    walk = _BatchWalk(offset, aborted)
+    ids = MessageIds(topic_id)
+    messages: list[DecodedMessage] = []
     for position, header in iter_headers(data):
         if header.next_offset <= offset or header.base_offset >= below:
             continue
@@ -100,7 +100,12 @@ def read_messages(
 
 
 def _take(
-    walk: "_Walk", data: bytes, header: BatchHeader, ids: Ids, settings: QueueSettings, messages: list[Message]
+    walk: "_BatchWalk",
+    data: bytes,
+    header: BatchHeader,
+    ids: MessageIds,
+    settings: QueueSettings,
+    messages: list[DecodedMessage],
 ) -> None:
     """The messages of one batch. Those of which nothing needs to be known are told of in runs."""
     is_fifo = settings.is_fifo
@@ -134,7 +139,7 @@ def _take(
             walk.takes(first, last, Plain(first, last, sent_ms))
 
 
-class _Walk:
+class _BatchWalk:
     """Goes through the batches of a piece, and sees to it that every offset is told of once."""
 
     def __init__(self, offset: int, aborted: Sequence[tuple[int, int]]) -> None:

@@ -2,7 +2,7 @@
 
 from headrace.model.queue_wire import Filter
 from headrace.model.queued import read_origin
-from headrace.queues.host.codec import Message
+from headrace.queues.host.codec import DecodedMessage
 
 
 class Matcher:
@@ -10,7 +10,7 @@ class Matcher:
         self._wanted = wanted
         self._ids = frozenset(wanted.ids)
 
-    def matches(self, message: Message) -> bool:
+    def matches(self, message: DecodedMessage) -> bool:
         wanted = self._wanted
         if self._ids and message.id not in self._ids:
             return False

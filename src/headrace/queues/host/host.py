@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from headrace.config.queue import QueueSettings
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.queues.engine.engine import Engine
@@ -68,20 +68,20 @@ class Around:
     """So many hosts load at a time."""
 
 
-class State(Enum):
+class HostState(Enum):
     LOADING = auto()
     OPEN = auto()
     CLOSED = auto()
 
 
-class Host:
+class QueueHost:
     def __init__(self, partition: Partition, settings: QueueSettings, around: Around) -> None:
         self.partition = partition
         self.name = state_name(partition.topic_id, partition.index)
         self.epoch = partition.leader_epoch
         self.settings = settings
         self.around = around
-        self.state = State.LOADING
+        self.state = HostState.LOADING
         self.own_entries: dict[bytes, bytes] = {}
         """What is kept beside the engine's entries; changed by `keep_own`."""
         self.on_open: list[Callable[[], None]] = []
@@ -129,9 +129,9 @@ class Host:
 
     def close(self, why: HeadraceError) -> None:
         """Answer nobody any more: another broker leads, or the queue is gone."""
-        if self.state is State.CLOSED:
+        if self.state is HostState.CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = HostState.CLOSED
         self._why_closed = why
         self.log.close()
         self.around.timers.cancel(self)
@@ -153,7 +153,7 @@ class Host:
 
     async def opened(self) -> None:
         """Until the queue can be asked, for a while; `QueueUnavailable` after that."""
-        if self.state is State.OPEN:
+        if self.state is HostState.OPEN:
             return
         if self._why_closed is not None:
             raise self._why_closed
@@ -167,17 +167,17 @@ class Host:
     @property
     def engine(self) -> Engine:
         """`QueueUnavailable` unless it is loaded."""
-        if self._engine is None or self.state is not State.OPEN:
+        if self._engine is None or self.state is not HostState.OPEN:
             raise self._why_closed or QueueUnavailable(f"{self} is being loaded: try again")
         return self._engine
 
     @property
     def is_closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is HostState.CLOSED
 
     @property
     def has_engine(self) -> bool:
-        return self.state is State.OPEN
+        return self.state is HostState.OPEN
 
     def now_ms(self) -> int:
         return self.around.time.now_ms()
@@ -216,7 +216,7 @@ class Host:
     def configure(self, settings: QueueSettings) -> None:
         if settings != self.settings:
             self.settings = settings
-            if self._engine is not None and self.state is State.OPEN:
+            if self._engine is not None and self.state is HostState.OPEN:
                 self._engine.configure(settings, self.now_ms())
                 self._writer.touch()
                 self._changed()
@@ -243,7 +243,7 @@ class Host:
                     said = str(error)
                     log.error("%s cannot be loaded for now, and is tried again: %s", self, error)
             await asyncio.sleep(_RETRY_S)
-        self.state = State.OPEN
+        self.state = HostState.OPEN
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
         for tell in self.on_open:
@@ -277,14 +277,14 @@ class Host:
 
     # -- keeping
 
-    def _take(self) -> Sequence[Entry]:
+    def _take(self) -> Sequence[InternalRecord]:
         engine = self._engine
         if engine is None:
             return ()
         entries = engine.take_changes()
         self._start_taken = engine.log_start
         if self._own_changes:
-            entries += [Entry(key, value) for key, value in self._own_changes.items()]
+            entries += [InternalRecord(key, value) for key, value in self._own_changes.items()]
             self._own_changes = {}
         return entries
 
@@ -293,7 +293,7 @@ class Host:
 
     def _save_soon(self) -> None:
         """What was indexed need not be read again once it is kept. Nobody waits for that."""
-        if self._saving is None and self.state is State.OPEN:
+        if self._saving is None and self.state is HostState.OPEN:
             self._saving = asyncio.get_running_loop().call_later(_SAVE_SOON_S, self._save)
 
     def _save(self) -> None:
@@ -301,7 +301,7 @@ class Host:
         self._writer.touch()
 
     def _lost(self, error: HeadraceError) -> None:
-        if self.state is not State.CLOSED:
+        if self.state is not HostState.CLOSED:
             log.info("%s is led elsewhere: %s", self.name, error)
             self.close(QueueUnavailable(f"{self} is led by another broker: try again"))
 
@@ -314,7 +314,7 @@ class Host:
 
     def _arm(self) -> None:
         engine = self._engine
-        if engine is None or self.state is not State.OPEN:
+        if engine is None or self.state is not HostState.OPEN:
             return
         due_ms = engine.next_due_ms
         if due_ms is None:
@@ -325,7 +325,7 @@ class Host:
             self.around.timers.set(self, deadline_ms, self._due)
 
     def _due(self) -> None:
-        if self.state is not State.OPEN or self._engine is None:
+        if self.state is not HostState.OPEN or self._engine is None:
             return
         # What is due and stays so must not keep the loop from everything else.
         self._rests_until_ms = self.around.clock.monotonic_ms() + 1
@@ -349,7 +349,7 @@ class Host:
 
     def _failed(self, error: BaseException) -> None:
         """An error that nobody thought of: what is in memory may be wrong, what is kept is not."""
-        if self.state is not State.CLOSED:
+        if self.state is not HostState.CLOSED:
             log.error("%s is loaded anew after an unexpected error", self.name, exc_info=error)
             self.close(QueueUnavailable(f"{self} met an unexpected error: the broker's log says which"))
 

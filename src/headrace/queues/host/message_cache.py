@@ -13,7 +13,7 @@ from uuid import UUID
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import OffsetOutOfRange
-from headrace.queues.host.codec import Message
+from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.decode import Piece, read_messages
 from headrace.replication.partition import Partition
 from headrace.storage.log import Slice
@@ -29,20 +29,20 @@ class Kept:
         self._limit_bytes = limit_bytes
         self._kept_bytes = 0
         # By the number of the topic's id: of a UUID the hash is worked out anew each time.
-        self._messages: OrderedDict[tuple[int, int], tuple[Message, int]] = OrderedDict()
+        self._messages: OrderedDict[tuple[int, int], tuple[DecodedMessage, int]] = OrderedDict()
 
-    def get(self, topic_id: UUID, offset: int) -> Message | None:
+    def get(self, topic_id: UUID, offset: int) -> DecodedMessage | None:
         found = self._messages.get((topic_id.int, offset))
         return None if found is None else found[0]
 
-    def offer(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+    def offer(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
         """Keep those that cost no other its place."""
         for message in messages:
             size_bytes = message.size_bytes
             if self._kept_bytes + size_bytes <= self._limit_bytes // 2:
                 self._put(topic_id, message, size_bytes)
 
-    def put(self, topic_id: UUID, messages: Iterable[Message]) -> None:
+    def put(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
         for message in messages:
             self._put(topic_id, message, message.size_bytes)
         while self._kept_bytes > self._limit_bytes and self._messages:
@@ -56,13 +56,13 @@ class Kept:
             if found is not None:
                 self._kept_bytes -= found[1]
 
-    def _put(self, topic_id: UUID, message: Message, size_bytes: int) -> None:
+    def _put(self, topic_id: UUID, message: DecodedMessage, size_bytes: int) -> None:
         self.drop(topic_id, (message.offset,))
         self._messages[topic_id.int, message.offset] = message, size_bytes
         self._kept_bytes += size_bytes
 
 
-class Bodies:
+class MessageCache:
     def __init__(self, partition: Partition, kept: Kept, workers: Executor) -> None:
         self._partition = partition
         self._kept = kept
@@ -72,10 +72,10 @@ class Bodies:
         """Nobody will ask for them again."""
         self._kept.drop(self._partition.topic_id, offsets)
 
-    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, Message]:
+    async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, DecodedMessage]:
         """The messages at these offsets. What the log does not have any more is left out."""
         topic_id = self._partition.topic_id
-        found: dict[int, Message] = {}
+        found: dict[int, DecodedMessage] = {}
         missing: list[int] = []
         get = self._kept.get
         for offset in offsets:
@@ -91,7 +91,7 @@ class Bodies:
                 found.update((message.offset, message) for message in piece if message.offset in missing)
         return found
 
-    async def _read_from(self, offset: int, settings: QueueSettings) -> Sequence[Message]:
+    async def _read_from(self, offset: int, settings: QueueSettings) -> Sequence[DecodedMessage]:
         partition = self._partition
         try:
             cut = partition.slice(offset, _AHEAD_BYTES, committed=True, at_least_one=True)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 from headrace.config.queue import MAX_VISIBILITY_MS
 from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, NotInFlight, PurgeInProgress
-from headrace.model.queue_wire import Counts, Filter, Outgoing, Peeked, Received, Sent
+from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.engine.engine import Engine, Lease
 from headrace.queues.host.codec import check_message, peeked, received, record_of
 from headrace.queues.host.filters import Matcher
-from headrace.queues.host.host import OWN_KEYS, Host
-from headrace.queues.host.message_cache import Bodies
+from headrace.queues.host.host import OWN_KEYS, QueueHost
+from headrace.queues.host.message_cache import MessageCache
 from headrace.queues.host.receipts import Receipt, Receipts
 from headrace.queues.host.receive import Receivers
-from headrace.queues.host.send import Budget, Sender
+from headrace.queues.host.send import Budget, MessageSender
 from headrace.records.reader import Record
 
 MOST_MESSAGES = 1_000
@@ -36,18 +36,18 @@ _ATTEMPTS_MAX = 1_000
 
 
 class LedQueue:
-    def __init__(self, name: str, host: Host, budget: Budget) -> None:
+    def __init__(self, name: str, host: QueueHost, budget: Budget) -> None:
         self.name = name
         self.host = host
-        self.bodies = Bodies(host.partition, host.around.kept, host.around.workers)
-        self._sender = Sender(host, budget)
+        self.bodies = MessageCache(host.partition, host.around.kept, host.around.workers)
+        self._sender = MessageSender(host, budget)
         self._receivers = Receivers(host)
         self._receipts = Receipts(host.partition.topic_id)
         self._attempts: dict[str, tuple[int, Sequence[Lease]]] = {}
 
     # -- sending
 
-    async def send(self, messages: Sequence[Outgoing]) -> list[Sent]:
+    async def send(self, messages: Sequence[OutgoingMessage]) -> list[Sent]:
         settings, now_ms = self.host.settings, self.host.now_ms()
         for message in messages:
             check_message(message, settings, now_ms)

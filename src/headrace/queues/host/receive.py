@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 from headrace.model.errors import HeadraceError, NotInFlight, QueueUnavailable, TooManyInFlight
 from headrace.queues.engine.engine import Engine, Lease
-from headrace.queues.host.host import Host
+from headrace.queues.host.host import QueueHost
 
 WAITING_MAX = 10_000
 
 
-class _Waiting:
+class _WaitingReceive:
     __slots__ = ("done", "max_messages", "visibility_ms")
 
     def __init__(self, max_messages: int, visibility_ms: int) -> None:
@@ -28,9 +28,9 @@ class _Waiting:
 class Receivers:
     """Those who wait for messages of one queue."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: QueueHost) -> None:
         self._host = host
-        self._waiting: dict[_Waiting, None] = {}
+        self._waiting: dict[_WaitingReceive, None] = {}
         host.on_change.append(self._wake)
         host.on_close.append(self._tell)
 
@@ -48,7 +48,7 @@ class Receivers:
             return leases
         if len(self._waiting) >= WAITING_MAX:
             raise QueueUnavailable("too many receives are waiting at this queue: try again")
-        waiting = _Waiting(max_messages, visibility_ms)
+        waiting = _WaitingReceive(max_messages, visibility_ms)
         self._waiting[waiting] = None
         try:
             async with asyncio.timeout(wait_ms / 1000):

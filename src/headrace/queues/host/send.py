@@ -11,11 +11,11 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
-from headrace.model.queued import Ids
+from headrace.model.queued import MessageIds
 from headrace.queues.engine.chunk_index import Arrival, Duplicate
-from headrace.queues.host.codec import Message, message_of
+from headrace.queues.host.codec import DecodedMessage, message_of
 from headrace.queues.host.decode import arrival_of, is_plain
-from headrace.queues.host.host import Host
+from headrace.queues.host.host import QueueHost
 from headrace.queues.host.log_tail import OwnBatch
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -64,8 +64,8 @@ class _Sending(NamedTuple):
     done: "asyncio.Future[list[Sent]]"
 
 
-class Sender:
-    def __init__(self, host: Host, budget: Budget) -> None:
+class MessageSender:
+    def __init__(self, host: QueueHost, budget: Budget) -> None:
         self._host = host
         self._budget = budget
         self._waiting: list[_Sending] = []
@@ -125,7 +125,7 @@ class Sender:
         except HeadraceError as error:
             _fail(sendings, error)
             return
-        first, ids, is_fifo = appended.base_offset, Ids(partition.topic_id), settings.is_fifo
+        first, ids, is_fifo = appended.base_offset, MessageIds(partition.topic_id), settings.is_fifo
         messages = [
             message_of(record, ids, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
         ]
@@ -162,14 +162,14 @@ def _size_bytes(record: Record) -> int:
     return size_bytes
 
 
-def _arrivals(messages: Sequence[Message], settings: QueueSettings) -> list[Arrival] | None:
+def _arrivals(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[Arrival] | None:
     """None if there is nothing to say of any of them."""
     if not settings.is_fifo and all(map(is_plain, messages)):
         return None
     return [arrival_of(message, settings) for message in messages]
 
 
-def _answer(sendings: Sequence[_Sending], messages: Sequence[Message], duplicates: Sequence[Duplicate]) -> None:
+def _answer(sendings: Sequence[_Sending], messages: Sequence[DecodedMessage], duplicates: Sequence[Duplicate]) -> None:
     sent = [Sent(message.id, message.offset) for message in messages]
     for offset, first_offset, first_id in duplicates:
         sent[offset - messages[0].offset] = Sent(first_id, first_offset)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.queues.state_store import StateStore
 from headrace.runtime.clock import Clock
@@ -38,7 +38,7 @@ class StateWriter:
         store: StateStore,
         clock: Clock,
         *,
-        take: Callable[[], Sequence[Entry]],
+        take: Callable[[], Sequence[InternalRecord]],
         written: Callable[[], None],
         lost: Callable[[HeadraceError], None],
     ) -> None:
@@ -62,7 +62,7 @@ class StateWriter:
 
     # -- life
 
-    async def open(self) -> list[Entry]:
+    async def open(self) -> list[InternalRecord]:
         """Take over from whoever led before; everything there is. Tried until it works: only `StaleQueueLeader` is
         raised."""
         backoff_s = _BACKOFF_FIRST_S
@@ -148,7 +148,7 @@ class StateWriter:
         if self._failing_since_ms is None:
             self._failing_since_ms = self._clock.monotonic_ms() - _PATIENCE_S * 1000
 
-    async def _commit(self, entries: Sequence[Entry]) -> None:
+    async def _commit(self, entries: Sequence[InternalRecord]) -> None:
         backoff_s = _BACKOFF_FIRST_S
         must_open = False
         while True:
@@ -191,7 +191,7 @@ class StateWriter:
                 done.set_exception(type(why)(str(why)))
 
 
-def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+def _parts(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:
     """Of a size that one write takes. If only the first of them are made, that is a state the queue was in."""
     first = size_bytes = 0
     for at, (key, value) in enumerate(entries):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from headrace.model.errors import HeadraceError
 from headrace.model.queued import DEAD_LETTERS
 from headrace.queues.engine.engine import Dead
-from headrace.queues.host.codec import Message
+from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.queue import LedQueue
 from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords
 
@@ -77,13 +77,13 @@ class Burial:
         )
 
 
-def _letter(dead: Dead, message: Message | None) -> Carried:
+def _letter(dead: Dead, message: DecodedMessage | None) -> Carried:
     group = b"" if message is None else message.group or b""
     reason = dead.reason or f"received {dead.attempt} times without being deleted"
     return Carried(dead.offset, group, dead.attempt, reason)
 
 
-def _together(dead: Sequence[Dead], messages: Mapping[int, Message]) -> Sequence[Dead]:
+def _together(dead: Sequence[Dead], messages: Mapping[int, DecodedMessage]) -> Sequence[Dead]:
     """As many of them as go with one send, at least one."""
     size_bytes = 0
     for at, each in enumerate(dead):

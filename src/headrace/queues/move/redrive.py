@@ -16,11 +16,11 @@ import msgspec
 from headrace.model.errors import HeadraceError, InvalidMessage, QueueUnavailable, UnknownMove, UnknownQueue
 from headrace.model.queue_wire import Filter, Move
 from headrace.model.queued import read_origin
-from headrace.queues.host.codec import Message
+from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.filters import Matcher
 from headrace.queues.host.host import OWN_KEYS
 from headrace.queues.host.queue import LedQueue
-from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, Page, SendRecords
+from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords, TransferPage
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Task).decode
 
 
-class Moves:
+class MoveTasks:
     def __init__(self, queue: LedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
         self._queue = queue
         self._carrier = Carrier(queue, send, "move", keeps_time=lambda: False, delivered=self._delivered)
@@ -151,7 +151,7 @@ class Moves:
             with suppress(HeadraceError):
                 await self._carrier.deliver()
 
-    def _delivered(self, page: Page) -> None:
+    def _delivered(self, page: TransferPage) -> None:
         task = self._tasks.get(page.errand)
         if task is not None:
             self._set(task, moved=task.move.moved + len(page.messages))
@@ -223,7 +223,7 @@ class Moves:
         return moved
 
     def _pick(
-        self, task: Task, offsets: Sequence[int], messages: Mapping[int, Message]
+        self, task: Task, offsets: Sequence[int], messages: Mapping[int, DecodedMessage]
     ) -> tuple[dict[str, list[Carried]], int]:
         """The messages that are meant, by destination; and the offset behind the last that was looked at."""
         engine = self._queue.host.engine
@@ -244,7 +244,7 @@ class Moves:
         return picked, offsets[-1] + 1
 
 
-def _source_of(message: Message) -> str | None:
+def _source_of(message: DecodedMessage) -> str | None:
     """The queue that a message comes from."""
     source = read_origin(message.origin).get("queue")
     return source if isinstance(source, str) else None

@@ -39,7 +39,7 @@ class Carried(msgspec.Struct, array_like=True, frozen=True):
     reason: str
 
 
-class Page(msgspec.Struct, array_like=True, frozen=True):
+class TransferPage(msgspec.Struct, array_like=True, frozen=True):
     number: int
     destination: str
     messages: Sequence[Carried]
@@ -49,7 +49,7 @@ class Page(msgspec.Struct, array_like=True, frozen=True):
 
 class _Kept(msgspec.Struct, array_like=True, frozen=True):
     last_number: int
-    page: Page | None
+    page: TransferPage | None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -66,7 +66,7 @@ class Carrier:
         stream: str,
         *,
         keeps_time: Callable[[], bool],
-        delivered: Callable[[Page], None] = lambda _: None,
+        delivered: Callable[[TransferPage], None] = lambda _: None,
     ) -> None:
         """`keeps_time`: whether messages are as old there as here. `delivered` is called when a page is there, and what
         it keeps is kept together with that."""
@@ -77,7 +77,7 @@ class Carrier:
         self._keeps_time = keeps_time
         self._delivered = delivered
         self._last_number = 0
-        self.page: Page | None = None
+        self.page: TransferPage | None = None
         """What is on its way."""
         self._is_in_doubt = False
         """Whether it may be there already."""
@@ -108,7 +108,7 @@ class Carrier:
         going = [each for each in messages if each.offset in held or each.offset in dead]
         if going:
             self._last_number += 1
-            self.page = Page(self._last_number, destination, going, errand)
+            self.page = TransferPage(self._last_number, destination, going, errand)
             self._is_in_doubt = False
             self._keep()
             await self.deliver()
@@ -150,7 +150,7 @@ class Carrier:
         self._delivered(page)
         self._queue.bodies.drop(each.offset for each in page.messages)
 
-    async def _send_page(self, page: Page) -> HeadraceError | None:
+    async def _send_page(self, page: TransferPage) -> HeadraceError | None:
         """None when it is there; or why it never can be, if certainly nothing of it is."""
         queue, host = self._queue, self._queue.host
         messages = await queue.bodies.read([each.offset for each in page.messages], host.settings)
@@ -180,11 +180,11 @@ class Carrier:
         return None
 
 
-def _moved(page: Page, engine: Engine, now_ms: int) -> None:
+def _moved(page: TransferPage, engine: Engine, now_ms: int) -> None:
     for each in page.messages:
         engine.moved(each.offset)
 
 
-def _released(page: Page, engine: Engine, now_ms: int) -> None:
+def _released(page: TransferPage, engine: Engine, now_ms: int) -> None:
     for each in page.messages:
         engine.let_go(each.offset, now_ms)

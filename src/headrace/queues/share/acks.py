@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from headrace.model.errors import InvalidRecordState, ProtocolError
-from headrace.queues.share.engine import Span, SpanEngine
+from headrace.queues.share.engine import AcquiredRange, SpanEngine
 
 
-class Acknowledge(IntEnum):
+class AckType(IntEnum):
     """By the numbers of the protocol."""
 
     GAP = 0
@@ -50,18 +50,18 @@ def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, no
         if not _covers(owned, first, last):
             raise InvalidRecordState(f"not all of the records {first} to {last} belong to the member {member}")
     for first, last, kind in wanted:
-        if kind == Acknowledge.RENEW:
+        if kind == AckType.RENEW:
             engine.renew(first, last, member, now_ms, lock_ms)
-        elif kind == Acknowledge.RELEASE:
+        elif kind == AckType.RELEASE:
             engine.release(first, last, member, now_ms)
-        elif kind == Acknowledge.REJECT:
+        elif kind == AckType.REJECT:
             engine.reject(first, last, member, now_ms)
         else:
             engine.accept(first, last, member, now_ms)
-    return any(kind != Acknowledge.RENEW for _, _, kind in wanted)
+    return any(kind != AckType.RENEW for _, _, kind in wanted)
 
 
-def _covers(owned: Sequence[Span], first: int, last: int) -> bool:
+def _covers(owned: Sequence[AcquiredRange], first: int, last: int) -> bool:
     """Whether all of a range is in these spans, which are in order."""
     for span in owned:
         if span.first <= first <= span.last:

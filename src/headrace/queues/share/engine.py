@@ -20,7 +20,7 @@ from headrace.config.queue import QueueSettings
 from headrace.model.errors import NotInFlight
 from headrace.queues.engine.engine import Engine
 from headrace.queues.engine.inventory import Keeping
-from headrace.queues.engine.stored import Held
+from headrace.queues.engine.stored import LeaseRecord
 
 _SHARE = Keeping(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
 _FOREVER_MS = 1 << 50
@@ -28,7 +28,7 @@ _REJECTED = "rejected"
 """The reason that is kept of a record which is dead because a member said so."""
 
 
-class Span(NamedTuple):
+class AcquiredRange(NamedTuple):
     """Records first to last, acquired, each for the `attempt`-th time."""
 
     first: int
@@ -68,7 +68,7 @@ class SpanEngine(Engine):
     def _moves_dead(self) -> bool:
         return self._buries
 
-    def _is_at_limit(self, held: Held) -> bool:
+    def _is_at_limit(self, held: LeaseRecord) -> bool:
         return held.reason == _REJECTED or super()._is_at_limit(held)
 
     def is_rejected(self, offset: int) -> bool:
@@ -108,7 +108,7 @@ class SpanEngine(Engine):
 
     def acquire(
         self, first: int, last: int, most: int, now_ms: int, receiver: str, lock_ms: int | None = None
-    ) -> list[Span]:
+    ) -> list[AcquiredRange]:
         """Records of this range, the first that are available: before others those that were never delivered. None if
         as many are in flight as may be."""
         self.due(now_ms)
@@ -116,7 +116,7 @@ class SpanEngine(Engine):
         if wanted <= 0:
             return []
         until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
-        spans: list[Span] = []
+        spans: list[AcquiredRange] = []
         found = self._shelf.take_between(first, last, wanted)
         if len(found) < wanted:
             found += self._shelf.take_returned_between(first, last, wanted - len(found), self._reached())
@@ -126,7 +126,7 @@ class SpanEngine(Engine):
             if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
                 spans[-1] = spans[-1]._replace(last=offset)
             else:
-                spans.append(Span(offset, offset, attempt))
+                spans.append(AcquiredRange(offset, offset, attempt))
         return spans
 
     def accept(self, first: int, last: int, receiver: str, now_ms: int) -> None:
@@ -157,10 +157,10 @@ class SpanEngine(Engine):
         for offset, held in self._acquired(first, last, receiver, now_ms):
             self._leases.extend(offset, held, until_ms)
 
-    def acquired_by(self, receiver: str, now_ms: int) -> list[Span]:
+    def acquired_by(self, receiver: str, now_ms: int) -> list[AcquiredRange]:
         """What a receiver has, as to release it when it is gone."""
         self.due(now_ms)
-        spans: list[Span] = []
+        spans: list[AcquiredRange] = []
         held_by = sorted(
             (offset, held.attempt)
             for offset, held in self._leases.held.items()
@@ -170,7 +170,7 @@ class SpanEngine(Engine):
             if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
                 spans[-1] = spans[-1]._replace(last=offset)
             else:
-                spans.append(Span(offset, offset, attempt))
+                spans.append(AcquiredRange(offset, offset, attempt))
         return spans
 
     def archive(self, first: int, last: int) -> None:
@@ -179,7 +179,7 @@ class SpanEngine(Engine):
             if offset not in self._done:
                 self._finish(offset)
 
-    def _acquired(self, first: int, last: int, receiver: str, now_ms: int) -> list[tuple[int, Held]]:
+    def _acquired(self, first: int, last: int, receiver: str, now_ms: int) -> list[tuple[int, LeaseRecord]]:
         self.due(now_ms)
         held_by = self._leases.held
         found = []

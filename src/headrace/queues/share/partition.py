@@ -22,7 +22,7 @@ from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, St
 from headrace.queues.share.acks import AckBatch, acknowledge
 from headrace.queues.share.dead_letter_delivery import ShareBurial
 from headrace.queues.share.dead_letters import LetterWriter
-from headrace.queues.share.engine import Span, SpanEngine
+from headrace.queues.share.engine import AcquiredRange, SpanEngine
 from headrace.queues.state_store import StateStore, state_name
 from headrace.records.batch import BatchHeader, iter_headers
 from headrace.replication.partition import Partition
@@ -34,7 +34,7 @@ from headrace.storage.log import Slice
 log = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
+class AcquireLimit(NamedTuple):
     """What a member wants at most."""
 
     member: str
@@ -45,11 +45,11 @@ class Taken(NamedTuple):
     """What a member got: whole batches, and which of their records."""
 
     batches: list[Buffer]
-    spans: list[Span]
+    spans: list[AcquiredRange]
     records: int
 
 
-class Limits(NamedTuple):
+class ShareLimits(NamedTuple):
     """What a group allows, as its settings say now."""
 
     deliveries: int
@@ -59,7 +59,7 @@ class Limits(NamedTuple):
     """Whether there is a topic for dead letters."""
 
 
-class Position(NamedTuple):
+class SharePosition(NamedTuple):
     """How far a group is in a partition."""
 
     start_offset: int
@@ -147,9 +147,9 @@ class SharePartition:
     def data_arrived(self) -> None:
         self.waiters.advanced()
 
-    def _current_limits(self) -> "Limits":
+    def _current_limits(self) -> "ShareLimits":
         group = self._settings()
-        return Limits(
+        return ShareLimits(
             group.share_delivery_count_limit,
             group.share_partition_max_record_locks,
             group.share_record_lock_duration_ms,
@@ -203,7 +203,7 @@ class SharePartition:
             engine.start_at(partition.log.end_offset)
             return None
 
-    def take(self, data: Buffer, wanted: Wanted) -> Taken:
+    def take(self, data: Buffer, wanted: AcquireLimit) -> Taken:
         """Acquire records of these batches, which `look` found and may have changed hands since. They are not to be
         given to anybody before `when_persisted`. If none is acquired although there were some batches, it is worth
         while to look again."""
@@ -211,7 +211,7 @@ class SharePartition:
         engine, now_ms = self._engine, self._now_ms()
         most_locks, lock_ms = self._limits.locks, self._limits.lock_ms
         batches: list[Buffer] = []
-        spans: list[Span] = []
+        spans: list[AcquiredRange] = []
         count = 0
         view = memoryview(data)
         for position, header in iter_headers(data):
@@ -274,13 +274,13 @@ class SharePartition:
             self._burial.look()
             self.waiters.advanced()
 
-    def position(self) -> Position:
+    def position(self) -> SharePosition:
         self._check()
         engine, partition = self._engine, self.partition
         self._follow_log()
         counts = engine.counts()
         unseen = max(0, partition.high_watermark - engine.indexed_to)
-        return Position(engine.head, self._leader_epoch, counts.available + counts.in_flight + unseen)
+        return SharePosition(engine.head, self._leader_epoch, counts.available + counts.in_flight + unseen)
 
     # -- time
 

@@ -25,7 +25,7 @@ from headrace.model.errors import (
 from headrace.model.ids import BrokerId
 from headrace.queues.rpc import Call, ask
 from headrace.queues.share.dead_letters import DeadLetterTopics, WriteDeadLetters
-from headrace.queues.share.partition import Position, SharePartition
+from headrace.queues.share.partition import SharePartition, SharePosition
 from headrace.queues.state_machine import QueueStateMachine
 from headrace.queues.state_store import StateStore, state_name
 from headrace.replication.partition import Partition
@@ -40,7 +40,7 @@ _RETRY_S = 0.05
 _RETRIABLE = (CoordinatorError, QueueUnavailable, PeerUnavailable)
 
 
-class Place(NamedTuple):
+class SharePartitionId(NamedTuple):
     """One partition of one incarnation of a topic, as one share group sees it."""
 
     topic_id: UUID
@@ -49,16 +49,16 @@ class Place(NamedTuple):
 
 
 class DescribeShare(Call, frozen=True):
-    place: Place
+    place: SharePartitionId
 
 
 class ResetShare(Call, frozen=True):
-    place: Place
+    place: SharePartitionId
     start_offset: int
 
 
 class ForgetShare(Call, frozen=True):
-    place: Place
+    place: SharePartitionId
 
 
 ShareCall = DescribeShare | ResetShare | ForgetShare | WriteDeadLetters
@@ -77,7 +77,7 @@ class ShareLocator:
         """`ProtocolError` unless it is such a key."""
         try:
             group_id, topic_id, partition = key.rsplit(":", 2)
-            place = Place(UUID(bytes=urlsafe_b64decode(topic_id + "==")), int(partition), group_id)
+            place = SharePartitionId(UUID(bytes=urlsafe_b64decode(topic_id + "==")), int(partition), group_id)
         except ValueError:
             raise ProtocolError(f"the key {key} is not GROUP:TOPIC_ID:PARTITION") from None
         return self._coordinator.leader_for(state_name(*place))
@@ -103,8 +103,8 @@ class Shares:
         self._letters = DeadLetterTopics(
             metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
-        self._opened: dict[Place, SharePartition] = {}
-        self._opening: dict[Place, asyncio.Task[SharePartition]] = {}
+        self._opened: dict[SharePartitionId, SharePartition] = {}
+        self._opening: dict[SharePartitionId, asyncio.Task[SharePartition]] = {}
         partitions.on_not_leading.append(self._not_leading)
 
     async def stop(self) -> None:
@@ -118,12 +118,12 @@ class Shares:
 
     # -- on the broker that leads
 
-    def current(self, place: Place) -> SharePartition | None:
+    def current(self, place: SharePartitionId) -> SharePartition | None:
         """The partition, if it is open."""
         found = self._opened.get(place)
         return None if found is None or found.is_void else found
 
-    def opening(self, place: Place) -> "asyncio.Task[SharePartition]":
+    def opening(self, place: SharePartitionId) -> "asyncio.Task[SharePartition]":
         """The partition once it is open; raises what the errors of `PartitionTable.by_id` are, or `NotLeader`. Who
         waits for it must not cancel it: others do, too."""
         partition = self._partitions.by_id(place.topic_id, place.partition)
@@ -133,11 +133,11 @@ class Shares:
             task = self._begin(place, partial(self._open, place, partition))
         return task
 
-    async def open(self, place: Place) -> SharePartition:
+    async def open(self, place: SharePartitionId) -> SharePartition:
         found = self.current(place)
         return await asyncio.shield(self.opening(place)) if found is None else found
 
-    def _begin(self, place: Place, work: Callable[[], Any]) -> "asyncio.Task[SharePartition]":
+    def _begin(self, place: SharePartitionId, work: Callable[[], Any]) -> "asyncio.Task[SharePartition]":
         task = self._opening[place] = asyncio.get_running_loop().create_task(work())
 
         def done(task: "asyncio.Task[SharePartition]") -> None:
@@ -151,7 +151,7 @@ class Shares:
         return task
 
     async def _open(
-        self, place: Place, partition: Partition, start_offset: int | None = None, *, is_reset: bool = False
+        self, place: SharePartitionId, partition: Partition, start_offset: int | None = None, *, is_reset: bool = False
     ) -> SharePartition:
         await self._close(place)
         deadline_ms = self._clock.monotonic_ms() + _OPEN_FOR_S * 1000
@@ -179,7 +179,7 @@ class Shares:
                 self._opened[place] = made
                 return made
 
-    async def _close(self, place: Place) -> None:
+    async def _close(self, place: SharePartitionId) -> None:
         """Nothing of the instance that there was is written any more."""
         former = self._opened.pop(place, None)
         if former is not None:
@@ -192,25 +192,25 @@ class Shares:
 
     # -- how far a group is, on any broker
 
-    async def describe(self, place: Place) -> Position:
-        position: Position = await self._ask(place, DescribeShare(place), Position)
+    async def describe(self, place: SharePartitionId) -> SharePosition:
+        position: SharePosition = await self._ask(place, DescribeShare(place), SharePosition)
         return position
 
-    async def reset(self, place: Place, start_offset: int) -> None:
+    async def reset(self, place: SharePartitionId, start_offset: int) -> None:
         """The group goes on from here, and what it had is void. -1 and -2 are the end and the start of the log."""
         await self._ask(place, ResetShare(place, start_offset), type(None))
 
-    async def forget(self, place: Place) -> None:
+    async def forget(self, place: SharePartitionId) -> None:
         """The group has never been here."""
         await self._ask(place, ForgetShare(place), type(None))
 
-    async def _ask(self, place: Place, call: ShareCall, result: type[Any]) -> Any:
+    async def _ask(self, place: SharePartitionId, call: ShareCall, result: type[Any]) -> Any:
         leader = self._leader(place)
         if leader == self._metadata.broker_id or self._peers is None:
             return await self.serve(call)
         return await ask(self._peers, leader, call, result, lane=_LANE, timeout_s=_TIMEOUT_S)
 
-    def _leader(self, place: Place) -> BrokerId:
+    def _leader(self, place: SharePartitionId) -> BrokerId:
         topic = self._metadata.image.topic_by_id(place.topic_id)
         if topic is None or not 0 <= place.partition < len(topic.partitions):
             self._partitions.by_id(place.topic_id, place.partition)
@@ -230,7 +230,7 @@ class Shares:
                 await self._letters.serve(call)
         return None
 
-    async def _reset(self, place: Place, start_offset: int) -> None:
+    async def _reset(self, place: SharePartitionId, start_offset: int) -> None:
         partition = self._partitions.by_id(place.topic_id, place.partition)
         partition.check_leading()
         first, end = partition.log.start_offset, partition.high_watermark
@@ -240,14 +240,14 @@ class Shares:
         await self._alone(place)
         await asyncio.shield(self._begin(place, partial(self._open, place, partition, offset, is_reset=True)))
 
-    async def _forget(self, place: Place) -> None:
+    async def _forget(self, place: SharePartitionId) -> None:
         partition = self._partitions.by_id(place.topic_id, place.partition)
         partition.check_leading()
         await self._alone(place)
         await self._close(place)
         await self._store.forget(state_name(*place))
 
-    async def _alone(self, place: Place) -> None:
+    async def _alone(self, place: SharePartitionId) -> None:
         """Returns when nobody opens the partition."""
         while (task := self._opening.get(place)) is not None and not task.done():
             try:

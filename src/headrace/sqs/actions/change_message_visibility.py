@@ -9,13 +9,13 @@ from headrace.model.errors import HeadraceError, InvalidReceipt, LeaseTooLong, N
 from headrace.queues.api import Failures, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.calls import Call, action, required
+from headrace.sqs.calls import SqsRequest, action, required
 from headrace.sqs.errors import SqsError
 
 _MOST_S = 43_200
 
 
-class _Wanted(NamedTuple):
+class _VisibilityChange(NamedTuple):
     receipt: str
     visibility_s: int
 
@@ -27,10 +27,10 @@ class ChangeMessageVisibility(msgspec.Struct):
 
 
 @action(ChangeMessageVisibility)
-async def change_message_visibility(call: Call, request: ChangeMessageVisibility) -> None:
+async def change_message_visibility(call: SqsRequest, request: ChangeMessageVisibility) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
-    wanted = _Wanted(receipt, _visibility_s(request.VisibilityTimeout, "VisibilityTimeout"))
+    wanted = _VisibilityChange(receipt, _visibility_s(request.VisibilityTimeout, "VisibilityTimeout"))
     (failure,) = await _extend(call, info, (wanted,))
     if failure is not None:
         raise _told_of(failure, wanted, info.name)
@@ -58,17 +58,17 @@ class ChangeMessageVisibilityBatchResult(msgspec.Struct, omit_defaults=True):
 
 @action(ChangeMessageVisibilityBatch)
 async def change_message_visibility_batch(
-    call: Call, request: ChangeMessageVisibilityBatch
+    call: SqsRequest, request: ChangeMessageVisibilityBatch
 ) -> ChangeMessageVisibilityBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "ChangeMessageVisibility")
-    wanted: list[tuple[str, _Wanted]] = []
+    wanted: list[tuple[str, _VisibilityChange]] = []
     refused: list[BatchResultErrorEntry] = []
     for number, (entry_id, entry) in enumerate(entries, 1):
         try:
             receipt = required(entry.ReceiptHandle, "ReceiptHandle")
             parameter = f"ChangeMessageVisibilityBatchRequestEntry.{number}.VisibilityTimeout"
-            wanted.append((entry_id, _Wanted(receipt, _visibility_s(entry.VisibilityTimeout, parameter))))
+            wanted.append((entry_id, _VisibilityChange(receipt, _visibility_s(entry.VisibilityTimeout, parameter))))
         except SqsError as error:
             refused.append(failed(entry_id, error))
     failures = await _extend(call, info, [one for _, one in wanted]) if wanted else []
@@ -81,13 +81,13 @@ async def change_message_visibility_batch(
     return ChangeMessageVisibilityBatchResult(done or None, refused or None)
 
 
-async def _extend(call: Call, info: QueueInfo, wanted: Sequence[_Wanted]) -> Failures:
+async def _extend(call: SqsRequest, info: QueueInfo, wanted: Sequence[_VisibilityChange]) -> Failures:
     """As with AWS, an older receipt of a message that is in flight will do; not in a fifo queue."""
     pairs = [(receipt, visibility_s * 1000) for receipt, visibility_s in wanted]
     return await call.queues.extend(info.name, pairs, any_receipt=not info.settings.is_fifo)
 
 
-def _told_of(failure: HeadraceError, wanted: _Wanted, queue: str) -> SqsError:
+def _told_of(failure: HeadraceError, wanted: _VisibilityChange, queue: str) -> SqsError:
     match failure:
         case InvalidReceipt():
             return errors.receipt_is_invalid(wanted.receipt)

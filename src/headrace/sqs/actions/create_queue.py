@@ -14,13 +14,13 @@ from headrace.model.errors import QueueExists, UnknownQueue
 from headrace.queues.api import Edit, QueueInfo
 from headrace.sqs import attributes, errors
 from headrace.sqs.actions.tags import check_tags
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|(?=.{6,80}$)[A-Za-z0-9_-]+\.fifo")
 _EXISTS = "A queue already exists with the same name and a different value for"
 
 
-class CreateQueue(msgspec.Struct):
+class CreateQueueRequest(msgspec.Struct):
     QueueName: str | None = None
     Attributes: dict[str, str] | None = None
     tags: dict[str, str] | None = None
@@ -30,8 +30,8 @@ class CreateQueueResult(msgspec.Struct):
     QueueUrl: str
 
 
-@action(CreateQueue)
-async def create_queue(call: Call, request: CreateQueue) -> CreateQueueResult:
+@action(CreateQueueRequest)
+async def create_queue(call: SqsRequest, request: CreateQueueRequest) -> CreateQueueResult:
     name = request.QueueName
     if name is None:
         raise errors.missing_queue_name()
@@ -50,7 +50,9 @@ async def create_queue(call: Call, request: CreateQueue) -> CreateQueueResult:
     return CreateQueueResult(call.url(name))
 
 
-async def _create(call: Call, name: str, change: attributes.Change, tags: Mapping[str, str]) -> QueueInfo:
+async def _create(
+    call: SqsRequest, name: str, change: attributes.AttributeChange, tags: Mapping[str, str]
+) -> QueueInfo:
     """The new queue, or the one that another client created at the same time."""
     now = str(call.realm.wall_ms() // 1000)
     kept = {attributes.CREATED: now, attributes.MODIFIED: now, **change.kept}
@@ -65,7 +67,7 @@ async def _create(call: Call, name: str, change: attributes.Change, tags: Mappin
         return existing
 
 
-def _check_same(call: Call, existing: QueueInfo, given: Mapping[str, str], tags: Mapping[str, str]) -> None:
+def _check_same(call: SqsRequest, existing: QueueInfo, given: Mapping[str, str], tags: Mapping[str, str]) -> None:
     compared = {name: value for name, value in given.items() if name != attributes.FIFO}
     different = attributes.first_difference(call.realm, existing, compared)
     if different is not None:
@@ -74,7 +76,7 @@ def _check_same(call: Call, existing: QueueInfo, given: Mapping[str, str], tags:
         raise errors.queue_name_exists(f"{_EXISTS} tags")
 
 
-def _find(call: Call, name: str) -> QueueInfo | None:
+def _find(call: SqsRequest, name: str) -> QueueInfo | None:
     try:
         return call.queues.find(name)
     except UnknownQueue:

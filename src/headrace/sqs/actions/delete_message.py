@@ -8,7 +8,7 @@ from headrace.model.errors import HeadraceError, InvalidReceipt, NotInFlight
 from headrace.queues.api import Failures, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.calls import Call, action, required
+from headrace.sqs.calls import SqsRequest, action, required
 from headrace.sqs.errors import SqsError
 
 
@@ -18,7 +18,7 @@ class DeleteMessage(msgspec.Struct):
 
 
 @action(DeleteMessage)
-async def delete_message(call: Call, request: DeleteMessage) -> None:
+async def delete_message(call: SqsRequest, request: DeleteMessage) -> None:
     info = call.find(request.QueueUrl)
     receipt = required(request.ReceiptHandle, "ReceiptHandle")
     (failure,) = await _acknowledge(call, info, (receipt,))
@@ -46,7 +46,7 @@ class DeleteMessageBatchResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(DeleteMessageBatch)
-async def delete_message_batch(call: Call, request: DeleteMessageBatch) -> DeleteMessageBatchResult:
+async def delete_message_batch(call: SqsRequest, request: DeleteMessageBatch) -> DeleteMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "DeleteMessage")
     wanted: list[tuple[str, str]] = []
@@ -66,7 +66,7 @@ async def delete_message_batch(call: Call, request: DeleteMessageBatch) -> Delet
     return DeleteMessageBatchResult(done or None, refused or None)
 
 
-async def _acknowledge(call: Call, info: QueueInfo, receipts: Sequence[str]) -> Failures:
+async def _acknowledge(call: SqsRequest, info: QueueInfo, receipts: Sequence[str]) -> Failures:
     """As with AWS, any receipt that a message had will do, also one of which the time is over; not in a fifo queue, for
     there somebody else may have gone on with the group."""
     return await call.queues.acknowledge(info.name, receipts, any_receipt=not info.settings.is_fifo)

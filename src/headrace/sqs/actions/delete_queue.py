@@ -2,13 +2,13 @@
 
 import msgspec
 
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 
-class DeleteQueue(msgspec.Struct):
+class DeleteQueueRequest(msgspec.Struct):
     QueueUrl: str | None = None
 
 
-@action(DeleteQueue)
-async def delete_queue(call: Call, request: DeleteQueue) -> None:
+@action(DeleteQueueRequest)
+async def delete_queue(call: SqsRequest, request: DeleteQueueRequest) -> None:
     await call.queues.delete(call.find(request.QueueUrl).name)

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.model.errors import UnknownQueue
 from headrace.sqs import errors, redrive
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 _MOST_RESULTS = 1000
 
@@ -24,7 +24,7 @@ class _Token(msgspec.Struct, array_like=True):
     """The last name listed."""
 
 
-class ListQueues(msgspec.Struct):
+class ListQueuesRequest(msgspec.Struct):
     QueueNamePrefix: str | None = None
     NextToken: str | None = None
     MaxResults: int | None = None
@@ -35,8 +35,8 @@ class ListQueuesResult(msgspec.Struct, omit_defaults=True):
     NextToken: str | None = None
 
 
-@action(ListQueues)
-async def list_queues(call: Call, request: ListQueues) -> ListQueuesResult:
+@action(ListQueuesRequest)
+async def list_queues(call: SqsRequest, request: ListQueuesRequest) -> ListQueuesResult:
     prefix = request.QueueNamePrefix or ""
     names = [info.name for info in call.queues.queues(prefix)]
     shown, token = _page(names, prefix, request.MaxResults, request.NextToken)
@@ -53,7 +53,7 @@ class GetQueueUrlResult(msgspec.Struct):
 
 
 @action(GetQueueUrl)
-async def get_queue_url(call: Call, request: GetQueueUrl) -> GetQueueUrlResult:
+async def get_queue_url(call: SqsRequest, request: GetQueueUrl) -> GetQueueUrlResult:
     name = request.QueueName
     if not name:
         raise errors.missing_queue_name()
@@ -79,7 +79,7 @@ class ListDeadLetterSourceQueuesResult(msgspec.Struct, omit_defaults=True):
 
 @action(ListDeadLetterSourceQueues)
 async def list_dead_letter_source_queues(
-    call: Call, request: ListDeadLetterSourceQueues
+    call: SqsRequest, request: ListDeadLetterSourceQueues
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.find(request.QueueUrl).name
     policies = [(info.name, redrive.policy_of(info)) for info in call.queues.queues()]

@@ -14,7 +14,7 @@ from headrace.model.errors import UnknownQueue
 from headrace.queues.api import Filter, Move, QueueInfo
 from headrace.sqs import errors
 from headrace.sqs.arns import parse_arn
-from headrace.sqs.calls import Call, action, required
+from headrace.sqs.calls import SqsRequest, action, required
 
 _MOST_PER_SECOND = 500
 _MOST_RESULTS = 10
@@ -33,7 +33,7 @@ class StartMessageMoveTaskResult(msgspec.Struct):
 
 
 @action(StartMessageMoveTask)
-async def start_message_move_task(call: Call, request: StartMessageMoveTask) -> StartMessageMoveTaskResult:
+async def start_message_move_task(call: SqsRequest, request: StartMessageMoveTask) -> StartMessageMoveTaskResult:
     source = _queue(call, request.SourceArn, "SourceArn")
     if not any(info.settings.dead_letter == source.name for info in call.queues.queues()):
         raise errors.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
@@ -49,7 +49,7 @@ async def start_message_move_task(call: Call, request: StartMessageMoveTask) -> 
     return StartMessageMoveTaskResult(_handle(call, move))
 
 
-def _destination(call: Call, arn: str | None, source: QueueInfo) -> QueueInfo | None:
+def _destination(call: SqsRequest, arn: str | None, source: QueueInfo) -> QueueInfo | None:
     if not arn:
         return None
     destination = _queue(call, arn, "DestinationArn")
@@ -69,7 +69,7 @@ class CancelMessageMoveTaskResult(msgspec.Struct):
 
 
 @action(CancelMessageMoveTask)
-async def cancel_message_move_task(call: Call, request: CancelMessageMoveTask) -> CancelMessageMoveTaskResult:
+async def cancel_message_move_task(call: SqsRequest, request: CancelMessageMoveTask) -> CancelMessageMoveTaskResult:
     handle = required(request.TaskHandle, "TaskHandle")
     move_id, arn = _handle_parts(handle)
     source = _queue(call, arn, "SourceArn")
@@ -104,7 +104,7 @@ class ListMessageMoveTasksResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(ListMessageMoveTasks)
-async def list_message_move_tasks(call: Call, request: ListMessageMoveTasks) -> ListMessageMoveTasksResult:
+async def list_message_move_tasks(call: SqsRequest, request: ListMessageMoveTasks) -> ListMessageMoveTasksResult:
     source = _queue(call, request.SourceArn, "SourceArn")
     limit = 1 if request.MaxResults is None else request.MaxResults
     if not 1 <= limit <= _MOST_RESULTS:
@@ -113,7 +113,7 @@ async def list_message_move_tasks(call: Call, request: ListMessageMoveTasks) -> 
     return ListMessageMoveTasksResult([_entry(call, move) for move in moves[:limit]])
 
 
-def _entry(call: Call, move: Move) -> ListMessageMoveTasksResultEntry:
+def _entry(call: SqsRequest, move: Move) -> ListMessageMoveTasksResultEntry:
     return ListMessageMoveTasksResultEntry(
         Status=move.status,
         SourceArn=call.realm.arn(move.source),
@@ -127,7 +127,7 @@ def _entry(call: Call, move: Move) -> ListMessageMoveTasksResultEntry:
     )
 
 
-def _failure(call: Call, move: Move) -> str | None:
+def _failure(call: SqsRequest, move: Move) -> str | None:
     """AWS answers with a code. For a reason that AWS does not have, the sentence has to do."""
     if move.failure is not None and move.destination is not None:
         try:
@@ -137,7 +137,7 @@ def _failure(call: Call, move: Move) -> str | None:
     return move.failure
 
 
-def _queue(call: Call, arn: str | None, parameter: str) -> QueueInfo:
+def _queue(call: SqsRequest, arn: str | None, parameter: str) -> QueueInfo:
     parsed = parse_arn(required(arn, parameter))
     if parsed is None:
         raise errors.malformed_arn(parameter)
@@ -158,5 +158,5 @@ def _handle_parts(handle: str) -> tuple[str, str]:
     return move_id, arn
 
 
-def _handle(call: Call, move: Move) -> str:
+def _handle(call: SqsRequest, move: Move) -> str:
     return urlsafe_b64encode(f"{move.id}|{call.realm.arn(move.source)}".encode()).decode("ascii")

@@ -13,7 +13,7 @@ import msgspec
 from headrace.queues.api import Edit, QueueInfo
 from headrace.sqs import access_policy, errors
 from headrace.sqs.attributes import MODIFIED, POLICY
-from headrace.sqs.calls import Call, action, required
+from headrace.sqs.calls import SqsRequest, action, required
 
 _ALLOWED = frozenset(
     {
@@ -58,7 +58,7 @@ class AddPermission(msgspec.Struct):
 
 
 @action(AddPermission)
-async def add_permission(call: Call, request: AddPermission) -> None:
+async def add_permission(call: SqsRequest, request: AddPermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")
     if _LABEL.fullmatch(label) is None:
@@ -121,7 +121,7 @@ class RemovePermission(msgspec.Struct):
 
 
 @action(RemovePermission)
-async def remove_permission(call: Call, request: RemovePermission) -> None:
+async def remove_permission(call: SqsRequest, request: RemovePermission) -> None:
     info = call.find(request.QueueUrl)
     label = required(request.Label, "Label")
     policy = _policy(info)
@@ -137,7 +137,7 @@ def _policy(info: QueueInfo) -> dict[str, Any]:
     return access_policy.load(info.attributes.get(POLICY, "{}"))
 
 
-async def _keep(call: Call, info: QueueInfo, policy: dict[str, Any]) -> None:
+async def _keep(call: SqsRequest, info: QueueInfo, policy: dict[str, Any]) -> None:
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else None
     if text is not None:
         access_policy.check_size(text)

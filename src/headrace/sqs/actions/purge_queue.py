@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 
 class PurgeQueue(msgspec.Struct):
@@ -10,5 +10,5 @@ class PurgeQueue(msgspec.Struct):
 
 
 @action(PurgeQueue)
-async def purge_queue(call: Call, request: PurgeQueue) -> None:
+async def purge_queue(call: SqsRequest, request: PurgeQueue) -> None:
     await call.queues.purge(call.find(request.QueueUrl).name)

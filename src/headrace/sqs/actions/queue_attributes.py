@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.queues.api import Edit, QueueInfo
 from headrace.sqs import attributes, errors
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 
 class GetQueueAttributes(msgspec.Struct):
@@ -22,7 +22,7 @@ class GetQueueAttributesResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(GetQueueAttributes)
-async def get_queue_attributes(call: Call, request: GetQueueAttributes) -> GetQueueAttributesResult:
+async def get_queue_attributes(call: SqsRequest, request: GetQueueAttributes) -> GetQueueAttributesResult:
     info = call.find(request.QueueUrl)
     wanted = request.AttributeNames or []
     attributes.check_names(wanted, info)
@@ -39,7 +39,7 @@ class SetQueueAttributes(msgspec.Struct):
 
 
 @action(SetQueueAttributes)
-async def set_queue_attributes(call: Call, request: SetQueueAttributes) -> None:
+async def set_queue_attributes(call: SqsRequest, request: SetQueueAttributes) -> None:
     info = call.find(request.QueueUrl)
     given = {key.strip(): value for key, value in (request.Attributes or {}).items()}
     if not given:

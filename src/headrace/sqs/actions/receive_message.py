@@ -15,7 +15,7 @@ from headrace.model.queued import is_dead_letter, read_origin, receives_before
 from headrace.queues.api import QueueInfo, Received, ReceiveOptions
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.send_message import sequence_number
-from headrace.sqs.calls import Call, action, invalid_id, is_plain_id, within, within_bounds
+from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id, within, within_bounds
 from headrace.sqs.contents import MessageAttributeValue
 
 _MOST_MESSAGES = 10
@@ -50,7 +50,7 @@ class ReceiveMessage(msgspec.Struct):
     ReceiveRequestAttemptId: str | None = None
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class SqsMessage(msgspec.Struct, omit_defaults=True):
     MessageId: str
     ReceiptHandle: str
     MD5OfBody: str
@@ -61,11 +61,11 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 
 class ReceiveMessageResult(msgspec.Struct, omit_defaults=True):
-    Messages: list[Message] | None = None
+    Messages: list[SqsMessage] | None = None
 
 
 @action(ReceiveMessage)
-async def receive_message(call: Call, request: ReceiveMessage) -> ReceiveMessageResult:
+async def receive_message(call: SqsRequest, request: ReceiveMessage) -> ReceiveMessageResult:
     info = call.find(request.QueueUrl)
     names = {*(request.AttributeNames or ()), *(request.MessageSystemAttributeNames or ())}
     for name in names:
@@ -88,19 +88,19 @@ async def receive_message(call: Call, request: ReceiveMessage) -> ReceiveMessage
     return ReceiveMessageResult([_message(call, info, one, names, asked_for) for one in received] or None)
 
 
-async def _received(call: Call, info: QueueInfo, options: ReceiveOptions) -> Sequence[Received]:
+async def _received(call: SqsRequest, info: QueueInfo, options: ReceiveOptions) -> Sequence[Received]:
     wait_ms = info.settings.receive_wait_ms if options.wait_ms is None else options.wait_ms
     receiving = call.queues.receive(info.name, options)
     return await call.unless_gone(receiving) or () if wait_ms else await receiving
 
 
 def _message(
-    call: Call, info: QueueInfo, one: Received, names: Collection[str], attribute_names: Collection[str]
-) -> Message:
+    call: SqsRequest, info: QueueInfo, one: Received, names: Collection[str], attribute_names: Collection[str]
+) -> SqsMessage:
     body = one.body.decode("utf-8", "replace")
     # Of a body that is no text, and cannot come by the SQS API, clients compare the sum of what they got.
     md5_of_body = contents.md5_of(body.encode() if "\ufffd" in body else one.body)
-    message = Message(one.id, one.receipt, md5_of_body, body)
+    message = SqsMessage(one.id, one.receipt, md5_of_body, body)
     if names or attribute_names:
         attributes, system = contents.from_headers(one.headers)
         if names:
@@ -113,7 +113,7 @@ def _message(
 
 
 def _system_attributes(
-    call: Call, info: QueueInfo, one: Received, system: dict[str, str], names: Collection[str]
+    call: SqsRequest, info: QueueInfo, one: Received, system: dict[str, str], names: Collection[str]
 ) -> dict[str, str]:
     origin = read_origin(one.origin)
     shown = {

@@ -13,10 +13,10 @@ from hashlib import sha256
 
 import msgspec
 
-from headrace.queues.api import Outgoing, QueueInfo, Sent
+from headrace.queues.api import OutgoingMessage, QueueInfo, Sent
 from headrace.sqs import contents, errors
 from headrace.sqs.actions.batches import BatchResultErrorEntry, checked, failed
-from headrace.sqs.calls import Call, action, invalid_id, is_plain_id
+from headrace.sqs.calls import SqsRequest, action, invalid_id, is_plain_id
 from headrace.sqs.contents import MessageAttributeValue
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
@@ -43,7 +43,7 @@ class SendMessageResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(SendMessage)
-async def send_message(call: Call, request: SendMessage) -> SendMessageResult:
+async def send_message(call: SqsRequest, request: SendMessage) -> SendMessageResult:
     info = call.find(request.QueueUrl)
     message = _outgoing(call, info, request)
     (sent,) = await call.queues.send(info.name, (message,))
@@ -80,7 +80,7 @@ class SendMessageBatchResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(SendMessageBatch)
-async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessageBatchResult:
+async def send_message_batch(call: SqsRequest, request: SendMessageBatch) -> SendMessageBatchResult:
     info = call.find(request.QueueUrl)
     entries = checked(request.Entries, "SendMessage")
     total_bytes = sum(_size(entry) for _, entry in entries)
@@ -89,7 +89,7 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
             "BatchRequestTooLong",
             f"Batch requests cannot be longer than {contents.MAX_BYTES} bytes. You have sent {total_bytes} bytes.",
         )
-    ready: list[tuple[str, SendMessageBatchRequestEntry, Outgoing]] = []
+    ready: list[tuple[str, SendMessageBatchRequestEntry, OutgoingMessage]] = []
     refused: list[BatchResultErrorEntry] = []
     for number, (entry_id, entry) in enumerate(entries, 1):
         try:
@@ -113,7 +113,7 @@ async def send_message_batch(call: Call, request: SendMessageBatch) -> SendMessa
 Request = SendMessage | SendMessageBatchRequestEntry
 
 
-def _outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
+def _outgoing(call: SqsRequest, info: QueueInfo, request: Request) -> OutgoingMessage:
     """The message that a request wants to send; `SqsError` if the queue does not take it."""
     if not request.MessageBody:
         raise errors.missing_parameter("MessageBody")
@@ -132,7 +132,7 @@ def _outgoing(call: Call, info: QueueInfo, request: Request) -> Outgoing:
             dedupe = sha256(body).hexdigest()
     if group is not None or request.MessageDeduplicationId is not None:
         _check_values(info, group, request.MessageDeduplicationId)
-    return Outgoing(
+    return OutgoingMessage(
         body,
         new_id(),
         delay_ms=None if request.DelaySeconds is None else _delay_ms(info, request.DelaySeconds),
@@ -148,7 +148,7 @@ def _too_long(what: str, info: QueueInfo) -> SqsError:
     )
 
 
-def _trace(call: Call, system: contents.Attributes | None) -> str:
+def _trace(call: SqsRequest, system: contents.Attributes | None) -> str:
     """The trace header of a message: its own, or else that of the request."""
     if system and contents.TRACE_HEADER in system:
         return system[contents.TRACE_HEADER].StringValue or ""
@@ -204,7 +204,7 @@ def sequence_number(offset: int) -> str:
 
 
 def _told(
-    info: QueueInfo, request: Request, message: Outgoing, sent: Sent
+    info: QueueInfo, request: Request, message: OutgoingMessage, sent: Sent
 ) -> tuple[str, str, str | None, str | None, str | None]:
     attributes, system = request.MessageAttributes, request.MessageSystemAttributes
     return (

@@ -8,7 +8,7 @@ import msgspec
 from headrace.queues.api import Edit
 from headrace.sqs import errors
 from headrace.sqs.attributes import TAG_PREFIX, tags_of
-from headrace.sqs.calls import Call, action
+from headrace.sqs.calls import SqsRequest, action
 
 _MOST = 50
 _MOST_KEY_LENGTH = 128
@@ -24,7 +24,7 @@ class TagQueue(msgspec.Struct):
 
 
 @action(TagQueue)
-async def tag_queue(call: Call, request: TagQueue) -> None:
+async def tag_queue(call: SqsRequest, request: TagQueue) -> None:
     info = call.find(request.QueueUrl)
     if not request.Tags:
         raise errors.missing_parameter("Tags")
@@ -38,7 +38,7 @@ class UntagQueue(msgspec.Struct):
 
 
 @action(UntagQueue)
-async def untag_queue(call: Call, request: UntagQueue) -> None:
+async def untag_queue(call: SqsRequest, request: UntagQueue) -> None:
     info = call.find(request.QueueUrl)
     if request.TagKeys is None:
         raise errors.missing_parameter("TagKeys")
@@ -58,7 +58,7 @@ class ListQueueTagsResult(msgspec.Struct, omit_defaults=True):
 
 
 @action(ListQueueTags)
-async def list_queue_tags(call: Call, request: ListQueueTags) -> ListQueueTagsResult:
+async def list_queue_tags(call: SqsRequest, request: ListQueueTags) -> ListQueueTagsResult:
     return ListQueueTagsResult(tags_of(call.find(request.QueueUrl)) or None)
 
 

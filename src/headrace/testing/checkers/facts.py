@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
-from headrace.testing.histories import End, History, Poll, Read, Send, TopicPartition
+from headrace.testing.histories import End, History, Poll, Read, SendOperation, TopicPartition
 
 HEALED, POWER_CUT, NO_ACKS, ACKS_AGAIN = "healed", "power cut", "no acks", "acks again"
 """The notes that mean something to the checks."""
@@ -20,7 +20,7 @@ class Facts:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.sends: dict[str, Send] = {send.value: send for send in history.sends}
+        self.sends: dict[str, SendOperation] = {send.value: send for send in history.sends}
         self.healed_at: float | None = max((note.at for note in history.notes if note.what == HEALED), default=None)
 
     @cached_property
@@ -31,7 +31,7 @@ class Facts:
             fates.setdefault((finish.by, finish.txn), set()).add((finish.commit, self.history.fate_of(finish)))
         return {key: _outcome(tried) for key, tried in fates.items()}
 
-    def outcome_of(self, send: Send) -> Outcome:
+    def outcome_of(self, send: SendOperation) -> Outcome:
         """What became of a send, its transaction included."""
         fate = self.history.fate_of(send)
         if fate == "failed":
@@ -42,11 +42,11 @@ class Facts:
         return "committed" if fate == "ok" else "unknown"
 
     @cached_property
-    def acked(self) -> list[tuple[Send, End]]:
+    def acked(self) -> list[tuple[SendOperation, End]]:
         """The sends that were acknowledged, with all of their transaction."""
         return [(send, end) for send, end in self.history.ended_ok(self.history.sends) if self.is_promised(send)]
 
-    def is_promised(self, send: Send) -> bool:
+    def is_promised(self, send: SendOperation) -> bool:
         return self.outcome_of(send) == "committed"
 
     @cached_property
@@ -115,7 +115,7 @@ def _outcome(tried: set[tuple[bool, str]]) -> Outcome:
     return "unknown" if (True, "unknown") in tried else "aborted"
 
 
-def place_of(send: Send, end: End) -> tuple[TopicPartition, int] | None:
+def place_of(send: SendOperation, end: End) -> tuple[TopicPartition, int] | None:
     if end.partition is None or end.offset is None or end.offset < 0:
         return None
     return TopicPartition(send.topic, end.partition), end.offset

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from headrace.testing.checkers.facts import Facts, place_of
-from headrace.testing.histories import Read, State, TopicPartition
+from headrace.testing.histories import MetadataState, Read, TopicPartition
 
 
 def find_unclean_elections(facts: Facts) -> Iterator[str]:
     """A new leader was in sync just before, and gets an epoch of its own."""
-    last: dict[TopicPartition, State] = {}
+    last: dict[TopicPartition, MetadataState] = {}
     for state in facts.history.states:
         where = TopicPartition(state.topic, state.partition)
         before = last.get(where)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from headrace.testing.checkers.facts import Facts, TxnKey, place_of
-from headrace.testing.histories import Finish, Send
+from headrace.testing.histories import Finish, SendOperation
 
 
 def find_aborted_reads(facts: Facts) -> Iterator[str]:
@@ -17,7 +17,7 @@ def find_aborted_reads(facts: Facts) -> Iterator[str]:
 
 def find_torn(facts: Facts) -> Iterator[str]:
     """All of a transaction is visible or nothing of it."""
-    by_txn: dict[TxnKey, list[Send]] = defaultdict(list)
+    by_txn: dict[TxnKey, list[SendOperation]] = defaultdict(list)
     for send in facts.history.sends:
         if send.txn is not None and facts.history.fate_of(send) == "ok":
             by_txn[send.by, send.txn].append(send)
@@ -29,7 +29,7 @@ def find_torn(facts: Facts) -> Iterator[str]:
             yield f"of transaction {txn} of {by} {shown[0]} is visible and {hidden[0]} is not"
 
 
-def _is_due(facts: Facts, send: Send) -> bool:
+def _is_due(facts: Facts, send: SendOperation) -> bool:
     """Whether a value must have been read by now if it is visible at all."""
     end = facts.history.end_of(send)
     place = None if end is None else place_of(send, end)
@@ -48,7 +48,7 @@ def find_zombie_producers(facts: Facts) -> Iterator[str]:
         owners[init.transactional_id].append((end.at, init.by))
     ids = {begin.by: begin.transactional_id for begin in history.begins}
     transactional = [send for send in history.sends if send.txn is not None]
-    begun: list[Send | Finish] = [*transactional, *history.finishes]
+    begun: list[SendOperation | Finish] = [*transactional, *history.finishes]
     for one, end in history.ended_ok(begun):
         taken = owners.get(ids.get(one.by, ""), [])
         own = max((at for at, by in taken if by == one.by and at <= one.at), default=None)
@@ -56,5 +56,5 @@ def find_zombie_producers(facts: Facts) -> Iterator[str]:
             continue
         successor = next((by for at, by in taken if own < at < one.at and by != one.by), None)
         if successor is not None:
-            what = f"sent {one.value}" if isinstance(one, Send) else f"ended transaction {one.txn}"
+            what = f"sent {one.value}" if isinstance(one, SendOperation) else f"ended transaction {one.txn}"
             yield f"{one.by} {what} (ok at {end.at:.3f}), though {successor} had taken over {ids[one.by]}"

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 
-from headrace.testing.sim.running import Outcome, run_seed
+from headrace.testing.sim.running import SimOutcome, run_seed
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
     totals: dict[str, int] = {}
     failed: list[int] = []
     with ProcessPoolExecutor(processes, max_tasks_per_child=200) as pool:
-        running: set[Future[Outcome]] = set()
+        running: set[Future[SimOutcome]] = set()
         for done_count in count(1):
             while len(running) < processes * 2 and (go_on or not failed) and (seed := next(left, None)) is not None:
                 running.add(pool.submit(run_seed, seed))
@@ -56,7 +56,7 @@ def _run_many(first: int, seeds: int, processes: int, *, go_on: bool) -> int:
     return 1 if failed else 0
 
 
-def _report(outcome: Outcome) -> None:
+def _report(outcome: SimOutcome) -> None:
     if outcome.trace:
         sys.stdout.write(f"\n{outcome.trace}\n")
     if outcome.failure is not None:
@@ -67,7 +67,7 @@ def _report(outcome: Outcome) -> None:
     sys.stdout.flush()
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: SimOutcome) -> str:
     return f"{outcome.virtual_s:.1f} s of virtual time, {outcome.events} events, {outcome.counts}"
 
 

@@ -27,7 +27,7 @@ from headrace.records.batch import iter_headers, read_header
 from headrace.records.reader import iter_records
 from headrace.replication.partition import Partition
 from headrace.storage.log import Log
-from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, Read, Send, State, Transaction
+from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, SimRead, SimSend, SimTransaction, TransactionPhase
 
 _NOBODY = ClusterImage("", NO_LEADER, {}, {}, {}, {}, 0)
 
@@ -54,7 +54,7 @@ class Watched(Protocol):
         ...
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     base_offset: int
     next_offset: int
     data: bytes
@@ -65,7 +65,7 @@ class Truth:
 
     def __init__(self) -> None:
         self.end = 0
-        self.batches: dict[int, Batch] = {}
+        self.batches: dict[int, StoredBatch] = {}
         self.values: dict[int, bytes] = {}
         self.offset_of: dict[bytes, int] = {}
         self.markers: set[int] = set()
@@ -92,7 +92,7 @@ class _Seen(NamedTuple):
     is_leader: bool
 
 
-def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
+def batches_of(log: Log, start: int, end: int) -> Iterator[StoredBatch]:
     """The batches of a log between two offsets."""
     offset = start
     while offset < end:
@@ -105,7 +105,7 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[Batch]:
             if header.base_offset >= end:
                 return
             if header.next_offset > offset:
-                yield Batch(header.base_offset, header.next_offset, data[at : at + header.size])
+                yield StoredBatch(header.base_offset, header.next_offset, data[at : at + header.size])
                 offset = header.next_offset
         if offset == before:
             return
@@ -117,12 +117,12 @@ class Checks(Observer):
         self.brokers: Mapping[int, Watched] = {}
         self.image = _NOBODY
         self.truths: dict[Place, Truth] = {}
-        self.acked_sends: list[Send] = []
+        self.acked_sends: list[SimSend] = []
         self._seen: dict[tuple[int, Place], _Seen] = {}
         self._positions: dict[tuple[str, Place], int] = {}
         self._partition_epochs: dict[str, int] = {}
         """By the key of a partition's state in the store."""
-        self._transaction_of: dict[bytes, Transaction] = {}
+        self._transaction_of: dict[bytes, SimTransaction] = {}
         self._read_committed: set[bytes] = set()
         self.counts = {"commits": 0, "elections": 0, "acks": 0, "reads": 0, "isr changes": 0, "transactions": 0}
 
@@ -313,7 +313,7 @@ class Checks(Observer):
 
     # Clients
 
-    def acked(self, send: Send, broker_id: int) -> None:
+    def acked(self, send: SimSend, broker_id: int) -> None:
         self.counts["acks"] += 1
         assert send.offset is not None
         if send.acks != ACKS_ALL:
@@ -330,13 +330,13 @@ class Checks(Observer):
         state = self.state_of(place)
         return (-1, -1) if state is None else (state.leader, state.leader_epoch)
 
-    def forgotten(self, send: Send, broker_id: int) -> None:
+    def forgotten(self, send: SimSend, broker_id: int) -> None:
         raise Violation(
             f"4: broker {broker_id} does not know the batches of {send.producer} before sequence {send.sequence} "
             f"of {send.place}, which were acknowledged"
         )
 
-    def read(self, read: Read) -> None:
+    def read(self, read: SimRead) -> None:
         self.counts["reads"] += 1
         truth = self.truth(read.place)
         key = (read.consumer, read.place)
@@ -349,18 +349,18 @@ class Checks(Observer):
                 f"5: {read.consumer} read {read.value!r} at {read.offset} of {read.place}, not committed so"
             )
 
-    def wrote(self, transaction: Transaction, values: Sequence[bytes]) -> None:
+    def wrote(self, transaction: SimTransaction, values: Sequence[bytes]) -> None:
         for value in values:
             self._transaction_of[value] = transaction
 
-    def ended(self, transaction: Transaction) -> None:
+    def ended(self, transaction: SimTransaction) -> None:
         self.counts["transactions"] += 1
-        if transaction.state is State.ABORTED:
+        if transaction.state is TransactionPhase.ABORTED:
             for value in (value for values in transaction.values.values() for value in values):
                 if value in self._read_committed:
                     raise Violation(f"3: {value!r} of the aborted transaction {transaction.name} was read before")
 
-    def read_committed(self, read: Read) -> None:
+    def read_committed(self, read: SimRead) -> None:
         truth = self.truth(read.place)
         key = (read.consumer, read.place)
         if read.offset < self._positions.get(key, 0):
@@ -372,7 +372,7 @@ class Checks(Observer):
             )
         self._read_committed.add(read.value)
         transaction = self._transaction_of.get(read.value)
-        if transaction is not None and transaction.state in (State.ABORTED, State.OPEN):
+        if transaction is not None and transaction.state in (TransactionPhase.ABORTED, TransactionPhase.OPEN):
             raise Violation(
                 f"3: {read.value!r} was read, its transaction {transaction.name} is {transaction.state.value}"
             )
@@ -406,11 +406,11 @@ class Checks(Observer):
             self._check_order(place, truth)
             self._check_replicas(place, truth, brokers)
 
-    def _check_whole(self, transaction: Transaction) -> None:
+    def _check_whole(self, transaction: SimTransaction) -> None:
         """Of a transaction everything is read or nothing."""
         values = [value for several in transaction.values.values() for value in several]
         seen = [value for value in values if value in self._read_committed]
-        if transaction.state is State.COMMITTED and len(seen) < len(values):
+        if transaction.state is TransactionPhase.COMMITTED and len(seen) < len(values):
             raise Violation(
                 f"2: the transaction {transaction.name} was committed, {len(seen)} of {len(values)} were read"
             )

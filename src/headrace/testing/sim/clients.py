@@ -45,7 +45,7 @@ EndpointOf = Callable[[int], Endpoint]
 
 
 @dataclass(slots=True)
-class Send:
+class SimSend:
     """One batch of a producer, and what is known of it."""
 
     place: Place
@@ -57,14 +57,14 @@ class Send:
     """Where it was acknowledged to be; None while that is not known."""
 
 
-class Read(NamedTuple):
+class SimRead(NamedTuple):
     place: Place
     offset: int
     value: bytes
     consumer: str
 
 
-class State(Enum):
+class TransactionPhase(Enum):
     OPEN = "open"
     COMMITTING = "committing"
     COMMITTED = "committed"
@@ -72,34 +72,34 @@ class State(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Transaction:
+class SimTransaction:
     name: str
-    state: State = State.OPEN
+    state: TransactionPhase = TransactionPhase.OPEN
     values: dict[Place, list[bytes]] = field(default_factory=dict)
 
 
 class Observer:
     """Who is told of what clients see. The checks override what they need."""
 
-    def acked(self, send: Send, broker_id: int) -> None: ...
+    def acked(self, send: SimSend, broker_id: int) -> None: ...
 
-    def read(self, read: Read) -> None: ...
+    def read(self, read: SimRead) -> None: ...
 
-    def read_committed(self, read: Read) -> None: ...
+    def read_committed(self, read: SimRead) -> None: ...
 
-    def wrote(self, transaction: Transaction, values: Sequence[bytes]) -> None: ...
+    def wrote(self, transaction: SimTransaction, values: Sequence[bytes]) -> None: ...
 
-    def ended(self, transaction: Transaction) -> None: ...
+    def ended(self, transaction: SimTransaction) -> None: ...
 
     def leadership(self, place: Place) -> tuple[int, int]:
         """Who leads a partition, and in which epoch."""
         return (-1, -1)
 
-    def forgotten(self, send: Send, broker_id: int) -> None:
+    def forgotten(self, send: SimSend, broker_id: int) -> None:
         """A broker does not know of batches before this one, all of which were acknowledged."""
 
 
-class Client:
+class SimClient:
     """A connection to whichever broker leads, as far as the client knows."""
 
     def __init__(self, process: Process, transport: SimTransport, leader_of: LeaderOf, endpoint_of: EndpointOf) -> None:
@@ -136,12 +136,12 @@ class Client:
         return write_request(request, self._correlation, self.process.name)
 
 
-class Producer:
+class SimProducer:
     def __init__(
         self,
         name: str,
         place: Place,
-        client: Client,
+        client: SimClient,
         clock: ProcessClock,
         random: Random,
         observer: Observer,
@@ -152,7 +152,7 @@ class Producer:
         self.name = name
         self.place = place
         self.acks = acks
-        self.sends: list[Send] = []
+        self.sends: list[SimSend] = []
         self.is_finished = False
         self.last_problem = ""
         self._client = client
@@ -164,7 +164,7 @@ class Producer:
         self._is_known = False
         """Whether a broker has acknowledged a batch under this producer id."""
         self._count = 0
-        self._waiting: deque[tuple[Send, bytes]] = deque()
+        self._waiting: deque[tuple[SimSend, bytes]] = deque()
         """Batches without an acknowledgement, in order."""
         self._is_stopping = False
         self._refused_by = (-1, -1)
@@ -199,7 +199,7 @@ class Producer:
             producer_epoch=0,
             base_sequence=self._sequence,
         )
-        send = Send(self.place, self.name, self._sequence, tuple(values), self.acks)
+        send = SimSend(self.place, self.name, self._sequence, tuple(values), self.acks)
         self._sequence += len(values)
         self.sends.append(send)
         self._waiting.append((send, batch))
@@ -249,7 +249,7 @@ class Producer:
             self._refused_by, self._refused_since_s = leadership, now_s
         return now_s - self._refused_since_s > _FINAL_AFTER_S
 
-    def _start_over(self, send: Send, broker_id: int) -> None:
+    def _start_over(self, send: SimSend, broker_id: int) -> None:
         """The broker misses batches before the first that is not acknowledged. Go on as another producer."""
         if self.acks == ACKS_ALL:
             self._observer.forgotten(send, broker_id)
@@ -265,7 +265,7 @@ class Consumer:
 
     isolation_level = 0
 
-    def __init__(self, name: str, place: Place, client: Client, random: Random, observer: Observer) -> None:
+    def __init__(self, name: str, place: Place, client: SimClient, random: Random, observer: Observer) -> None:
         self.name = name
         self.place = place
         self.position = 0
@@ -302,7 +302,7 @@ class Consumer:
             for record in iter_records(data[at : at + header.size]):
                 if record.offset >= self.position:
                     assert record.value is not None
-                    self._observer.read(Read(self.place, record.offset, record.value, self.name))
+                    self._observer.read(SimRead(self.place, record.offset, record.value, self.name))
             self.position = header.next_offset
 
     def _request(self) -> Any:

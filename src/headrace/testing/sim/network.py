@@ -25,7 +25,7 @@ _LATE_MAX_S = 4.0
 
 
 @dataclass(slots=True)
-class Link:
+class SimLink:
     """One direction between two processes."""
 
     delay_min_s: float = 0.000_1
@@ -38,7 +38,7 @@ class Link:
     is_cut: bool = False
 
 
-class Session(Protocol):
+class SimSession(Protocol):
     """The server's side of one connection."""
 
     def received(self, frame: bytes) -> None: ...
@@ -46,17 +46,17 @@ class Session(Protocol):
     def closed(self) -> None: ...
 
 
-Accept = Callable[["ServerEnd"], Session]
+Accept = Callable[["ServerEnd"], SimSession]
 
 
 class Network:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.usual = Link()
+        self.usual = SimLink()
         """What a link is like on which nothing else was set."""
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], SimLink] = {}
         self._listeners: dict[Endpoint, tuple[Process, Accept]] = {}
-        self._connections: dict[_Connection, None] = {}
+        self._connections: dict[_SimConnection, None] = {}
 
     # Faults
 
@@ -73,16 +73,16 @@ class Network:
     def is_cut(self, source: str, target: str) -> bool:
         return self.link(source, target).is_cut
 
-    def _own_link(self, source: str, target: str) -> Link:
+    def _own_link(self, source: str, target: str) -> SimLink:
         own = self._links.get((source, target))
         if own is None:
             usual = self.usual
-            own = self._links[source, target] = Link(
+            own = self._links[source, target] = SimLink(
                 usual.delay_min_s, usual.delay_max_s, usual.slow_share, usual.slow_s, usual.loss
             )
         return own
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> SimLink:
         return self._links.get((source, target), self.usual)
 
     def delay_s(self, source: str, target: str) -> float:
@@ -129,7 +129,7 @@ class Network:
         await asyncio.sleep(self.delay_s(here, there) + self.delay_s(there, here))
         if server.is_dead or self._listeners.get(endpoint) != found:
             raise ConnectionRefusedError(f"nobody listens at {endpoint}")
-        connection = _Connection(self, process, server)
+        connection = _SimConnection(self, process, server)
         self._connections[connection] = None
         server_end = ServerEnd(connection)
         connection.session = server.enter(lambda: accept(server_end))
@@ -138,18 +138,18 @@ class Network:
         server.on_death.append(connection.server_died)
         return connection.channel
 
-    def forget(self, connection: "_Connection") -> None:
+    def forget(self, connection: "_SimConnection") -> None:
         self._connections.pop(connection, None)
 
 
-class _Connection:
+class _SimConnection:
     """Two directions of frames between two processes."""
 
     def __init__(self, network: Network, client: Process, server: Process) -> None:
         self.network = network
         self.client = client
         self.server = server
-        self.session: Session | None = None
+        self.session: SimSession | None = None
         self.channel: SimChannel | None = None
         self.is_broken = False
         self._last_at_s = {True: 0.0, False: 0.0}
@@ -248,7 +248,7 @@ class _Connection:
 class ServerEnd:
     """What a server sends answers with."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _SimConnection) -> None:
         self._connection = connection
 
     @property
@@ -265,7 +265,7 @@ class ServerEnd:
 class SimChannel:
     """The client's side of a connection: requests whose answers come in the order of the requests."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _SimConnection) -> None:
         self._connection = connection
         self._is_ended = False
         self._waiting: deque[asyncio.Future[memoryview]] = deque()

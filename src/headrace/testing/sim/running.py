@@ -8,11 +8,11 @@ from random import Random
 
 from headrace.model.errors import HeadraceError
 from headrace.testing.sim.checks import Checks
-from headrace.testing.sim.clients import ACKS_ALL, Client, Consumer, Place, Producer
+from headrace.testing.sim.clients import ACKS_ALL, Consumer, Place, SimClient, SimProducer
 from headrace.testing.sim.cluster import SimCluster
 from headrace.testing.sim.nemesis import Nemesis
 from headrace.testing.sim.network import SimTransport
-from headrace.testing.sim.transactions import CommittedConsumer, Transactor
+from headrace.testing.sim.transactions import CommittedConsumer, SimTransactor
 from headrace.testing.sim.world import Process, ProcessClock, World
 
 _START_LIMIT_S = 120.0
@@ -58,7 +58,7 @@ class Scenario:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimOutcome:
     seed: int
     scenario: Scenario
     counts: dict[str, int] = field(default_factory=dict)
@@ -73,12 +73,12 @@ class SeedFailed(AssertionError):
     """A run has failed; the message has the seed, what was found, and the last part of what happened."""
 
 
-def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = False) -> Outcome:
+def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = False) -> SimOutcome:
     """Run a seed; what went wrong is in the outcome."""
     scenario = scenario or Scenario.of_seed(seed)
     world = World(seed)
     checks = Checks([TOPIC])
-    outcome = Outcome(seed, scenario)
+    outcome = SimOutcome(seed, scenario)
     logger = logging.getLogger("headrace")
     was = logger.level, logger.propagate
     logger.addHandler(world.trace)
@@ -104,7 +104,7 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = 
     return outcome
 
 
-def check_seed(seed: int) -> Outcome:
+def check_seed(seed: int) -> SimOutcome:
     """Run a seed; `SeedFailed` tells what went wrong."""
     outcome = run_seed(seed)
     if outcome.failure is not None:
@@ -137,9 +137,9 @@ class _Course:
             settings=settings,
             loses_unsynced=scenario.flush_policy == "ack",
         )
-        self._producers: list[Producer] = []
+        self._producers: list[SimProducer] = []
         self._consumers: list[Consumer] = []
-        self._transactors: list[Transactor] = []
+        self._transactors: list[SimTransactor] = []
 
     async def run(self) -> None:
         cluster, scenario = self.cluster, self.scenario
@@ -152,7 +152,7 @@ class _Course:
         await nemesis.run(scenario.troubles_s)
         nemesis.heal()
         await cluster.until(cluster.are_all_in_sync, _HEAL_LIMIT_S, "not all replicas were in sync")
-        writers: list[Producer | Transactor] = [*self._producers, *self._transactors]
+        writers: list[SimProducer | SimTransactor] = [*self._producers, *self._transactors]
         for writer in writers:
             writer.stop()
         await cluster.until(
@@ -212,7 +212,7 @@ class _Course:
             name = f"p{number}"
             acks = 1 if random.random() < 0.2 else ACKS_ALL
             self._producers.append(
-                Producer(
+                SimProducer(
                     name,
                     place,
                     self._client(clients),
@@ -233,7 +233,7 @@ class _Course:
     def _start_transactions(self, clients: Process, clock: ProcessClock) -> None:
         random, cluster = self.world.random, self.cluster
         self._transactors.append(
-            Transactor(
+            SimTransactor(
                 "t0",
                 self._places(),
                 clients,
@@ -249,15 +249,15 @@ class _Course:
         for number, place in enumerate(self._places()):
             self._consumers.append(CommittedConsumer(f"r{number}", place, self._client(clients), random, self.checks))
 
-    async def _live(self, process: Process, client: Producer | Consumer | Transactor) -> None:
+    async def _live(self, process: Process, client: SimProducer | Consumer | SimTransactor) -> None:
         try:
             await client.run()
         except Exception as error:
             self.world.failed(process, f"{client.name} failed", error)
 
-    def _client(self, process: Process) -> Client:
+    def _client(self, process: Process) -> SimClient:
         transport = SimTransport(self.cluster.network, process)
-        return Client(process, transport, self.cluster.leader_of, self.cluster.endpoint_of)
+        return SimClient(process, transport, self.cluster.leader_of, self.cluster.endpoint_of)
 
     def _is_all_read(self) -> bool:
         return all(consumer.position == self.checks.truth(consumer.place).end for consumer in self._consumers)

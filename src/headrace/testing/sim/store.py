@@ -16,7 +16,7 @@ from headrace.cluster.store import (
     ABSENT,
     Change,
     Compare,
-    Delete,
+    DeleteKey,
     LeaseId,
     Put,
     Revision,
@@ -44,7 +44,7 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _Lease:
+class _SimLease:
     ttl_s: float
     deadline_s: float
     keys: dict[str, None]
@@ -61,7 +61,7 @@ class StoreModel:
         """Changes up to this revision are not kept for watches."""
         self.on_commit: list[Callable[[Revision, tuple[Change, ...]], None]] = []
         """Told of every transaction at the instant it is made, before anybody else knows of it."""
-        self._leases: dict[LeaseId, _Lease] = {}
+        self._leases: dict[LeaseId, _SimLease] = {}
         self._last_lease = 0
         self._watchers: list[Callable[[], None]] = []
 
@@ -90,7 +90,7 @@ class StoreModel:
         self._last_lease += 1
         lease = LeaseId(self._last_lease)
         ttl_s = ttl_ms / 1000
-        self._leases[lease] = _Lease(ttl_s, self.world.now_s + ttl_s, {})
+        self._leases[lease] = _SimLease(ttl_s, self.world.now_s + ttl_s, {})
         self._look_later(lease)
         return lease
 
@@ -104,7 +104,7 @@ class StoreModel:
     def revoke_lease(self, lease: LeaseId) -> None:
         held = self._leases.pop(lease, None)
         if held is not None and held.keys:
-            self._apply([Delete(key) for key in held.keys])
+            self._apply([DeleteKey(key) for key in held.keys])
 
     def compact(self) -> None:
         """Forget the history: a watch that is behind is lost."""
@@ -176,7 +176,7 @@ class StoreClient:
         self._process = process
         self._world = network.world
         self._is_closed = False
-        self._watches: dict[_Watch, None] = {}
+        self._watches: dict[_SimWatch, None] = {}
         self.failing = 0.0
         """The share of calls whose request or answer is lost."""
         process.on_death.append(self._stop_watches)
@@ -202,7 +202,7 @@ class StoreClient:
 
     async def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
         await self._call(lambda: None)
-        watch = _Watch(self._model, self._network, self._process, prefix, after)
+        watch = _SimWatch(self._model, self._network, self._process, prefix, after)
         self._watches[watch] = None
         try:
             while True:
@@ -260,7 +260,7 @@ class StoreClient:
             raise StoreUnavailable("the metadata store does not answer") from None
 
 
-class _Watch:
+class _SimWatch:
     """Changes on their way from the store to one process, in order."""
 
     def __init__(self, model: StoreModel, network: Network, process: Process, prefix: str, after: Revision) -> None:

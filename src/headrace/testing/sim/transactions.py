@@ -23,9 +23,9 @@ from headrace.testing.sim.clients import (
     LeaderOf,
     Observer,
     Place,
-    Read,
-    State,
-    Transaction,
+    SimRead,
+    SimTransaction,
+    TransactionPhase,
     produce_request,
     read_produced,
 )
@@ -44,7 +44,7 @@ class _Fenced(Exception):
     """The coordinator has ended what this producer had open."""
 
 
-class Transactor:
+class SimTransactor:
     def __init__(
         self,
         name: str,
@@ -60,7 +60,7 @@ class Transactor:
         brokers: list[int],
     ) -> None:
         self.name = name
-        self.transactions: list[Transaction] = []
+        self.transactions: list[SimTransaction] = []
         self.is_finished = False
         self.last_problem = ""
         self._places = places
@@ -100,7 +100,7 @@ class Transactor:
             channel.close()
 
     async def _transact(self) -> None:
-        transaction = Transaction(f"{self.name}:{len(self.transactions)}")
+        transaction = SimTransaction(f"{self.name}:{len(self.transactions)}")
         self.transactions.append(transaction)
         try:
             for place in self._random.sample(self._places, self._random.randint(1, len(self._places))):
@@ -109,15 +109,15 @@ class Transactor:
                     await self._write(transaction, place)
             commits = self._random.random() < 0.7
             if commits:
-                transaction.state = State.COMMITTING
+                transaction.state = TransactionPhase.COMMITTING
             await self._end(committed=commits)
         except _Fenced:
-            if transaction.state is State.OPEN:
-                self._ended(transaction, State.ABORTED)
+            if transaction.state is TransactionPhase.OPEN:
+                self._ended(transaction, TransactionPhase.ABORTED)
             raise
-        self._ended(transaction, State.COMMITTED if commits else State.ABORTED)
+        self._ended(transaction, TransactionPhase.COMMITTED if commits else TransactionPhase.ABORTED)
 
-    def _ended(self, transaction: Transaction, state: State) -> None:
+    def _ended(self, transaction: SimTransaction, state: TransactionPhase) -> None:
         transaction.state = state
         self._observer.ended(transaction)
 
@@ -168,7 +168,7 @@ class Transactor:
                 return
             await self._refused("end", code)
 
-    async def _write(self, transaction: Transaction, place: Place) -> None:
+    async def _write(self, transaction: SimTransaction, place: Place) -> None:
         values = []
         for _ in range(self._random.randint(1, 3)):
             values.append(f"{self.name}/{self._count}".encode())
@@ -270,5 +270,5 @@ class CommittedConsumer(Consumer):
                 for record in iter_records(batch):
                     if record.offset >= self.position:
                         assert record.value is not None
-                        self._observer.read_committed(Read(self.place, record.offset, record.value, self.name))
+                        self._observer.read_committed(SimRead(self.place, record.offset, record.value, self.name))
             self.position = header.next_offset

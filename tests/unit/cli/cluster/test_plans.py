@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.cli.cluster.plans import Move, balanced, chosen, onto, parse_replicas, parse_size, with_factor
+from headrace.cli.cluster.plans import ReplicaMove, balanced, chosen, onto, parse_replicas, parse_size, with_factor
 from headrace.cli.errors import BadArgument, CommandFailed
 from headrace.model.errors import HeadraceError
 from headrace.wire import PartitionInfo, Topic
@@ -31,7 +31,7 @@ def test_what_is_not_there_is_a_sentence(text):
 def test_one_list_for_a_topic_makes_every_broker_lead():
     moves = onto(chosen(["orders"], TOPICS), (2, 3, 4), RACKS)
     assert [move.after for move in moves] == [(2, 3, 4), (3, 4, 2), (4, 2, 3)]
-    assert moves[0] == Move(("orders", 0), (1, 2), (2, 3, 4))
+    assert moves[0] == ReplicaMove(("orders", 0), (1, 2), (2, 3, 4))
     assert (moves[0].adding, moves[0].removing) == ((3, 4), (1,))
 
 

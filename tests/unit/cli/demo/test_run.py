@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.demo.output import Voice
+from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import TourProcess
-from headrace.cli.demo.run import Part, show_parts
+from headrace.cli.demo.run import DemoPart, show_parts
 from headrace.cli.errors import CommandFailed
 from tests.waiting import until
 
@@ -32,13 +32,13 @@ def test_a_part_that_fails_or_cannot_run_hides_no_other(capsys: pytest.CaptureFi
 
     shown: list[str] = []
     parts = [
-        Part("One", fail),
-        Part("Two", lambda: shown.append("two")),
-        Part("Three", lambda: shown.append("three"), missing),
-        Part("Four", broken),
-        Part("Five", lambda: shown.append("five")),
+        DemoPart("One", fail),
+        DemoPart("Two", lambda: shown.append("two")),
+        DemoPart("Three", lambda: shown.append("three"), missing),
+        DemoPart("Four", broken),
+        DemoPart("Five", lambda: shown.append("five")),
     ]
-    assert show_parts(Voice(), parts) == [1, 4]
+    assert show_parts(DemoOutput(), parts) == [1, 4]
     assert shown == ["two", "five"]
     assert capsys.readouterr().out.splitlines() == [
         "1. One",
@@ -52,7 +52,7 @@ def test_a_part_that_fails_or_cannot_run_hides_no_other(capsys: pytest.CaptureFi
 
 
 def test_a_wait_gives_signs_of_life(capsys: pytest.CaptureFixture[str]) -> None:
-    voice, signs = Voice(quiet_s=0.01), ""
+    voice, signs = DemoOutput(quiet_s=0.01), ""
 
     def two_signs() -> bool:
         nonlocal signs

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.cli.doctor.run import Finding, Status, diagnose
+from headrace.cli.doctor.run import CheckStatus, Finding, diagnose
 
 
 @contextmanager
@@ -49,14 +49,14 @@ def test_a_port_where_nothing_listens():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     finding = last(f"127.0.0.1:{port}")
-    assert finding.status is Status.PROBLEM
+    assert finding.status is CheckStatus.PROBLEM
     assert "refuses connections" in finding.what
     assert "headrace serve" in (finding.advice or "")
 
 
 def test_a_name_without_an_address():
     finding = last("no-such-host.invalid:9092")
-    assert finding.status is Status.PROBLEM
+    assert finding.status is CheckStatus.PROBLEM
     assert "has no address" in finding.what
 
 

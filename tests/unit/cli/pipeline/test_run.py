@@ -14,7 +14,7 @@ from headrace.cli.pipeline.background import describe, last_batches
 from headrace.cli.pipeline.init import write_example
 from headrace.cli.pipeline.positions import parse_target
 from headrace.pipelines.control.folder import StateFolder, write_json
-from headrace.pipelines.control.lag import Target
+from headrace.pipelines.control.lag import PipelineReset
 from headrace.pipelines.spec.file import SpecFile
 
 
@@ -80,10 +80,10 @@ def test_no_java_is_one_sentence_with_what_to_do(tmp_path):
 
 
 def test_where_a_reset_goes():
-    assert parse_target("earliest") == Target(to_earliest=True)
-    assert parse_target("latest") == Target(to_latest=True)
-    assert parse_target("orders:0=17, orders:1=4") == Target(to_offsets={("orders", 0): 17, ("orders", 1): 4})
-    assert parse_target("2026-01-31T12:00:00Z") == Target(to_time_ms=1769860800000)
+    assert parse_target("earliest") == PipelineReset(to_earliest=True)
+    assert parse_target("latest") == PipelineReset(to_latest=True)
+    assert parse_target("orders:0=17, orders:1=4") == PipelineReset(to_offsets={("orders", 0): 17, ("orders", 1): 4})
+    assert parse_target("2026-01-31T12:00:00Z") == PipelineReset(to_time_ms=1769860800000)
     for wrong in ("soon", "orders=5", "orders:x=1"):
         with pytest.raises(BadArgument):
             parse_target(wrong)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
 from headrace.client.kafka.batch_producer import Bulk
-from headrace.client.outgoing import Record
+from headrace.client.outgoing import ProducerRecord
 
 _BOUND_S = 60.0
 
@@ -68,8 +68,8 @@ def bulk(producer: _Producer) -> Bulk:
     return Bulk(lambda: producer, "localhost:9092")  # type: ignore[arg-type, return-value]
 
 
-def _records(*values: bytes) -> list[Record]:
-    return [Record("q", value, None, [], 0) for value in values]
+def _records(*values: bytes) -> list[ProducerRecord]:
+    return [ProducerRecord("q", value, None, [], 0) for value in values]
 
 
 def test_offsets_are_in_the_order_of_sending(bulk: Bulk) -> None:

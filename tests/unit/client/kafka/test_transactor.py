@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headrace.client.errors import Fenced, TransactionFailed, Unreachable
 from headrace.client.kafka import transactor
-from headrace.client.kafka.transactor import Aborted, Transactor
+from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.outgoing import Outgoing
 
 Answer = KafkaError | Callable[[], None]
@@ -102,7 +102,7 @@ def test_what_passes_is_tried_again(setup: Setup) -> None:
 def test_a_transaction_that_failed_is_aborted_for_certain(setup: Setup) -> None:
     setup.script = {"offsets": [ABORTABLE], "abort": [RETRIABLE]}
     one = setup.transactor()
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.commit(POSITIONS, None)
     assert one.abort()
     one.commit(POSITIONS, None)
@@ -112,7 +112,7 @@ def test_a_transaction_that_failed_is_aborted_for_certain(setup: Setup) -> None:
 def test_a_message_that_is_refused_by_a_failed_transaction_is_no_more_than_that(setup: Setup) -> None:
     setup.script = {"queue": [KafkaError(KafkaError._STATE)]}
     one = setup.transactor()
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.publish(Outgoing("t", b""))
     assert one.abort()
 
@@ -121,9 +121,9 @@ def test_a_message_that_is_refused_by_a_failed_transaction_is_no_more_than_that(
 def test_a_producer_that_failed_for_good_is_made_anew(setup: Setup, step: str) -> None:
     setup.script = {step: [FATAL]}
     one = setup.transactor()
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.commit(POSITIONS, None)
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.publish(Outgoing("t", b""))
     assert not one.abort()
     assert setup.made[0].is_discarded
@@ -134,7 +134,7 @@ def test_a_producer_that_failed_for_good_is_made_anew(setup: Setup, step: str) -
 def test_so_is_one_that_cannot_abort(setup: Setup) -> None:
     setup.script = {"offsets": [ABORTABLE], "abort": [ABORTABLE]}
     one = setup.transactor()
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.commit(POSITIONS, None)
     assert not one.abort()
     assert len(setup.made) == 2
@@ -146,7 +146,7 @@ def test_so_is_one_that_does_not_return(setup: Setup, monkeypatch: pytest.Monkey
     for_ever = threading.Event()
     setup.script = {"offsets": [lambda: for_ever.wait() and None]}
     one = setup.transactor()
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.commit(POSITIONS, None)
     assert not one.abort()
     one.commit(POSITIONS, None)
@@ -172,7 +172,7 @@ def test_a_successor_fences_for_good(setup: Setup) -> None:
 def test_a_broker_that_ended_a_late_transaction_does_not(setup: Setup, timeout_s: float, is_shared: bool) -> None:
     setup.script = {"commit": [FENCED]}
     one = setup.transactor(timeout_s=timeout_s, is_shared=is_shared)
-    with pytest.raises(Aborted):
+    with pytest.raises(TransactionAborted):
         one.commit(POSITIONS, None)
     assert not one.abort()
     one.commit(POSITIONS, None)

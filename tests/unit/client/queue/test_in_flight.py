@@ -3,14 +3,14 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.queue.in_flight import Hand, Held
+from headrace.client.queue.in_flight import Hand, InFlightMessage
 
 
 def _hand(concurrency: int = 2) -> Hand[str]:
     return Hand(concurrency, lease_s=10, now_s=0)
 
 
-def _started(hand: Hand[str]) -> Held[str]:
+def _started(hand: Hand[str]) -> InFlightMessage[str]:
     held = hand.start()
     assert held is not None
     return held
@@ -96,7 +96,7 @@ def test_on_stopping_everything_that_was_not_begun_is_given_back() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("sfxrg"), st.sampled_from(["a", "b", None]))))
 def test_groups_never_interleave_and_nothing_is_forgotten(steps: list[tuple[str, str | None]]) -> None:
-    running: list[Held[int]] = []
+    running: list[InFlightMessage[int]] = []
     sent: dict[str | None, int] = defaultdict(int)
     begun: dict[str, int] = {}
     gone = put = 0

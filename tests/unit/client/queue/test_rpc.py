@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.queue.acks import Settler
-from headrace.client.queue.rpc import Door
+from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 
 _ENOUGH_S = 30.0
@@ -70,19 +70,19 @@ def server() -> Iterator[_Server]:
 
 
 @pytest.fixture
-def door(server: _Server) -> Iterator[Door]:
-    with closing(Door(lambda: [server.url])) as made:
+def door(server: _Server) -> Iterator[QueueRpc]:
+    with closing(QueueRpc(lambda: [server.url])) as made:
         yield made
 
 
-def test_one_connection_serves_calls_one_after_the_other(server: _Server, door: Door) -> None:
+def test_one_connection_serves_calls_one_after_the_other(server: _Server, door: QueueRpc) -> None:
     for _ in range(5):
         door.call(wire.Purge("q"), wire.Nothing)
     assert len(server.calls) == 5
     assert server.connections == 1
 
 
-def test_what_is_refused_is_told_in_the_broker_s_words(server: _Server, door: Door) -> None:
+def test_what_is_refused_is_told_in_the_broker_s_words(server: _Server, door: QueueRpc) -> None:
     server.answer = lambda name, call: wire.Problem("UnknownQueue", "there is no queue q")
     with pytest.raises(NoSuchQueue, match="there is no queue q"):
         door.call(wire.Count("q"), wire.Counts)
@@ -92,7 +92,7 @@ def test_what_is_refused_is_told_in_the_broker_s_words(server: _Server, door: Do
     assert caught.value.code == "PurgeInProgress"
 
 
-def test_what_passes_is_waited_for(server: _Server, door: Door) -> None:
+def test_what_passes_is_waited_for(server: _Server, door: QueueRpc) -> None:
     problems: list[Answer] = [wire.Problem("QueueUnavailable", "loading"), None, wire.Problem("PeerUnavailable", "no")]
     server.answer = lambda name, call: problems.pop() if problems else wire.Nothing()
     door.call(wire.Purge("q"), wire.Nothing)
@@ -103,7 +103,7 @@ def test_a_broker_that_hangs_up_is_left_for_another(server: _Server) -> None:
     dead = _Server()
     dead.server_close()
     found: list[list[str]] = [[dead.url, server.url], [server.url]]
-    with closing(Door(lambda: found.pop(0) if len(found) > 1 else found[0])) as door:
+    with closing(QueueRpc(lambda: found.pop(0) if len(found) > 1 else found[0])) as door:
         door.call(wire.Purge("q"), wire.Nothing)
         door.call(wire.Purge("q"), wire.Nothing)
     assert len(server.calls) == 2
@@ -118,38 +118,38 @@ def test_brokers_that_cannot_be_found_yet_are_looked_for_again(server: _Server) 
             raise Unreachable("starting")
         return [server.url]
 
-    with closing(Door(find)) as door:
+    with closing(QueueRpc(find)) as door:
         door.call(wire.Purge("q"), wire.Nothing)
     assert len(asked) == 3
     asked.clear()
-    with closing(Door(find)) as door, pytest.raises(Unreachable, match="starting"):
+    with closing(QueueRpc(find)) as door, pytest.raises(Unreachable, match="starting"):
         door.call(wire.Purge("q"), wire.Nothing, patience_s=0.0)
 
 
 def test_nobody_there_is_said_in_the_end() -> None:
     dead = _Server()
     dead.server_close()
-    with closing(Door(lambda: [dead.url])) as door:
+    with closing(QueueRpc(lambda: [dead.url])) as door:
         with pytest.raises(Unreachable, match=f"no broker answers at {dead.url}"):
             door.call(wire.Purge("q"), wire.Nothing, patience_s=0.2)
         with pytest.raises(Unreachable):
             door.call(wire.Purge("q"), wire.Nothing, patience_s=float("inf"), is_over=lambda: True)
 
 
-def test_a_move_that_may_have_begun_is_not_begun_again(server: _Server, door: Door) -> None:
+def test_a_move_that_may_have_begun_is_not_begun_again(server: _Server, door: QueueRpc) -> None:
     server.answer = lambda name, call: None
     with pytest.raises(Unreachable, match="may have been begun"):
         door.call(wire.StartMove("q"), wire.Move)
     assert len(server.calls) == 1
 
 
-def test_another_kind_of_server_is_told_as_such(server: _Server, door: Door) -> None:
+def test_another_kind_of_server_is_told_as_such(server: _Server, door: QueueRpc) -> None:
     server.answer = lambda name, call: b"<html>"
     with pytest.raises(ClientError, match="not a Headrace broker's address"):
         door.call(wire.Count("q"), wire.Counts)
 
 
-def test_acknowledgements_go_out_together(server: _Server, door: Door) -> None:
+def test_acknowledgements_go_out_together(server: _Server, door: QueueRpc) -> None:
     answering = threading.Event()
 
     def answer(name: str, call: Any) -> Answer:
@@ -169,7 +169,7 @@ def test_acknowledgements_go_out_together(server: _Server, door: Door) -> None:
         settler.ack("1")
 
 
-def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(server: _Server, door: Door) -> None:
+def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(server: _Server, door: QueueRpc) -> None:
     def answer(name: str, call: Any) -> Answer:
         count = len(call.receipts if name == "Acknowledge" else call.wanted)
         return wire.Outcomes([wire.Problem("NotInFlight", "its time is over")] * count)
@@ -184,7 +184,7 @@ def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(serv
     settler.close()
 
 
-def test_what_was_said_is_flushed_before_closing(server: _Server, door: Door) -> None:
+def test_what_was_said_is_flushed_before_closing(server: _Server, door: QueueRpc) -> None:
     def answer(name: str, call: Any) -> Answer:
         time.sleep(0.05)
         return wire.Outcomes([None] * len(call.wanted))

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.pipelines.archive.archiver import ArchiveOptions, Archiver
-from headrace.pipelines.archive.layout import View, read_archive
+from headrace.pipelines.archive.layout import ArchiveSnapshot, read_archive
 from headrace.pipelines.tables.iceberg import SyncedFileIO
 from headrace.pipelines.tables.store import TableError
 from headrace.records.builder import build_batch
@@ -22,7 +22,7 @@ from headrace.records.reader import Record
 from headrace.runtime.disk import Disk, OsDisk
 from headrace.testing import Broker
 from headrace.testing.disks import FaultyDisk, PowerLoss, stop_at
-from headrace.wire import Cluster, UnknownTopic
+from headrace.wire import Cluster, TopicNotFound
 
 DAY_MS = 86_400_000
 NOON_MS = 1_700_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
@@ -59,13 +59,13 @@ def archive(cluster: Cluster, options: ArchiveOptions, **more: Any) -> Archiver:
     return archiver
 
 
-def rows(view: View) -> list[dict[str, Any]]:
+def rows(view: ArchiveSnapshot) -> list[dict[str, Any]]:
     tables = [pq.ParquetFile(file.path).read() for file in view.files]
     found = pa.concat_tables(tables).to_pylist() if tables else []
     return sorted(found, key=lambda row: (row["partition"], row["offset"]))
 
 
-def values(view: View, partition: int = 0) -> list[int]:
+def values(view: ArchiveSnapshot, partition: int = 0) -> list[int]:
     return [int(row["value"]) for row in rows(view) if row["partition"] == partition]
 
 
@@ -143,14 +143,14 @@ def test_another_topic_is_refused(cluster: Cluster, topic: str, options: Archive
     produce(cluster, topic, range(3))
     archive(cluster, options)
     cluster.delete_topic(topic)
-    with pytest.raises(UnknownTopic, match="there is no topic"):
+    with pytest.raises(TopicNotFound, match="there is no topic"):
         archive(cluster, options)
     cluster.create_topic(topic, partitions=2)
     with pytest.raises(TableError, match="made anew"):
         archive(cluster, options)
     before = rows(read_archive(Path(options.path)))
     other = ArchiveOptions(topic=f"{topic}-other", path=options.path, iceberg=options.iceberg)
-    with pytest.raises(UnknownTopic, match="there is no topic"):
+    with pytest.raises(TopicNotFound, match="there is no topic"):
         archive(cluster, ArchiveOptions(topic=other.topic, path=str(tmp_path / "new"), iceberg=options.iceberg))
     assert not (tmp_path / "new").exists()
     cluster.create_topic(other.topic)

@@ -13,7 +13,7 @@ from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record, iter_records
 from headrace.testing import Broker
-from headrace.wire import Cluster, UnknownTopic
+from headrace.wire import Cluster, TopicNotFound
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000 // DAY_MS * DAY_MS
@@ -54,5 +54,5 @@ def test_a_day_comes_back_as_it_was(cluster: Cluster, tmp_path: Path) -> None:
     done = replay(cluster, view, "again", Replay(since_ms=START_MS + DAY_MS, until_ms=START_MS + 2 * DAY_MS))
     assert done.records == 3 * len(wanted)
     assert [record[1:] for record in read(cluster, "again", 0)] == wanted * 2
-    with pytest.raises(UnknownTopic, match="headrace topic create nowhere"):
+    with pytest.raises(TopicNotFound, match="headrace topic create nowhere"):
         replay(cluster, view, "nowhere", Replay())

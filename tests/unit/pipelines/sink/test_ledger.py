@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.pipelines.sink.ledger import (
-    Entry,
+    LedgerEntry,
     LedgerError,
-    Transaction,
+    OpenTransaction,
     decide,
     from_bytes,
     has_decided,
@@ -17,16 +17,16 @@ from headrace.pipelines.sink.ledger import (
     to_bytes,
 )
 
-ONE = Transaction("pipeline/s/0/0/0", 7, 3)
+ONE = OpenTransaction("pipeline/s/0/0/0", 7, 3)
 
 
 def test_an_entry_reads_back() -> None:
-    entry = Entry("q", 4, (ONE,), earlier=(("p", 9),))
+    entry = LedgerEntry("q", 4, (ONE,), earlier=(("p", 9),))
     assert from_bytes(to_bytes(entry)) == entry
     assert b'"transactions":[["pipeline/s/0/0/0",7,3]]' in to_bytes(entry), "a person can read it"
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", to_bytes(Entry("q", 1, (), version=2))])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", to_bytes(LedgerEntry("q", 1, (), version=2))])
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
     with pytest.raises(LedgerError):
         from_bytes(data)

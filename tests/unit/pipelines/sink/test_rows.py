@@ -6,7 +6,7 @@ pa = pytest.importorskip("pyarrow")
 types = pytest.importorskip("pyspark.sql.types")
 
 from headrace.client.partitioners import by_key  # noqa: E402
-from headrace.pipelines.sink.rows import Router, WrongRows, check_schema  # noqa: E402
+from headrace.pipelines.sink.rows import RowRouter, WrongRows, check_schema  # noqa: E402
 
 COUNTS = {"a": 3, "b": 2}
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -70,7 +70,7 @@ def test_somebody_must_say_where_rows_go() -> None:
 
 
 def split(option: str | None, **columns: list[object]) -> dict[tuple[str, int], list[object]]:
-    router = Router(option, COUNTS.__getitem__)
+    router = RowRouter(option, COUNTS.__getitem__)
     return {
         where: rows.column("value").to_pylist() for where, rows in router.split(pa.RecordBatch.from_pydict(columns))
     }
@@ -103,7 +103,7 @@ def test_the_option_goes_before_the_column() -> None:
 
 
 def test_rows_without_a_key_stay_together_and_move_on() -> None:
-    router = Router("a", COUNTS.__getitem__)
+    router = RowRouter("a", COUNTS.__getitem__)
     block = pa.RecordBatch.from_pydict({"value": [b"1", b"2"]})
     assert [[where for where, _ in router.split(block)] for _ in range(4)] == [
         [("a", number % 3)] for number in range(4)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headrace.pipelines.source.offsets import EARLIEST, LATEST
-from headrace.pipelines.source.options import OptionError, Position, SourceOptions, parse_source_options
+from headrace.pipelines.source.options import OffsetBound, OptionError, SourceOptions, parse_source_options
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
 
@@ -20,7 +20,7 @@ def batch(**options: str) -> SourceOptions:
 
 def test_what_holds_when_nothing_is_said() -> None:
     options = stream()
-    assert options.starting == Position(all_at=LATEST, option="startingOffsets")
+    assert options.starting == OffsetBound(all_at=LATEST, option="startingOffsets")
     assert options.fail_on_data_loss
     assert options.read_committed, "what was taken back is not read"
     assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -41,7 +41,7 @@ def test_one_time_for_all_comes_before_the_others() -> None:
     options = stream(
         startingTimestamp="1000", startingOffsetsByTimestamp='{"orders": {"0": 2000}}', startingOffsets="earliest"
     )
-    assert options.starting == Position(all_at=1000, is_time=True, option="startingTimestamp")
+    assert options.starting == OffsetBound(all_at=1000, is_time=True, option="startingTimestamp")
     options = stream(startingOffsetsByTimestamp='{"orders": {"0": 2000}}', startingOffsets="earliest")
     assert options.starting.by_partition == {("orders", 0): 2000}
     assert options.starting.is_time

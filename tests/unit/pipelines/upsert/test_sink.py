@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headrace.pipelines.upsert.sink import Database, Plan, UpsertError, UpsertOptions, UpsertSink, connect_to
+from headrace.pipelines.upsert.sink import Database, UpsertError, UpsertOptions, UpsertPlan, UpsertSink, connect_to
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 Row = tuple[bool, Sequence[Any]]
@@ -20,8 +20,8 @@ OWNER = ("orders", "q1")
 _numbers = itertools.count(1)
 
 
-def plan(table: str, order: str | None = None, *, create: bool = True) -> Plan:
-    return Plan(table, ("id", "city", "at"), ("bigint", "string", "bigint"), ("id",), order, create)
+def plan(table: str, order: str | None = None, *, create: bool = True) -> UpsertPlan:
+    return UpsertPlan(table, ("id", "city", "at"), ("bigint", "string", "bigint"), ("id",), order, create)
 
 
 def kept(*rows: tuple[Any, ...]) -> list[Row]:
@@ -109,7 +109,7 @@ def test_with_an_order_the_newest_row_counts_over_batches_too(database: Database
 
 def test_names_are_quoted(database: Database, query: Query, table: str) -> None:
     evil = f'{table}"; DROP TABLE headrace_batches; --'
-    odd = Plan(evil, ('i"d', "select"), ("bigint", "string"), ('i"d',), None, True)
+    odd = UpsertPlan(evil, ('i"d', "select"), ("bigint", "string"), ('i"d',), None, True)
     assert database.apply(odd, (evil, "'"), 0, kept((1, "'; DROP TABLE x")))
     assert database.apply(odd, (evil, "'"), 1, kept((1, "b")))
     quoted = evil.replace('"', '""')
@@ -130,7 +130,7 @@ def test_a_table_without_a_key_is_said(database: Database, table: str, query: Qu
 def test_types_of_spark_are_kept(database: Database, table: str, query: Query, url: str) -> None:
     kinds = {"id": "int", "at": "timestamp", "day": "date", "ok": "boolean", "raw": "binary", "tags": "json"}
     at = datetime.datetime(2026, 1, 31, 12, 0, 0, 5).astimezone()
-    typed = Plan(table, tuple(kinds), tuple(kinds.values()), ("id",), None, True)
+    typed = UpsertPlan(table, tuple(kinds), tuple(kinds.values()), ("id",), None, True)
     row = (1, at.replace(tzinfo=None), at.date(), True, bytearray(b"\x00\xff"), '["a"]')
     database.apply(typed, (table, ""), 0, kept(row))
     ((key, found_at, day, ok, raw, tags),) = query(f"SELECT * FROM {table}")

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.model import queued
 from headrace.model.errors import PurgeInProgress
-from headrace.model.queue_wire import Filter, Outgoing
+from headrace.model.queue_wire import Filter, OutgoingMessage
 from headrace.queues.api import ReceiveOptions
 from headrace.records.markers import Marker
 from headrace.records.reader import Record
@@ -98,7 +98,7 @@ def test_the_log_lets_go_of_what_is_done(own: QueueBroker, monkeypatch: pytest.M
     # Several chunks of the engine, whose index is kept, and a part of one.
     total = 9_000
     for first in range(0, total, 1000):
-        own.run(own.queues.send(name, [Outgoing(b"x", str(first + number)) for number in range(1000)]))
+        own.run(own.queues.send(name, [OutgoingMessage(b"x", str(first + number)) for number in range(1000)]))
 
     async def run() -> None:
         for _ in range(total // 1000):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace.model.errors import NotLeader, QueueUnavailable
-from headrace.model.queue_wire import Outgoing, Sent
+from headrace.model.queue_wire import OutgoingMessage, Sent
 from headrace.replication.partition import Partition
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
@@ -43,7 +43,7 @@ async def _send_and_lose_the_lead(
     broker: QueueBroker, name: str, uncommitted: dict[str, Callback]
 ) -> "asyncio.Task[list[Sent]]":
     """As for a leader whom nobody has told yet of the next one, but the keeper of its state has."""
-    sending = asyncio.create_task(broker.queues.send(name, [Outgoing(b"x", "id")]))
+    sending = asyncio.create_task(broker.queues.send(name, [OutgoingMessage(b"x", "id")]))
     await until_async(lambda: name in uncommitted)
     host = broker.queues._queues[broker.services.partitions.get(name, 0).topic_id].led.host
     host.close(QueueUnavailable("another broker leads"))

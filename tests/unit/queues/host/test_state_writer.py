@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.queues.host import state_writer
 from headrace.queues.host.state_writer import StateWriter
@@ -26,10 +26,10 @@ class Store:
         self.term += 1
         return self.term
 
-    async def read(self, queue: str, term: int) -> list[Entry]:
+    async def read(self, queue: str, term: int) -> list[InternalRecord]:
         return []
 
-    async def write(self, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         await self.go_on.wait()
         if term != self.term:
             raise StaleQueueLeader("another term")
@@ -44,14 +44,14 @@ class Store:
 class Setup:
     def __init__(self) -> None:
         self.store = Store()
-        self.changes: list[Entry] = []
+        self.changes: list[InternalRecord] = []
         self.written = 0
         self.lost: list[HeadraceError] = []
         self.writer = StateWriter(
             "q", 3, self.store, SystemClock(), take=self._take, written=self._written, lost=self._lost
         )
 
-    def _take(self) -> Sequence[Entry]:
+    def _take(self) -> Sequence[InternalRecord]:
         changes, self.changes = self.changes, []
         return changes
 
@@ -63,7 +63,7 @@ class Setup:
         self.writer.close(QueueUnavailable("closed"))
 
     def decide(self, key: str) -> "asyncio.Future[None]":
-        self.changes.append(Entry(key.encode(), b"v"))
+        self.changes.append(InternalRecord(key.encode(), b"v"))
         return asyncio.ensure_future(self.writer.kept())
 
 
@@ -158,7 +158,7 @@ def test_large_changes_are_several_writes(monkeypatch: pytest.MonkeyPatch) -> No
         setup = Setup()
         await setup.writer.open()
         keys = [f"key-{number}" for number in range(5)]
-        setup.changes = [Entry(key.encode(), b"v") for key in keys]
+        setup.changes = [InternalRecord(key.encode(), b"v") for key in keys]
         async with asyncio.timeout(30):
             await setup.writer.kept()
         assert [key.decode() for _, entries in setup.store.writes for key in entries] == keys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.coordinator.machine import Entry
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import InvalidMessage, NotInFlight, QueueUnavailable
 from headrace.model.ids import TopicName
 from headrace.model.queue_wire import Filter
@@ -49,7 +49,7 @@ def _copied_at_each_step(folder: Path) -> Iterator[list[Path]]:
         # Another thread may be renaming one of these just now.
         shutil.copytree(folder, copies[-1], ignore=shutil.ignore_patterns("*.tmp"))
 
-    async def write_and_copy(self: ReplicatedState, queue: str, term: int, entries: Sequence[Entry]) -> None:
+    async def write_and_copy(self: ReplicatedState, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
         await write(self, queue, term, entries)
         copy()
 
