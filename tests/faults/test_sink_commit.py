@@ -11,6 +11,7 @@ import pytest
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.pipeline.background import _end_what_is_open, stop_pipeline
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import clean_up
 from headrace.pipelines.sink.broker import WireBroker
@@ -24,7 +25,9 @@ from headrace.pipelines.sink.ledger import (
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
-from headrace.wire import Cluster, Producer
+from headrace.wire import (
+    Cluster,
+)
 from tests.interop import subject
 from tests.interop.subject import IS_HEADRACE, Subject
 from tests.pipelines.committed import read_committed
@@ -119,7 +122,7 @@ class Sink:
         return {name for name in self.cluster.list_transactions(states) if f"/{self.sink_id}" in name}
 
 
-def _batch(producer: Producer, values: list[bytes]) -> bytes:
+def _batch(producer: ProducerIdAndEpoch, values: list[bytes]) -> bytes:
     return build_batch(
         [Record(0, 1, None, value) for value in values],
         producer_id=producer.producer_id,

@@ -7,20 +7,22 @@ from uuid import uuid4
 
 import pytest
 
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.wire import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
     Cluster,
-    OffsetNotAvailable,
-    Producer,
+    OffsetGone,
     ProducerFenced,
     Timeouts,
     TopicNotFound,
     TransactionLost,
     Unsupported,
 )
-from headrace.wire.writing import Transactions
+from headrace.wire.writing import (
+    Transactions,
+)
 
 from . import batches
 from .batches import Record
@@ -36,7 +38,7 @@ def cluster(broker: Subject) -> Iterator[Cluster]:
         yield cluster
 
 
-def transactional(producer: Producer, *values: bytes, sequence: int = 0) -> bytes:
+def transactional(producer: ProducerIdAndEpoch, *values: bytes, sequence: int = 0) -> bytes:
     return batches.batch(
         values,
         producer_id=producer.producer_id,
@@ -97,7 +99,7 @@ def test_offsets_by_time(cluster: Cluster, topic: str) -> None:
 
 def test_what_is_not_there_is_said_in_a_sentence(broker: Subject, topic: str) -> None:
     with Cluster(broker.bootstrap, timeouts=Timeouts(patience_s=0.2)) as cluster:
-        with pytest.raises(OffsetNotAvailable, match=f"fetching {topic}-0 from offset 7 failed"):
+        with pytest.raises(OffsetGone, match=f"fetching {topic}-0 from offset 7 failed"):
             cluster.fetch(topic, 0, 7)
         with pytest.raises(TopicNotFound, match="no-such-topic-0"):
             cluster.fetch("no-such-topic", 0, 0)
@@ -109,7 +111,7 @@ def test_removed_records_leave_the_log_shorter(cluster: Cluster, topic: str) -> 
     cluster.produce({(topic, 0): batches.batch([b"a", b"b", b"c"])})
     cluster.delete_records({(topic, 0): 2})
     assert cluster.list_offsets({(topic, 0): EARLIEST})[topic, 0].offset == 2
-    with pytest.raises(OffsetNotAvailable):
+    with pytest.raises(OffsetGone):
         cluster.fetch(topic, 0, 0)
 
 
@@ -201,10 +203,10 @@ def test_a_range_with_a_marker_at_its_end(cluster: Cluster, topic: str) -> None:
 def test_a_range_that_is_not_there(broker: Subject, topic: str) -> None:
     with Cluster(broker.bootstrap, timeouts=Timeouts(patience_s=0.2)) as cluster:
         cluster.produce({(topic, 0): batches.batch([b"a"] * 10)})
-        with pytest.raises(OffsetNotAvailable, match=f"{topic}-0 ends at offset 10, before the offset 12"):
+        with pytest.raises(OffsetGone, match=f"{topic}-0 ends at offset 10, before the offset 12"):
             followed(cluster, topic, 0, 12)
         cluster.delete_records({(topic, 0): 5})
-        with pytest.raises(OffsetNotAvailable, match="from offset 2 failed"):
+        with pytest.raises(OffsetGone, match="from offset 2 failed"):
             followed(cluster, topic, 2, 8)
 
 
@@ -249,7 +251,7 @@ def test_a_restart_of_the_broker_is_waited_out(own_broker: Callable[..., Subject
 
 def test_partitions_are_remembered_for_one_transaction() -> None:
     transactions = Transactions()
-    producer = Producer(1, 0)
+    producer = ProducerIdAndEpoch(1, 0)
     transactions.added("a", producer).add(("t", 0))
     transactions.added("b", producer).add(("t", 1))
     transactions.forget("a")

@@ -24,10 +24,16 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.options import sink_options
 from headrace.pipelines.sink.writer import BatchSink, StreamSink
 from headrace.pipelines.source.datasource import HeadraceDataSource
-from headrace.wire import Cluster, Partition, Producer, Resumed, Timeouts
+from headrace.wire import (
+    Cluster,
+    Partition,
+    ResumedTransaction,
+    Timeouts,
+)
 
 FORMAT = "headrace"
 """Registered, it takes the place of the real one in its session."""
@@ -110,13 +116,13 @@ class CrashingCluster(Cluster):
         self._reach("decide:written" if step == "decide" else f"{step}:after" if step == "stage" else "")
         return answer
 
-    def resume_txn(self, transactional_id: str, **settings: Any) -> Resumed:
+    def resume_txn(self, transactional_id: str, **settings: Any) -> ResumedTransaction:
         self._reach("prepare:before")
         answer = super().resume_txn(transactional_id, **settings)
         self._reach("prepare:after")
         return answer
 
-    def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
+    def end_txn(self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
         step = self._entry if self._is_ledger(transactional_id) else "end"
         if step == "end" and committed:
             self._reach("end:before")

@@ -85,7 +85,7 @@ class ConsumerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareLimits:
+class ShareMemberLimits:
     """The settings `group.share.*` of a broker, as far as they are about members."""
 
     session_timeout_of: Callable[[str], int] = lambda _: 45_000
@@ -116,7 +116,7 @@ class GroupLimits:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     consumer: ConsumerLimits = ConsumerLimits()
-    share: ShareLimits = ShareLimits()
+    share: ShareMemberLimits = ShareMemberLimits()
     streams: StreamsLimits = StreamsLimits()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from headrace.config.broker import BrokerSettings
 from headrace.config.group import GroupSettings
-from headrace.groups.group import ConsumerLimits, GroupLimits, ShareLimits, StreamsLimits
+from headrace.groups.group import ConsumerLimits, GroupLimits, ShareMemberLimits, StreamsLimits
 
 
 def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSettings]) -> GroupLimits:
@@ -23,7 +23,7 @@ def limits_from(settings: BrokerSettings, of_group: Callable[[str], GroupSetting
             can_upgrade=settings.group_consumer_migration_policy in ("bidirectional", "upgrade"),
             can_downgrade=settings.group_consumer_migration_policy in ("bidirectional", "downgrade"),
         ),
-        share=ShareLimits(
+        share=ShareMemberLimits(
             session_timeout_of=lambda group_id: of_group(group_id).share_session_timeout_ms,
             max_size=settings.group_share_max_size,
         ),

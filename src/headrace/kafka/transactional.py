@@ -14,21 +14,21 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.errors import error_code
 from headrace.kafka.services import Services
 from headrace.model.errors import CoordinatorError, CoordinatorNotAvailable, HeadraceError, ProtocolError
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.replication.partition import Partition
 from headrace.transactions.joining import Problems
-from headrace.transactions.machine import Producer
 
 
-def producer_of(request: Any) -> Producer:
+def producer_of(request: Any) -> ProducerIdAndEpoch:
     """Who asks, from a request or a part of one that names a transactional id; an empty one is refused."""
     if not request.transactional_id:
         raise ProtocolError("a transactional id may not be empty")
-    return Producer(request.producer_id, request.producer_epoch)
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
 
 
 @asynccontextmanager
 async def joined(
-    services: Services, transactional_id: str, wanted: Mapping[Producer, Sequence[Partition]], *, adds: bool
+    services: Services, transactional_id: str, wanted: Mapping[ProducerIdAndEpoch, Sequence[Partition]], *, adds: bool
 ) -> AsyncIterator[Problems]:
     """Ask the coordinator for partitions that are about to be written to, and say which may not be.
 

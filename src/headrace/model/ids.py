@@ -24,3 +24,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """An idempotent producer: its id, and the epoch that tells it from earlier producers with that id."""
+
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER = ProducerIdAndEpoch(-1, -1)

@@ -24,7 +24,7 @@ _UUID_BYTES = 16
 _OLDEST, _NEWEST = 7, 17
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedRange(NamedTuple):
     """A transaction that was aborted: its records from `first_offset` on, up to its marker, were never there."""
 
     producer_id: int
@@ -39,7 +39,7 @@ class FetchedRecords(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedRange, ...]
     records: memoryview
     """Record batches, the last of which may be cut off. Valid for as long as somebody holds it."""
     topic_id: UUID | None = None
@@ -92,7 +92,7 @@ class _ResponseReader:
         index, error_code, high_watermark, last_stable, log_start = self._unpack(_PARTITION)
         aborted = []
         for _ in range(self._count()):
-            aborted.append(AbortedTransaction(*self._unpack(_ABORTED)))
+            aborted.append(AbortedRange(*self._unpack(_ABORTED)))
             self._skip_tags()
         if self._has_replica:
             self._at += _I32.size

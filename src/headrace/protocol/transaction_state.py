@@ -16,7 +16,7 @@ _ERROR = Struct(">h")
 _FACTS = Struct(">iqqh")
 
 
-class TransactionState(NamedTuple):
+class DescribedTransaction(NamedTuple):
     error_code: int
     state: str
     timeout_ms: int
@@ -25,7 +25,7 @@ class TransactionState(NamedTuple):
     producer_epoch: int
 
 
-def read_transaction_state(frame: bytes | memoryview, at: int) -> TransactionState:
+def read_transaction_state(frame: bytes | memoryview, at: int) -> DescribedTransaction:
     """The first transaction of the answer; `ProtocolError` if there is none or it does not fit."""
     view = memoryview(frame)
     try:
@@ -35,7 +35,7 @@ def read_transaction_state(frame: bytes | memoryview, at: int) -> TransactionSta
         (error_code,) = _ERROR.unpack_from(view, at)
         _, at = _text(view, at + _ERROR.size)
         state, at = _text(view, at)
-        return TransactionState(error_code, state, *_FACTS.unpack_from(view, at))
+        return DescribedTransaction(error_code, state, *_FACTS.unpack_from(view, at))
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"the answer to DescribeTransactions v0: {error}") from error
 

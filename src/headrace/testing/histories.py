@@ -22,23 +22,17 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
+
 Fate = Literal["ok", "failed", "unknown"]
 _AnyBegun = TypeVar("_AnyBegun", bound="Begun")
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Read(NamedTuple):
     """One record as a client got it. The leader epoch is that of its batch, -1 if the client does not tell."""
 
-    topic: str
-    partition: int
+    topic: TopicName
+    partition: PartitionIndex
     offset: int
     value: str
     leader_epoch: int = -1
@@ -51,8 +45,8 @@ class Read(NamedTuple):
 class Position(NamedTuple):
     """A partition and an offset in it; -1 where no offset is known."""
 
-    topic: str
-    partition: int
+    topic: TopicName
+    partition: PartitionIndex
     offset: int = -1
 
     @property
@@ -74,7 +68,7 @@ class Begun(Line, frozen=True):
 
 
 class SendOperation(Begun, frozen=True, tag="send"):
-    topic: str
+    topic: TopicName
     value: str
     txn: int | None = None
     """The id of the `begin` of the transaction that it belongs to."""
@@ -113,8 +107,8 @@ class Commit(Begun, frozen=True, tag="commit"):
 class Delete(Begun, frozen=True, tag="delete"):
     """Everything before an offset may go: DeleteRecords, or retention that a test causes."""
 
-    topic: str
-    partition: int
+    topic: TopicName
+    partition: PartitionIndex
     before: int
 
 
@@ -160,8 +154,8 @@ class Committed(Line, frozen=True, tag="committed"):
 class MetadataState(Line, frozen=True, tag="state"):
     """A partition's state in the metadata. They are written in the order of their revisions."""
 
-    topic: str
-    partition: int
+    topic: TopicName
+    partition: PartitionIndex
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
@@ -211,7 +205,7 @@ class Recorder:
                 at=self._now(),
                 by=self.by,
                 id=self._new_id(),
-                topic=topic,
+                topic=TopicName(topic),
                 value=value,
                 txn=txn,
                 idempotent=idempotent,
@@ -236,7 +230,14 @@ class Recorder:
 
     def delete(self, topic: str, partition: int, before: int) -> int:
         return self._begin(
-            Delete(at=self._now(), by=self.by, id=self._new_id(), topic=topic, partition=partition, before=before)
+            Delete(
+                at=self._now(),
+                by=self.by,
+                id=self._new_id(),
+                topic=TopicName(topic),
+                partition=PartitionIndex(partition),
+                before=before,
+            )
         )
 
     def ok(self, id: int, *, partition: int | None = None, offset: int | None = None) -> None:

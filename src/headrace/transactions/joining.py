@@ -24,13 +24,12 @@ from headrace.model.errors import (
     PeerUnavailable,
     ProtocolError,
 )
-from headrace.model.ids import BrokerId
+from headrace.model.ids import BrokerId, ProducerIdAndEpoch
 from headrace.protocol.asking import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
 from headrace.transactions.answers import error_of
 from headrace.transactions.batching import Batching
-from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
 
 log = logging.getLogger(__name__)
@@ -53,14 +52,14 @@ class Coordinating(Protocol):
 
     def leader_for(self, transactional_id: str) -> BrokerId: ...
 
-    async def add(self, transactional_id: str, producer: Producer, places: Iterable[Place]) -> None: ...
+    async def add(self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place]) -> None: ...
 
-    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None: ...
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None: ...
 
 
 class _JoinRequest(NamedTuple):
     transactional_id: str
-    producer: Producer
+    producer: ProducerIdAndEpoch
     places: tuple[Place, ...]
     adds: bool
     done: "asyncio.Future[Problems]"
@@ -74,7 +73,9 @@ class Joining:
         self._peers = peers
         self._outgoing: dict[BrokerId, Batching[_JoinRequest]] = {}
 
-    async def join(self, transactional_id: str, producer: Producer, places: Iterable[Place], *, adds: bool) -> Problems:
+    async def join(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], *, adds: bool
+    ) -> Problems:
         """Make partitions part of a producer's transaction, or (without `adds`) ask whether they are."""
         places = tuple(places)
         try:
@@ -95,7 +96,7 @@ class Joining:
             await batching.stop()
 
     async def _join_here(
-        self, transactional_id: str, producer: Producer, places: Sequence[Place], *, adds: bool
+        self, transactional_id: str, producer: ProducerIdAndEpoch, places: Sequence[Place], *, adds: bool
     ) -> Problems:
         if adds:
             await self._transactions.add(transactional_id, producer, places)
@@ -109,7 +110,13 @@ class Joining:
         return problems
 
     async def _ask(
-        self, peers: Peers, transactional_id: str, producer: Producer, places: tuple[Place, ...], *, adds: bool
+        self,
+        peers: Peers,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        places: tuple[Place, ...],
+        *,
+        adds: bool,
     ) -> Problems:
         broker_id = self._transactions.leader_for(transactional_id)
         outgoing = self._outgoing.get(broker_id)

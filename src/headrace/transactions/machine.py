@@ -29,6 +29,7 @@ from headrace.model.errors import (
     SupersededProducer,
     TransactionAbortable,
 )
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.transactions.kafka_records import KafkaTransactionFormat
 from headrace.transactions.records import MsgpackTransactionFormat, Place, TransactionEntry, TransactionRecord
 from headrace.transactions.states import COMPLETES, DECIDED, IDLE, TransactionState, check_step
@@ -43,19 +44,11 @@ NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a producer in two-phase commit, whose transactions wait for their end for as long as it takes."""
 
 
-class Producer(NamedTuple):
-    producer_id: int
-    epoch: int
+class ResumedProducer(NamedTuple):
+    """A new instance of a producer, and whose transaction it has taken over: `NO_PRODUCER` if none was open."""
 
-
-NOBODY = Producer(-1, -1)
-
-
-class Resumed(NamedTuple):
-    """A new instance of a producer, and whose transaction it has taken over: `NOBODY` if none was open."""
-
-    producer: Producer
-    ongoing: Producer
+    producer: ProducerIdAndEpoch
+    ongoing: ProducerIdAndEpoch
 
 
 def is_exhausted(epoch: int) -> bool:
@@ -92,12 +85,12 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         self,
         transactional_id: str,
         timeout_ms: int,
-        claimed: Producer,
+        claimed: ProducerIdAndEpoch,
         fresh_producer_id: int,
         now_ms: int,
         *,
         two_phase: bool = False,
-    ) -> Decision[Producer | None]:
+    ) -> Decision[ProducerIdAndEpoch | None]:
         """A new instance of a producer. None for an answer: its predecessor's transaction is aborted first; ask again.
 
         `claimed` is who the client says it is, if it says so. `fresh_producer_id` is one that nobody has, for use if
@@ -107,16 +100,16 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         old = self.transactions.get(transactional_id)
         if old is None:
             new = TransactionEntry(fresh_producer_id, 0, TransactionState.EMPTY, timeout_ms, now_ms)
-            return self._write(transactional_id, new, Producer(fresh_producer_id, 0))
+            return self._write(transactional_id, new, ProducerIdAndEpoch(fresh_producer_id, 0))
         self._check_claim(transactional_id, old, claimed)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
         if old.state is TransactionState.ONGOING:
             # Whoever has the transaction itself gets the new epoch by asking again; a predecessor's is of no use.
             return self._write(transactional_id, self._fenced(old, now_ms, last_epoch=claimed.epoch), None)
-        if claimed is not NOBODY and claimed != (old.producer_id, old.producer_epoch):
+        if claimed is not NO_PRODUCER and claimed != (old.producer_id, old.producer_epoch):
             # A retry: the answer to the first try was lost.
-            return Outcome((), Producer(old.producer_id, old.producer_epoch))
+            return Outcome((), ProducerIdAndEpoch(old.producer_id, old.producer_epoch))
         if is_exhausted(old.producer_epoch):
             return self._write(
                 transactional_id,
@@ -129,7 +122,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
                     last_epoch=old.producer_epoch,
                     previous_producer_id=old.producer_id,
                 ),
-                Producer(fresh_producer_id, 0),
+                ProducerIdAndEpoch(fresh_producer_id, 0),
             )
         epoch = old.producer_epoch + 1
         new = TransactionEntry(
@@ -138,20 +131,20 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             TransactionState.EMPTY,
             timeout_ms,
             now_ms,
-            last_epoch=-1 if claimed is NOBODY else old.producer_epoch,
+            last_epoch=-1 if claimed is NO_PRODUCER else old.producer_epoch,
         )
-        return self._write(transactional_id, new, Producer(old.producer_id, epoch))
+        return self._write(transactional_id, new, ProducerIdAndEpoch(old.producer_id, epoch))
 
     def resume(
         self,
         transactional_id: str,
         timeout_ms: int,
-        claimed: Producer,
+        claimed: ProducerIdAndEpoch,
         fresh_producer_id: int,
         now_ms: int,
         *,
         two_phase: bool = False,
-    ) -> Decision[Resumed]:
+    ) -> Decision[ResumedProducer]:
         """As `init`, but an open transaction stays open, for the new instance to end (KIP-939).
 
         The answer says who began it, however often it was taken over since. A producer whose epochs have run out keeps
@@ -163,9 +156,9 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
                 transactional_id, timeout_ms, claimed, fresh_producer_id, now_ms, two_phase=two_phase
             )  # fmt: skip
             assert outcome.answer is not None, "nothing is open that would have to be aborted first"
-            return Outcome(outcome.records, Resumed(outcome.answer, NOBODY))
+            return Outcome(outcome.records, ResumedProducer(outcome.answer, NO_PRODUCER))
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
-        if claimed is not NOBODY and claimed == _predecessor(old):
+        if claimed is not NO_PRODUCER and claimed == _predecessor(old):
             # A retry: the answer to the first try was lost.
             return Outcome((), _resumed(old))
         self._check_claim(transactional_id, old, claimed)
@@ -175,7 +168,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             producer_epoch=old.producer_epoch if exhausted else old.producer_epoch + 1,
             timeout_ms=timeout_ms,
             updated_ms=now_ms,
-            last_epoch=-1 if claimed is NOBODY or exhausted else old.producer_epoch,
+            last_epoch=-1 if claimed is NO_PRODUCER or exhausted else old.producer_epoch,
             opened_epoch=old.producer_epoch if old.opened_epoch < 0 else old.opened_epoch,
         )
         return self._write(transactional_id, new, _resumed(new))
@@ -190,16 +183,18 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             )
         return timeout_ms
 
-    def _check_claim(self, transactional_id: str, old: TransactionEntry, claimed: Producer) -> None:
+    def _check_claim(self, transactional_id: str, old: TransactionEntry, claimed: ProducerIdAndEpoch) -> None:
         """Whether somebody who names a producer id and epoch is the current one, or was it until its last request."""
-        if claimed is NOBODY or claimed == (old.producer_id, old.producer_epoch):
+        if claimed is NO_PRODUCER or claimed == (old.producer_id, old.producer_epoch):
             return
         if old.state is TransactionState.ONGOING or claimed != _predecessor(old):
             raise _superseded(transactional_id, claimed)
 
     # -- partitions
 
-    def add(self, transactional_id: str, producer: Producer, places: Iterable[Place], now_ms: int) -> Decision[None]:
+    def add(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], now_ms: int
+    ) -> Decision[None]:
         """Partitions (and groups' partitions of offsets) that the transaction is about to write to."""
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
@@ -220,7 +215,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         )
         return self._write(transactional_id, new, None)
 
-    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None:
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
         """Raise unless this producer's transaction is open and has this partition."""
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
@@ -235,13 +230,13 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
     def end(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         *,
         committed: bool,
         bumps_epoch: bool,
         fresh_producer_id: int,
         now_ms: int,
-    ) -> Decision[Producer]:
+    ) -> Decision[ProducerIdAndEpoch]:
         """Decide a transaction. The answer is who the producer is from now on.
 
         `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry names the old one.
@@ -253,7 +248,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
                 raise _being_completed(transactional_id)
             if COMPLETES[target] is not old.state:
                 raise InvalidTransaction(f"the transaction of {transactional_id} is {old.state} already")
-            return Outcome((), Producer(old.producer_id, old.producer_epoch))
+            return Outcome((), ProducerIdAndEpoch(old.producer_id, old.producer_epoch))
         old = self._current(transactional_id, producer)
         if old.state is TransactionState.ONGOING:
             pass
@@ -282,7 +277,9 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         return self._write(
             transactional_id,
             new,
-            Producer(fresh_producer_id, 0) if exhausted else Producer(new.producer_id, new.producer_epoch),
+            ProducerIdAndEpoch(fresh_producer_id, 0)
+            if exhausted
+            else ProducerIdAndEpoch(new.producer_id, new.producer_epoch),
         )
 
     def abort_overdue(self, transactional_id: str, now_ms: int) -> Decision[bool]:
@@ -335,7 +332,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             raise InvalidProducerMapping(f"no producer has the transactional id {transactional_id}: initialize it")
         return transaction
 
-    def _current(self, transactional_id: str, producer: Producer) -> TransactionEntry:
+    def _current(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionEntry:
         """What is known of a transactional id, for the producer that has it now and nobody else."""
         transaction = self._known(transactional_id)
         if transaction.producer_id != producer.producer_id:
@@ -368,29 +365,31 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         return Outcome(((transactional_id, new),), answer)
 
 
-def _predecessor(transaction: TransactionEntry) -> Producer | None:
+def _predecessor(transaction: TransactionEntry) -> ProducerIdAndEpoch | None:
     """Who the producer was before its last request gave it a new epoch, or for want of epochs a new id."""
     if transaction.last_epoch < 0:
         return None
     rotated = transaction.previous_producer_id >= 0
-    return Producer(transaction.previous_producer_id if rotated else transaction.producer_id, transaction.last_epoch)
-
-
-def _resumed(transaction: TransactionEntry) -> Resumed:
-    """Who has a transaction that was taken over, and who began it."""
-    return Resumed(
-        Producer(transaction.producer_id, transaction.producer_epoch),
-        Producer(transaction.producer_id, transaction.opened_epoch),
+    return ProducerIdAndEpoch(
+        transaction.previous_producer_id if rotated else transaction.producer_id, transaction.last_epoch
     )
 
 
-def _is_retry_of_end(transaction: TransactionEntry, producer: Producer) -> bool:
+def _resumed(transaction: TransactionEntry) -> ResumedProducer:
+    """Who has a transaction that was taken over, and who began it."""
+    return ResumedProducer(
+        ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch),
+        ProducerIdAndEpoch(transaction.producer_id, transaction.opened_epoch),
+    )
+
+
+def _is_retry_of_end(transaction: TransactionEntry, producer: ProducerIdAndEpoch) -> bool:
     """Whether a producer asks for the end of a transaction that was ended with a new epoch before (KIP-890)."""
     has_ended = transaction.bumps_epoch and transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     return has_ended and producer == _predecessor(transaction)
 
 
-def _superseded(transactional_id: str, producer: Producer) -> SupersededProducer:
+def _superseded(transactional_id: str, producer: ProducerIdAndEpoch) -> SupersededProducer:
     return SupersededProducer(
         f"producer {producer.producer_id} with epoch {producer.epoch} is not the current one of {transactional_id}: "
         "a newer instance has taken over, or its transaction took too long"

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from headrace.model.errors import HeadraceError, NotEnoughReplicas, StorageFailed
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.records.markers import Marker
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.guards import Guards
-from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
 
 Ended = Callable[[Partition, int, bool], None]
@@ -22,7 +22,7 @@ class MarkerWriter:
         self._partitions = partitions
         self._ended = ended
 
-    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+    def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
         """End a producer's transaction on a partition; resolves to None when the marker is committed."""
         done: Deferred[HeadraceError | None] = Deferred()
         try:

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.cluster.metadata import Metadata
 from headrace.model.errors import HeadraceError, NotLeader, PeerUnavailable, ProtocolError, UnknownTopic
-from headrace.model.ids import NO_LEADER, BrokerId, TopicName
+from headrace.model.ids import NO_LEADER, BrokerId, ProducerIdAndEpoch, TopicName
 from headrace.protocol.asking import request_schema
 from headrace.protocol.codec import make
 from headrace.records.markers import Marker
@@ -22,7 +22,6 @@ from headrace.replication.peers import Peers
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.answers import error_of
 from headrace.transactions.batching import Batching
-from headrace.transactions.machine import Producer
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
 
@@ -36,7 +35,7 @@ _TIMEOUT_S = 15.0
 
 class _MarkerRequest(NamedTuple):
     place: Place
-    producer: Producer
+    producer: ProducerIdAndEpoch
     marker: Marker
     done: Deferred[HeadraceError | None]
 
@@ -50,7 +49,7 @@ class MarkerRouter:
         self._outgoing: dict[tuple[BrokerId, str], Batching[_MarkerRequest]] = {}
         self._slow: set[Place] = set()
 
-    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+    def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
         """End a producer's transaction on a partition; resolves to None when the marker is committed.
 
         `UnknownTopic` means that the cluster has no such partition any more.
@@ -124,7 +123,7 @@ class MarkerRouter:
 
 def _request(some: Sequence[_MarkerRequest]) -> Any:
     schema = request_schema(_WRITE_TXN_MARKERS, _VERSION)
-    by_transaction: dict[tuple[Producer, Marker], dict[str, list[int]]] = {}
+    by_transaction: dict[tuple[ProducerIdAndEpoch, Marker], dict[str, list[int]]] = {}
     for (topic, index), producer, marker, _ in some:
         topics = by_transaction.setdefault((producer, marker), defaultdict(list))
         topics[topic].append(index)

@@ -32,14 +32,20 @@ from headrace.model.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from headrace.model.ids import BrokerId, TopicName
+from headrace.model.ids import BrokerId, ProducerIdAndEpoch, TopicName
 from headrace.records.markers import Marker, coordinator_epoch
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.joining import Joining
-from headrace.transactions.machine import NO_TIMEOUT_MS, Decision, Producer, Resumed, TransactionMachine, is_exhausted
+from headrace.transactions.machine import (
+    NO_TIMEOUT_MS,
+    Decision,
+    ResumedProducer,
+    TransactionMachine,
+    is_exhausted,
+)
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, TransactionEntry
 from headrace.transactions.routing import MarkerRouter
@@ -134,8 +140,8 @@ class TransactionService:
     # -- what clients ask for
 
     async def init(
-        self, transactional_id: str, timeout_ms: int, claimed: Producer, *, two_phase: bool = False
-    ) -> Producer:
+        self, transactional_id: str, timeout_ms: int, claimed: ProducerIdAndEpoch, *, two_phase: bool = False
+    ) -> ProducerIdAndEpoch:
         """Who a new instance of a producer is; its predecessor's open transaction is aborted, and it is fenced.
 
         In two-phase commit its transactions have no time limit.
@@ -154,8 +160,8 @@ class TransactionService:
         raise ConcurrentTransactions(f"the last transaction of {transactional_id} is still being aborted")
 
     async def resume(
-        self, transactional_id: str, timeout_ms: int, claimed: Producer, *, two_phase: bool = False
-    ) -> Resumed:
+        self, transactional_id: str, timeout_ms: int, claimed: ProducerIdAndEpoch, *, two_phase: bool = False
+    ) -> ResumedProducer:
         """As `init`, but a predecessor's open transaction stays open, and the new instance has it."""
         fresh_id = await self._producer_ids.next()
         return await self._patiently(
@@ -166,7 +172,7 @@ class TransactionService:
         )
 
     async def add(
-        self, transactional_id: str, producer: Producer, places: Iterable[Place], *, patient: bool = True
+        self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], *, patient: bool = True
     ) -> None:
         """Make partitions part of the transaction, which begins with the first one.
 
@@ -182,13 +188,15 @@ class TransactionService:
         else:
             (await _result(self._do(transactional_id, operation))).get()
 
-    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None:
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
         """Raise unless a partition is part of this producer's open transaction."""
         shard = self.coordinator.shard(transactional_id)
         shard.check()
         shard.machine.verify(transactional_id, producer, place)
 
-    async def end(self, transactional_id: str, producer: Producer, *, committed: bool, bumps_epoch: bool) -> Producer:
+    async def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
+    ) -> ProducerIdAndEpoch:
         """Decide a transaction, and see it completed unless that takes long; who the producer is from now on."""
         needs_id = bumps_epoch and is_exhausted(producer.epoch)
         fresh_id = int(await self._producer_ids.next()) if needs_id else -1
@@ -278,7 +286,7 @@ class TransactionService:
         transaction = settlement.transaction
         epoch = coordinator_epoch(settlement.shard.epoch, self._doubts[transaction.producer_id])
         marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, epoch)
-        producer = Producer(transaction.producer_id, transaction.producer_epoch)
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         written = self._router.write(place, producer, marker)
         written.then(partial(self._marker_written, transactional_id, settlement, place))
 

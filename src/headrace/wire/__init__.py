@@ -15,7 +15,7 @@ It knows neither Spark nor Arrow. It finds leaders and coordinators by itself, f
 out passing errors for a bounded time. It works with Headrace and with Apache Kafka 2.8 and later.
 """
 
-from headrace.protocol.fetch_response import AbortedTransaction, FetchedRecords
+from headrace.protocol.fetch_response import AbortedRange, FetchedRecords
 from headrace.wire.brokers import BrokerNode, ClusterInfo, LogDir, Reassignment, Replica
 from headrace.wire.cluster import Cluster
 from headrace.wire.connection import Timeouts
@@ -23,7 +23,7 @@ from headrace.wire.errors import (
     PASSING,
     BrokerUnreachable,
     NotKafka,
-    OffsetNotAvailable,
+    OffsetGone,
     ProducerFenced,
     Refused,
     TimedOut,
@@ -38,19 +38,20 @@ from headrace.wire.groups import GroupInfo
 from headrace.wire.reading import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, OffsetAt
 from headrace.wire.routing import Partition, PartitionInfo, Topic
 from headrace.wire.settings import Resource, SettingInForce
-from headrace.wire.share_groups import ShareGroupInfo, ShareMember, SharePosition
+from headrace.wire.share_groups import ShareGroupInfo, ShareGroupOffset, ShareMember
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import NOBODY, Producer, Resumed
+from headrace.wire.writing import (
+    ResumedTransaction,
+)
 
 __all__ = [
     "EARLIEST",
     "LATEST",
-    "NOBODY",
     "NO_FEATURE",
     "PASSING",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
-    "AbortedTransaction",
+    "AbortedRange",
     "BrokerNode",
     "BrokerUnreachable",
     "Cluster",
@@ -61,20 +62,19 @@ __all__ = [
     "LogDir",
     "NotKafka",
     "OffsetAt",
-    "OffsetNotAvailable",
+    "OffsetGone",
     "Partition",
     "PartitionInfo",
-    "Producer",
     "ProducerFenced",
     "Reassignment",
     "Refused",
     "Replica",
     "Resource",
-    "Resumed",
+    "ResumedTransaction",
     "SettingInForce",
     "ShareGroupInfo",
+    "ShareGroupOffset",
     "ShareMember",
-    "SharePosition",
     "TimedOut",
     "Timeouts",
     "Topic",

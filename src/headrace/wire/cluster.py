@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.wire import (
@@ -29,7 +30,10 @@ from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import NOBODY, Producer, Resumed, Transactions
+from headrace.wire.writing import (
+    ResumedTransaction,
+    Transactions,
+)
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024
@@ -235,8 +239,8 @@ class Cluster:
         *,
         timeout_ms: int = 60_000,
         two_phase: bool = False,
-        claimed: Producer = NOBODY,
-    ) -> Producer:
+        claimed: ProducerIdAndEpoch = NO_PRODUCER,
+    ) -> ProducerIdAndEpoch:
         """A producer. With a transactional id: its predecessor is fenced, and what that had open is aborted first.
 
         `timeout_ms` is how long a transaction may stay open before the broker aborts it. With `two_phase` it may stay
@@ -247,7 +251,9 @@ class Cluster:
             self._router, self._transactions, transactional_id, timeout_ms, two_phase=two_phase, claimed=claimed
         )
 
-    def resume_txn(self, transactional_id: str, *, timeout_ms: int = 60_000, claimed: Producer = NOBODY) -> Resumed:
+    def resume_txn(
+        self, transactional_id: str, *, timeout_ms: int = 60_000, claimed: ProducerIdAndEpoch = NO_PRODUCER
+    ) -> ResumedTransaction:
         """Take over a transactional id with what it has open (KIP-939; `Unsupported` where the broker cannot).
 
         The predecessor is fenced. Its transaction stays as it is: end it with the producer that is returned. Who says
@@ -255,7 +261,7 @@ class Cluster:
         """
         return writing.resume_txn(self._router, self._transactions, transactional_id, timeout_ms, claimed)
 
-    def end_txn(self, transactional_id: str, producer: Producer, *, committed: bool) -> Producer:
+    def end_txn(self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
         """End the transaction that `producer` has open; who the producer is for its next one.
 
         Any process may call it, and again with the same `producer`: what was decided stays decided and gives the same

@@ -52,7 +52,7 @@ class Unready(Refused): ...
 class TopicNotFound(Refused): ...
 
 
-class OffsetNotAvailable(Refused): ...
+class OffsetGone(Refused): ...
 
 
 class ProducerFenced(Refused): ...
@@ -72,7 +72,7 @@ _UNREADY = frozenset(code for code in ErrorCode if code.retriable) - {
 _CLASSES: dict[ErrorCode, type[Refused]] = {
     ErrorCode.unknown_topic_or_partition: TopicNotFound,
     ErrorCode.unknown_topic_id: TopicNotFound,
-    ErrorCode.offset_out_of_range: OffsetNotAvailable,
+    ErrorCode.offset_out_of_range: OffsetGone,
     ErrorCode.producer_fenced: ProducerFenced,
     ErrorCode.invalid_producer_epoch: ProducerFenced,
     ErrorCode.invalid_txn_state: TransactionLost,

@@ -1,7 +1,7 @@
 """A range of offsets of one partition, read piece by piece with the next piece on its way while one is worked on.
 
 What is not there is told apart: offsets that compaction or transaction markers left empty are passed over; offsets
-that were removed, or a log that ends early, are `OffsetNotAvailable`.
+that were removed, or a log that ends early, are `OffsetGone`.
 """
 
 import time
@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.protocol.fetch_response import FetchedRecords
 from headrace.records.batch import iter_headers
-from headrace.wire.errors import OffsetNotAvailable
+from headrace.wire.errors import OffsetGone
 from headrace.wire.reading import READ_COMMITTED, receive_fetch, send_fetch
 from headrace.wire.routing import LeaderRouter, Partition
 
@@ -100,7 +100,7 @@ class _Range:
         elif self._short_since_s is None:
             self._short_since_s = time.monotonic()
         elif time.monotonic() - self._short_since_s > self._router.timeouts.patience_s:
-            raise OffsetNotAvailable(
+            raise OffsetGone(
                 f"{topic}-{index} ends at offset {last}, before the offset {self._end} that was to be read",
                 ErrorCode.offset_out_of_range,
             )

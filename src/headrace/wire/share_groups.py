@@ -22,7 +22,7 @@ class ShareMember(NamedTuple):
     partitions: tuple[Partition, ...]
 
 
-class SharePosition(NamedTuple):
+class ShareGroupOffset(NamedTuple):
     start_offset: int
     """Everything below is done; -1 if the group has not begun there."""
     lag: int
@@ -34,7 +34,7 @@ class ShareGroupInfo(NamedTuple):
     state: str
     assignor: str
     members: tuple[ShareMember, ...]
-    positions: dict[Partition, SharePosition]
+    positions: dict[Partition, ShareGroupOffset]
 
 
 def describe_share_group(router: LeaderRouter, group: str) -> ShareGroupInfo | None:
@@ -54,13 +54,13 @@ def describe_share_group(router: LeaderRouter, group: str) -> ShareGroupInfo | N
         _check(router, group, "describing", described.error_code, described.error_message)
         (offsets,) = router.coordinated(GROUP, group, _DESCRIBE_OFFSETS, 1, build_offsets).groups
         _check(router, group, "describing the offsets of", offsets.error_code, offsets.error_message)
-        positions: dict[Partition, SharePosition] = {}
+        positions: dict[Partition, ShareGroupOffset] = {}
         for topic in offsets.topics:
             for part in topic.partitions:
                 where = f"describing {topic.topic_name}-{part.partition_index} of"
                 _check(router, group, where, part.error_code, part.error_message)
                 lag = getattr(part, "lag", -1)
-                positions[topic.topic_name, part.partition_index] = SharePosition(part.start_offset, lag)
+                positions[topic.topic_name, part.partition_index] = ShareGroupOffset(part.start_offset, lag)
         return ShareGroupInfo(
             group, described.group_state, described.assignor_name, tuple(map(_member, described.members)), positions
         )

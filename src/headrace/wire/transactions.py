@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.protocol.codec import make
-from headrace.protocol.transaction_state import TransactionState, read_transaction_state
+from headrace.protocol.transaction_state import DescribedTransaction, read_transaction_state
 from headrace.wire.errors import check
 from headrace.wire.routing import TRANSACTION, LeaderRouter
-from headrace.wire.writing import Producer
 
 DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 _LIST_VERSION = 1
@@ -20,7 +20,7 @@ OPEN = "Ongoing"
 class TransactionInfo(NamedTuple):
     transactional_id: str
     state: str
-    producer: Producer
+    producer: ProducerIdAndEpoch
     timeout_ms: int
     started_ms: int
     """By the coordinator's clock; -1 outside of a transaction."""
@@ -49,7 +49,7 @@ def describe_transaction(router: LeaderRouter, transactional_id: str) -> Transac
         return make(schema.DescribeTransactionsRequest, transactional_ids=(transactional_id,))
 
     def attempt() -> TransactionInfo | None:
-        found: TransactionState = router.coordinated(
+        found: DescribedTransaction = router.coordinated(
             TRANSACTION,
             transactional_id,
             DESCRIBE_TRANSACTIONS,
@@ -62,7 +62,7 @@ def describe_transaction(router: LeaderRouter, transactional_id: str) -> Transac
         if found.error_code:
             router.forget_coordinator(TRANSACTION, transactional_id)
             check(f"describing the transaction of {transactional_id}", found.error_code)
-        producer = Producer(found.producer_id, found.producer_epoch)
+        producer = ProducerIdAndEpoch(found.producer_id, found.producer_epoch)
         return TransactionInfo(transactional_id, found.state, producer, found.timeout_ms, found.started_ms)
 
     return router.patiently(attempt)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.protocol.asking import request_header
 from headrace.protocol.codec import make
@@ -37,20 +38,10 @@ _I32 = Struct(">i")
 _ACKS = Struct(">hi")
 
 
-class Producer(NamedTuple):
-    """Who writes: an id, and the epoch that tells it from those that had the id before."""
-
-    producer_id: int
-    epoch: int
-
-
-NOBODY = Producer(-1, -1)
-
-
-class Resumed(NamedTuple):
-    producer: Producer
+class ResumedTransaction(NamedTuple):
+    producer: ProducerIdAndEpoch
     """Who ends the open transaction, or begins the next."""
-    ongoing: Producer | None
+    ongoing: ProducerIdAndEpoch | None
     """Who began the transaction that is open, if one is."""
 
 
@@ -58,9 +49,9 @@ class Transactions:
     """What is remembered of transactions between requests: under version 1, which partitions were added."""
 
     def __init__(self) -> None:
-        self._added: dict[tuple[str, Producer], set[Partition]] = {}
+        self._added: dict[tuple[str, ProducerIdAndEpoch], set[Partition]] = {}
 
-    def added(self, transactional_id: str, producer: Producer) -> set[Partition]:
+    def added(self, transactional_id: str, producer: ProducerIdAndEpoch) -> set[Partition]:
         return self._added.setdefault((transactional_id, producer), set())
 
     def forget(self, transactional_id: str) -> None:
@@ -180,10 +171,10 @@ def receive_produce(connection: WireConnection, offsets: dict[Partition, int]) -
 def _add_partitions(
     router: LeaderRouter, transactions: Transactions, transactional_id: str, batches: Mapping[Partition, bytes]
 ) -> None:
-    by_producer: dict[Producer, list[Partition]] = {}
+    by_producer: dict[ProducerIdAndEpoch, list[Partition]] = {}
     for partition, batch in batches.items():
         header = read_header(batch)
-        by_producer.setdefault(Producer(header.producer_id, header.producer_epoch), []).append(partition)
+        by_producer.setdefault(ProducerIdAndEpoch(header.producer_id, header.producer_epoch), []).append(partition)
     for producer, partitions in by_producer.items():
         added = transactions.added(transactional_id, producer)
         missing = [partition for partition in partitions if partition not in added]
@@ -193,7 +184,7 @@ def _add_partitions(
 
 
 def _tell_coordinator(
-    router: LeaderRouter, transactional_id: str, producer: Producer, partitions: Iterable[Partition]
+    router: LeaderRouter, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[Partition]
 ) -> None:
     def build(schema: ModuleType) -> Any:
         return make(
@@ -223,19 +214,23 @@ def init_producer_id(
     timeout_ms: int,
     *,
     two_phase: bool,
-    claimed: Producer = NOBODY,
-) -> Producer:
+    claimed: ProducerIdAndEpoch = NO_PRODUCER,
+) -> ProducerIdAndEpoch:
     """A new producer. With a transactional id: whoever had it is fenced, and what it had open is aborted."""
     highest = _TWO_PHASE_VERSION if two_phase else _INIT_PRODUCER_ID_VERSION
-    lowest = 0 if claimed is NOBODY else _CLAIMING_VERSION
+    lowest = 0 if claimed is NO_PRODUCER else _CLAIMING_VERSION
     return _init(
         router, transactions, transactional_id, timeout_ms, highest, lowest, claimed, two_phase=two_phase
     ).producer
 
 
 def resume_txn(
-    router: LeaderRouter, transactions: Transactions, transactional_id: str, timeout_ms: int, claimed: Producer = NOBODY
-) -> Resumed:
+    router: LeaderRouter,
+    transactions: Transactions,
+    transactional_id: str,
+    timeout_ms: int,
+    claimed: ProducerIdAndEpoch = NO_PRODUCER,
+) -> ResumedTransaction:
     """A new producer that fences the one before and keeps what that has open (KIP-939)."""
     version = _TWO_PHASE_VERSION
     return _init(router, transactions, transactional_id, timeout_ms, version, version, claimed, two_phase=True)
@@ -248,10 +243,10 @@ def _init(
     timeout_ms: int,
     highest: int,
     lowest: int = 0,
-    claimed: Producer = NOBODY,
+    claimed: ProducerIdAndEpoch = NO_PRODUCER,
     *,
     two_phase: bool,
-) -> Resumed:
+) -> ResumedTransaction:
     def build(schema: ModuleType) -> Any:
         return make(
             schema.InitProducerIdRequest,
@@ -263,7 +258,7 @@ def _init(
             keep_prepared_txn=lowest == _TWO_PHASE_VERSION,
         )
 
-    def attempt() -> Resumed:
+    def attempt() -> ResumedTransaction:
         if transactional_id is None:
             answer = router.any_broker(lambda connection: connection.call(INIT_PRODUCER_ID, highest, build))
         else:
@@ -271,9 +266,9 @@ def _init(
         what = f"initializing the producer {transactional_id}" if transactional_id else "asking for a producer id"
         _check_coordinator(router, transactional_id, what, answer.error_code)
         ongoing_id = getattr(answer, "ongoing_txn_producer_id", -1)
-        return Resumed(
-            Producer(answer.producer_id, answer.producer_epoch),
-            Producer(ongoing_id, answer.ongoing_txn_producer_epoch) if ongoing_id >= 0 else None,
+        return ResumedTransaction(
+            ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch),
+            ProducerIdAndEpoch(ongoing_id, answer.ongoing_txn_producer_epoch) if ongoing_id >= 0 else None,
         )
 
     if transactional_id is not None:
@@ -282,8 +277,13 @@ def _init(
 
 
 def end_txn(
-    router: LeaderRouter, transactions: Transactions, transactional_id: str, producer: Producer, *, committed: bool
-) -> Producer:
+    router: LeaderRouter,
+    transactions: Transactions,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    *,
+    committed: bool,
+) -> ProducerIdAndEpoch:
     """Commit or abort; who the producer is from now on."""
 
     def build(schema: ModuleType) -> Any:
@@ -295,14 +295,14 @@ def end_txn(
             committed=committed,
         )
 
-    def attempt() -> Producer:
+    def attempt() -> ProducerIdAndEpoch:
         highest = _END_TXN_V2 if router.any_broker(is_version_2) else _END_TXN_V1
         answer = router.coordinated(TRANSACTION, transactional_id, END_TXN, highest, build)
         verb = "committing" if committed else "aborting"
         _check_coordinator(router, transactional_id, f"{verb} the transaction of {transactional_id}", answer.error_code)
         if getattr(answer, "producer_id", -1) < 0:
             return producer
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     transactions.forget(transactional_id)
     return router.patiently(attempt)

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.coordinator.machine import Outcome
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.pipelines.sink.ledger import (
     LedgerEntry,
     OpenTransaction,
@@ -18,7 +19,9 @@ from headrace.pipelines.sink.ledger import (
     to_bytes,
 )
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
-from headrace.transactions.machine import NOBODY, Producer, TransactionMachine
+from headrace.transactions.machine import (
+    TransactionMachine,
+)
 from headrace.transactions.states import DECIDED, TransactionState
 
 SINK = "out"
@@ -58,18 +61,18 @@ class Cluster:
         self._next_id += 1
         return self._next_id
 
-    def init(self, name: str, claimed: Producer = NOBODY) -> Producer:
+    def init(self, name: str, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> ProducerIdAndEpoch:
         for _ in range(2):
             answer = self.run(self.machine.init(name, TIMEOUT_MS, claimed, self.fresh_id(), self.now_ms))
-            if isinstance(answer, Producer):
+            if isinstance(answer, ProducerIdAndEpoch):
                 return answer
         raise AssertionError("an aborted transaction was not completed")
 
-    def write(self, name: str, producer: Producer, row: Any) -> None:
+    def write(self, name: str, producer: ProducerIdAndEpoch, row: Any) -> None:
         self.run(self.machine.add(name, producer, [("t", 0)], self.now_ms))
         self._written.setdefault(name, []).append(row)
 
-    def end(self, name: str, producer: Producer, *, committed: bool) -> Producer:
+    def end(self, name: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
         return self.run(  # type: ignore[no-any-return]
             self.machine.end(
                 name,
@@ -121,7 +124,7 @@ class Process:
         return self._step(look)  # type: ignore[no-any-return]
 
     def claim(self, held: Claim | None) -> Claim:
-        claimed = NOBODY if held is None else Producer(held.producer_id, held.epoch)
+        claimed = NO_PRODUCER if held is None else ProducerIdAndEpoch(held.producer_id, held.epoch)
         try:
             return Claim(*self._step(lambda: self.cluster.init(LEDGER, claimed)))
         except HeadraceError as error:
@@ -140,7 +143,7 @@ class Process:
         )
 
     def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
-        producer = Producer(claim.producer_id, claim.epoch)
+        producer = ProducerIdAndEpoch(claim.producer_id, claim.epoch)
         try:
             self._step(lambda: self.cluster.write(LEDGER, producer, to_bytes(entry)))
             return Claim(*self._step(lambda: self.cluster.end(LEDGER, producer, committed=True)))
@@ -160,7 +163,7 @@ class Process:
             return transaction
         try:
             resumed = self.cluster.run(
-                self.cluster.machine.resume(name, 1, Producer(*who), 0, self.cluster.now_ms, two_phase=True)
+                self.cluster.machine.resume(name, 1, ProducerIdAndEpoch(*who), 0, self.cluster.now_ms, two_phase=True)
             )
         except HeadraceError as error:
             raise Expired(str(error)) from error
@@ -183,7 +186,7 @@ class Process:
                 continue
 
     def _end(self, transaction: OpenTransaction, *, committed: bool) -> None:
-        producer = Producer(transaction.producer_id, transaction.epoch)
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.epoch)
         self._step(lambda: self.cluster.end(transaction.transactional_id, producer, committed=committed))
 
     # -- a task
@@ -192,7 +195,7 @@ class Process:
         return OpenTransaction(name, *self._step(lambda: self.cluster.init(name)))
 
     def put(self, transaction: OpenTransaction, row: Any) -> None:
-        producer = Producer(transaction.producer_id, transaction.epoch)
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.epoch)
         try:
             self._step(lambda: self.cluster.write(transaction.transactional_id, producer, row))
         except HeadraceError as error:

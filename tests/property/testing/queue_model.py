@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from headrace.model.ids import TopicPartition
 from headrace.testing.checkers import HEALED
-from headrace.testing.histories import AnyLine, Position, Read, Recorder, TopicPartition, read_lines
+from headrace.testing.histories import (
+    AnyLine,
+    Position,
+    Read,
+    Recorder,
+    read_lines,
+)
 
 TOPIC = "t"
 PARTITIONS = 2

@@ -15,10 +15,14 @@ import pytest
 
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.markers import Marker
 from headrace.storage.producers import Producers
-from headrace.transactions.machine import NOBODY, Producer, TransactionMachine, is_exhausted
+from headrace.transactions.machine import (
+    TransactionMachine,
+    is_exhausted,
+)
 from headrace.transactions.records import Place
 from headrace.transactions.states import DECIDED, TransactionState
 
@@ -33,15 +37,15 @@ class Log:
 
     def __init__(self) -> None:
         self.producers = Producers()
-        self.batches: list[tuple[Producer, Value | Marker]] = []
+        self.batches: list[tuple[ProducerIdAndEpoch, Value | Marker]] = []
 
-    def append(self, producer: Producer, value: Value, sequence: int) -> None:
+    def append(self, producer: ProducerIdAndEpoch, value: Value, sequence: int) -> None:
         assert self.producers.check(producer.producer_id, producer.epoch, sequence, 0) is None
         offset = len(self.batches)
         self.producers.record(producer.producer_id, producer.epoch, sequence, 0, offset, TRANSACTIONAL, 0, 0)
         self.batches.append((producer, value))
 
-    def append_marker(self, producer: Producer, marker: Marker) -> None:
+    def append_marker(self, producer: ProducerIdAndEpoch, marker: Marker) -> None:
         self.producers.check_marker(producer.producer_id, producer.epoch, marker)
         self.producers.end(producer.producer_id, producer.epoch, marker, len(self.batches), 0)
         self.batches.append((producer, marker))
@@ -122,7 +126,7 @@ class Cluster:
         # The decision is committed before the first marker.
         self.committed_entries = len(self.entries)
         place = self.random.choice(sorted(left))
-        producer = Producer(transaction.producer_id, transaction.producer_epoch)
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, 0)
         self.logs[place].append_marker(producer, marker)
         self.marked[transactional_id].add(place)
@@ -137,7 +141,7 @@ class Instance:
         self.name = name
         self.transactional_id = transactional_id
         self.bumps = bumps
-        self.producer: Producer | None = None
+        self.producer: ProducerIdAndEpoch | None = None
         self.number = 0
         self.sequences: dict[Place, int] = {}
         self.written: set[tuple[Place, Value]] = set()
@@ -171,9 +175,9 @@ class Instance:
 
     def _init(self) -> None:
         cluster = self.cluster
-        outcome = cluster.machine.init(self.transactional_id, 5_000, NOBODY, cluster.fresh_id(), cluster.now_ms)
+        outcome = cluster.machine.init(self.transactional_id, 5_000, NO_PRODUCER, cluster.fresh_id(), cluster.now_ms)
         answer = cluster.run(outcome)
-        if isinstance(answer, Producer):
+        if isinstance(answer, ProducerIdAndEpoch):
             self.producer = answer
 
     def _write(self, place: Place) -> None:
@@ -211,7 +215,7 @@ class Instance:
         answer = cluster.run(outcome, flush=not is_lost or cluster.random.random() < 0.5)
         if is_lost:
             return  # the answer does not arrive, and the client asks again
-        assert isinstance(answer, Producer)
+        assert isinstance(answer, ProducerIdAndEpoch)
         places = self.unsure.pop(self.value)
         if self.ending:
             self.expected[self.value] = places

@@ -9,7 +9,7 @@ from tests.unit.groups.logged import LoggedGroups
 from headrace.coordinator.shard import Result
 from headrace.groups.assignors import Assignment, Subscriber, TopicIdPartition, assign_shared
 from headrace.groups.consumer import Heartbeat
-from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareLimits
+from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareMemberLimits
 from headrace.groups.machine import Committer, OffsetCommit
 from headrace.groups.share import ShareHeartbeat
 from headrace.model.errors import (
@@ -25,7 +25,7 @@ from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage
 from headrace.runtime.deferred import Deferred
 
-LIMITS = GroupLimits(share=ShareLimits(session_timeout_of=lambda _: 1000, max_size=3))
+LIMITS = GroupLimits(share=ShareMemberLimits(session_timeout_of=lambda _: 1000, max_size=3))
 NOW = Now(0.0, 0)
 T = UUID(int=1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.model.errors import ProtocolError
-from headrace.protocol.transaction_state import TransactionState, read_transaction_state
+from headrace.protocol.transaction_state import DescribedTransaction, read_transaction_state
 
 NAME, STATE = b"\x09pipeline", b"\x06Empty"
 ANSWER = (
@@ -12,7 +12,7 @@ ANSWER = (
 
 
 def test_a_transaction_that_is_not_open() -> None:
-    assert read_transaction_state(b"head" + ANSWER + b"\x01\x00\x00", 4) == TransactionState(
+    assert read_transaction_state(b"head" + ANSWER + b"\x01\x00\x00", 4) == DescribedTransaction(
         0, "Empty", 60_000, -1, 5, 2
     )
 

@@ -22,18 +22,17 @@ from headrace.model.errors import (
     TransactionAbortable,
     UnknownTopic,
 )
-from headrace.model.ids import NO_LEADER, BrokerId
+from headrace.model.ids import NO_LEADER, BrokerId, ProducerIdAndEpoch
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.guards import Guards
 from headrace.transactions.joining import Joining, Problems
-from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
 from headrace.transactions.routing import MarkerRouter
 
 OWN, OTHER = BrokerId(1), BrokerId(2)
 COMMIT = Marker(True, 7)
-SOMEBODY = Producer(40, 3)
+SOMEBODY = ProducerIdAndEpoch(40, 3)
 
 
 class FakePeers:
@@ -105,7 +104,7 @@ class LocalWriter:
     def __init__(self) -> None:
         self.written: list[Place] = []
 
-    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+    def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
         self.written.append(place)
         done: Deferred[HeadraceError | None] = Deferred()
         done.resolve(None)
@@ -157,7 +156,7 @@ def test_markers_for_one_broker_go_together() -> None:
         waiting = [router.write(("t", 0), SOMEBODY, COMMIT)]
         await peers.was_asked.wait()
         for number in range(40):
-            waiting.append(router.write(("t", number % 10), Producer(100 + number // 10, 0), COMMIT))
+            waiting.append(router.write(("t", number % 10), ProducerIdAndEpoch(100 + number // 10, 0), COMMIT))
         peers.go_on.set()
         assert [await settled(one) for one in waiting] == [None] * 41
         assert len(peers.requests) == 2
@@ -226,10 +225,10 @@ class FakeTransactions:
             raise CoordinatorNotAvailable("nobody leads")
         return OTHER
 
-    async def add(self, transactional_id: str, producer: Producer, places: Iterable[Place]) -> None:
+    async def add(self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place]) -> None:
         self.added.extend(places)
 
-    def verify(self, transactional_id: str, producer: Producer, place: Place) -> None:
+    def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
         if place not in self.added:
             raise TransactionAbortable("not part of it")
 
@@ -259,10 +258,10 @@ def test_many_transactions_are_asked_about_at_once() -> None:
         join, _ = joining(peers)
         peers.codes["t", 3] = ErrorCode.transaction_abortable
         asked = [
-            asyncio.ensure_future(join.join(f"id-{n}", Producer(n, 0), [("t", n), ("u", 0)], adds=n % 2 == 0))
+            asyncio.ensure_future(join.join(f"id-{n}", ProducerIdAndEpoch(n, 0), [("t", n), ("u", 0)], adds=n % 2 == 0))
             for n in range(6)
         ]
-        asked.append(asyncio.ensure_future(join.join("id-0", Producer(0, 0), [("v", 0)], adds=True)))
+        asked.append(asyncio.ensure_future(join.join("id-0", ProducerIdAndEpoch(0, 0), [("v", 0)], adds=True)))
         problems = [await one for one in asked]
         assert [list(each) for each in problems] == [[], [], [], [("t", 3)], [], [], []]
         assert isinstance(problems[3]["t", 3], TransactionAbortable)

@@ -17,8 +17,13 @@ from headrace.model.errors import (
     SupersededProducer,
     TransactionAbortable,
 )
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.transactions.kafka_records import KafkaTransactionFormat
-from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, NOBODY, Producer, TransactionMachine
+from headrace.transactions.machine import (
+    LAST_EPOCH,
+    NO_TIMEOUT_MS,
+    TransactionMachine,
+)
 from headrace.transactions.records import MsgpackTransactionFormat, TransactionEntry
 from headrace.transactions.states import LEADS_TO, TransactionState
 
@@ -45,18 +50,18 @@ class Bench:
     def now(self) -> TransactionEntry:
         return self.machine.transactions[ID]
 
-    def init(self, claimed: Producer = NOBODY, timeout_ms: int = 60_000) -> Any:
+    def init(self, claimed: ProducerIdAndEpoch = NO_PRODUCER, timeout_ms: int = 60_000) -> Any:
         self.fresh += 1
         return self.run(self.machine.init(ID, timeout_ms, claimed, self.fresh, NOW))
 
-    def resume(self, claimed: Producer = NOBODY, *, two_phase: bool = True) -> Any:
+    def resume(self, claimed: ProducerIdAndEpoch = NO_PRODUCER, *, two_phase: bool = True) -> Any:
         self.fresh += 1
         return self.run(self.machine.resume(ID, 60_000, claimed, self.fresh, NOW, two_phase=two_phase))
 
-    def add(self, producer: Producer) -> None:
+    def add(self, producer: ProducerIdAndEpoch) -> None:
         self.run(self.machine.add(ID, producer, PLACES, NOW))
 
-    def end(self, producer: Producer, *, committed: bool = True, bumps: bool = False) -> Any:
+    def end(self, producer: ProducerIdAndEpoch, *, committed: bool = True, bumps: bool = False) -> Any:
         self.fresh += 1
         return self.run(
             self.machine.end(
@@ -136,7 +141,7 @@ def test_an_abort_of_nothing_moves_the_epoch_in_version_2_only(bench: Bench) -> 
 
 
 def test_when_epochs_run_out_version_2_goes_on_with_a_new_id(bench: Bench) -> None:
-    last = Producer(7, LAST_EPOCH - 1)
+    last = ProducerIdAndEpoch(7, LAST_EPOCH - 1)
     bench.put(producer_epoch=last.epoch)
     bench.add(last)
     fresh = bench.end(last, bumps=True)
@@ -177,7 +182,7 @@ def test_a_producer_that_names_itself_gets_the_next_epoch_once(bench: Bench) -> 
     assert bench.init(claimed=first) == second, "the answer was lost, and it asks again"
     assert bench.init(claimed=second) == (101, 2)
     refused(SupersededProducer, lambda: bench.init(claimed=first), bench)
-    refused(SupersededProducer, lambda: bench.init(claimed=Producer(99, 0)), bench)
+    refused(SupersededProducer, lambda: bench.init(claimed=ProducerIdAndEpoch(99, 0)), bench)
 
 
 def test_a_stale_producer_does_not_abort_what_a_newer_one_has_open(bench: Bench) -> None:
@@ -192,8 +197,8 @@ def test_a_stale_producer_does_not_abort_what_a_newer_one_has_open(bench: Bench)
 
 def test_epochs_that_run_out_by_new_instances_give_a_new_id(bench: Bench) -> None:
     bench.put(producer_epoch=LAST_EPOCH - 1)
-    assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)) == (bench.fresh, 0)
-    assert bench.init(claimed=Producer(7, LAST_EPOCH - 1)).epoch == 0, "a retry"
+    assert bench.init(claimed=ProducerIdAndEpoch(7, LAST_EPOCH - 1)) == (bench.fresh, 0)
+    assert bench.init(claimed=ProducerIdAndEpoch(7, LAST_EPOCH - 1)).epoch == 0, "a retry"
     bench.put(producer_epoch=LAST_EPOCH - 1, state=TransactionState.ONGOING, started_ms=NOW)
     assert bench.init() is None
     bench.complete()
@@ -218,7 +223,7 @@ def test_a_transaction_is_aborted_when_its_time_is_up(bench: Bench) -> None:
 
 
 def test_in_two_phase_commit_a_transaction_has_no_time_limit(bench: Bench) -> None:
-    producer = bench.run(bench.machine.init(ID, 10**9, NOBODY, 101, NOW, two_phase=True))
+    producer = bench.run(bench.machine.init(ID, 10**9, NO_PRODUCER, 101, NOW, two_phase=True))
     bench.add(producer)
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 10 * NO_TIMEOUT_MS)) is False
     assert bench.now.state is TransactionState.ONGOING
@@ -234,20 +239,20 @@ def test_a_newer_instance_takes_over_an_open_transaction_as_it_is(bench: Bench, 
     producer = bench.init(timeout_ms=1000)
     bench.add(producer)
     resumed = bench.resume()
-    assert resumed == (Producer(101, 1), producer)
+    assert resumed == (ProducerIdAndEpoch(101, 1), producer)
     assert (bench.now.state, bench.now.partitions) == (TransactionState.ONGOING, set(PLACES))
     assert bench.run(bench.machine.abort_overdue(ID, NOW + 10**6)) is False, "it has no time limit any more"
     refused(SupersededProducer, lambda: bench.end(producer), bench)
     refused(SupersededProducer, lambda: bench.add(producer), bench)
     refused(SupersededProducer, lambda: bench.resume(producer), bench)
     again = bench.resume(resumed.producer, two_phase=False)
-    assert again == (Producer(101, 2), producer), "who began it is told however often it is taken over"
+    assert again == (ProducerIdAndEpoch(101, 2), producer), "who began it is told however often it is taken over"
     assert bench.now.timeout_ms == 60_000
     after = bench.end(again.producer, committed=committed, bumps=bumps)
     bench.complete()
     assert bench.now.state is (TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
     assert bench.end(again.producer, committed=committed, bumps=bumps) == after, "a retry"
-    assert bench.resume().ongoing == NOBODY
+    assert bench.resume().ongoing == NO_PRODUCER
 
 
 def test_taking_over_may_be_asked_for_again(bench: Bench) -> None:
@@ -264,8 +269,8 @@ def test_taking_over_may_be_asked_for_again(bench: Bench) -> None:
 
 
 def test_there_may_be_nothing_to_take_over(bench: Bench) -> None:
-    assert bench.resume() == (Producer(101, 0), NOBODY)
-    assert bench.resume() == (Producer(101, 1), NOBODY)
+    assert bench.resume() == (ProducerIdAndEpoch(101, 0), NO_PRODUCER)
+    assert bench.resume() == (ProducerIdAndEpoch(101, 1), NO_PRODUCER)
     producer = bench.init()
     bench.add(producer)
     bench.end(producer)
@@ -276,7 +281,7 @@ def test_a_transaction_can_be_taken_over_where_epochs_have_run_out(bench: Bench)
     bench.put(
         producer_epoch=LAST_EPOCH - 1, state=TransactionState.ONGOING, started_ms=NOW, partitions=frozenset(PLACES)
     )
-    last = Producer(7, LAST_EPOCH - 1)
+    last = ProducerIdAndEpoch(7, LAST_EPOCH - 1)
     assert bench.resume() == (last, last)
     assert bench.end(last, bumps=True) == (bench.fresh, 0)
 
@@ -290,9 +295,9 @@ def test_only_partitions_of_an_open_transaction_are_verified(bench: Bench) -> No
     with pytest.raises(TransactionAbortable):
         bench.machine.verify(ID, producer, ("c", 0))
     with pytest.raises(SupersededProducer):
-        bench.machine.verify(ID, Producer(101, 1), PLACES[0])
+        bench.machine.verify(ID, ProducerIdAndEpoch(101, 1), PLACES[0])
     with pytest.raises(InvalidProducerMapping):
-        bench.machine.verify(ID, Producer(5, 0), PLACES[0])
+        bench.machine.verify(ID, ProducerIdAndEpoch(5, 0), PLACES[0])
     with pytest.raises(InvalidProducerMapping):
         bench.machine.verify("other", producer, PLACES[0])
     bench.end(producer)

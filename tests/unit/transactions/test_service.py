@@ -21,7 +21,7 @@ from headrace.model.errors import (
     PeerUnavailable,
     SupersededProducer,
 )
-from headrace.model.ids import BrokerId
+from headrace.model.ids import NO_PRODUCER, BrokerId, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -34,7 +34,6 @@ from headrace.runtime.disk import OsDisk
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 from headrace.storage.manager import LogManager
-from headrace.transactions.machine import NOBODY, Producer
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
 from headrace.transactions.service import TransactionService
@@ -49,10 +48,10 @@ class StubbornWriter(MarkerWriter):
     stuck: Collection[Place] = ()
     failing: set[Place]
     losing: frozenset[Place] = frozenset()
-    late: tuple[tuple[Place, Producer, Marker], ...] = ()
+    late: tuple[tuple[Place, ProducerIdAndEpoch, Marker], ...] = ()
     """Those that were sent, and of which nothing has been heard."""
 
-    def write(self, place: Place, producer: Producer, marker: Marker) -> Deferred[HeadraceError | None]:
+    def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
         if place in self.stuck:
             return Deferred()
         if place in self.losing:
@@ -76,14 +75,14 @@ class Broker:
         self.partitions = partitions
         self.transactions = transactions
 
-    async def begin(self, name: str, timeout_ms: int = 60_000) -> Producer:
+    async def begin(self, name: str, timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
         """A producer with a record in each partition, and its transaction open."""
         await self.transactions.coordinator.ensure_topic()
-        producer = await self.transactions.init(name, timeout_ms, NOBODY)
+        producer = await self.transactions.init(name, timeout_ms, NO_PRODUCER)
         await self.write(name, producer)
         return producer
 
-    async def write(self, name: str, producer: Producer, sequence: int = 0) -> None:
+    async def write(self, name: str, producer: ProducerIdAndEpoch, sequence: int = 0) -> None:
         await self.transactions.add(name, producer, PLACES)
         for topic, index in PLACES:
             batch = build_batch(
@@ -167,7 +166,7 @@ async def running(
 def test_an_interrupted_end_is_completed_by_the_next_start(
     tmp_path: Path, stuck: Collection[Place], committed: bool
 ) -> None:
-    async def first() -> Producer:
+    async def first() -> ProducerIdAndEpoch:
         async with running(tmp_path, stuck=stuck) as broker:
             producer = await broker.begin("a")
             ending = asyncio.create_task(broker.transactions.end("a", producer, committed=committed, bumps_epoch=True))
@@ -182,7 +181,7 @@ def test_an_interrupted_end_is_completed_by_the_next_start(
         assert answer == (producer.producer_id, producer.epoch + 1), "decided is decided"
         return producer
 
-    async def second(producer: Producer) -> None:
+    async def second(producer: ProducerIdAndEpoch) -> None:
         async with running(tmp_path) as broker:
             await broker.until("a", TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
             assert all(committed in markers for markers in broker.markers())
@@ -210,7 +209,7 @@ def test_a_new_instance_waits_for_the_abort_of_the_old_one(tmp_path: Path) -> No
     async def run() -> None:
         async with running(tmp_path) as broker:
             old = await broker.begin("a")
-            new = await broker.transactions.init("a", 60_000, NOBODY)
+            new = await broker.transactions.init("a", 60_000, NO_PRODUCER)
             assert new == (old.producer_id, old.epoch + 2)
             assert broker.markers() == [[False], [False], [False]]
             with pytest.raises(SupersededProducer):
@@ -246,7 +245,7 @@ def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path, **settings) as broker:
             await broker.transactions.coordinator.ensure_topic()
-            await broker.transactions.init("a", 60_000, NOBODY)
+            await broker.transactions.init("a", 60_000, NO_PRODUCER)
             await broker.until("a", None)
 
     asyncio.run(run())

@@ -30,7 +30,7 @@ class TopicToDelete(NamedTuple):
     topic_id: UUID | None
 
 
-class DeletedTopic(NamedTuple):
+class TopicDeletion(NamedTuple):
     name: str | None
     topic_id: UUID | None
     error: ErrorCode = ErrorCode.none
@@ -72,22 +72,22 @@ def _resolve(image: ClusterImage, wanted: TopicToDelete) -> str | UUID | None:
 
 async def _delete(
     ctx: Context, image: ClusterImage, wanted: TopicToDelete, counts: Counter[str | UUID | None]
-) -> DeletedTopic:
+) -> TopicDeletion:
     if not ctx.services.metadata.settings.delete_topic_enable:
         disabled = ErrorCode.topic_deletion_disabled if ctx.version >= 3 else ErrorCode.invalid_request
-        return DeletedTopic(*wanted, disabled, "deleting topics is switched off: delete.topic.enable=false")
+        return TopicDeletion(*wanted, disabled, "deleting topics is switched off: delete.topic.enable=false")
     if (wanted.name is None) == (wanted.topic_id is None):
-        return DeletedTopic(
+        return TopicDeletion(
             *wanted, ErrorCode.invalid_request, "a topic must be named by its name or by its id, not by both"
         )
     meant = _resolve(image, wanted)
     if counts[meant] > 1:
-        return DeletedTopic(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
+        return TopicDeletion(*wanted, ErrorCode.invalid_request, "the topic appears more than once in the request")
     if isinstance(meant, UUID):
-        return DeletedTopic(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
+        return TopicDeletion(*wanted, ErrorCode.unknown_topic_id, f"there is no topic with the id {meant}")
     name = TopicName(str(meant))
     try:
         await ctx.services.metadata.delete_topic(name)
     except HeadraceError as failure:
-        return DeletedTopic(*wanted, error_code(failure), error_message(failure))
-    return DeletedTopic(name, image.topics[name].topic_id)
+        return TopicDeletion(*wanted, error_code(failure), error_message(failure))
+    return TopicDeletion(name, image.topics[name].topic_id)

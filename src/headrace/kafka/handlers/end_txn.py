@@ -15,9 +15,9 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.transactional import code_for, producer_of
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import NO_PRODUCER
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
-from headrace.transactions.machine import NOBODY
 
 KEY = 26
 _BUMPS_EPOCH_FROM = 5
@@ -25,7 +25,7 @@ _BUMPS_EPOCH_FROM = 5
 
 @handles(KEY, 0, 5)
 async def end_txn(ctx: Context, request: Any) -> Answer:
-    error, next_producer = ErrorCode.none, NOBODY
+    error, next_producer = ErrorCode.none, NO_PRODUCER
     try:
         next_producer = await ctx.services.transactions.end(
             request.transactional_id,

@@ -19,16 +19,19 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.transactional import code_for
 from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRefused
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.transactions.machine import NOBODY, Producer, Resumed
+from headrace.transactions.machine import (
+    ResumedProducer,
+)
 
 KEY = 22
 
 
 @handles(KEY, 0, 6)
 async def init_producer_id(ctx: Context, request: Any) -> Answer:
-    error, resumed = ErrorCode.none, Resumed(NOBODY, NOBODY)
+    error, resumed = ErrorCode.none, ResumedProducer(NO_PRODUCER, NO_PRODUCER)
     try:
         resumed = await _init(ctx, request)
     except HeadraceError as failure:
@@ -44,21 +47,21 @@ async def init_producer_id(ctx: Context, request: Any) -> Answer:
     )
 
 
-async def _init(ctx: Context, request: Any) -> Resumed:
-    claimed = Producer(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
-    if (claimed.producer_id < 0 or claimed.epoch < 0) and claimed != NOBODY:
+async def _init(ctx: Context, request: Any) -> ResumedProducer:
+    claimed = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
+    if (claimed.producer_id < 0 or claimed.epoch < 0) and claimed != NO_PRODUCER:
         raise ProtocolError("a producer id and an epoch come together, or not at all")
     if request.transactional_id is None:
-        return Resumed(Producer(await ctx.services.producer_ids.next(), 0), NOBODY)
+        return ResumedProducer(ProducerIdAndEpoch(await ctx.services.producer_ids.next(), 0), NO_PRODUCER)
     if not request.transactional_id:
         raise ProtocolError("a transactional id may not be empty")
     two_phase = getattr(request, "enable2_pc", False)
     if two_phase and not ctx.services.settings.transaction_two_phase_commit_enable:
         raise TwoPhaseCommitRefused("transaction.two.phase.commit.enable is off on this broker")
-    claimed = NOBODY if claimed == NOBODY else claimed
+    claimed = NO_PRODUCER if claimed == NO_PRODUCER else claimed
     timeout_ms = to_ms(request.transaction_timeout)
     transactions = ctx.services.transactions
     if getattr(request, "keep_prepared_txn", False):
         return await transactions.resume(request.transactional_id, timeout_ms, claimed, two_phase=two_phase)
     producer = await transactions.init(request.transactional_id, timeout_ms, claimed, two_phase=two_phase)
-    return Resumed(producer, NOBODY)
+    return ResumedProducer(producer, NO_PRODUCER)

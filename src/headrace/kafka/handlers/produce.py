@@ -45,6 +45,7 @@ from headrace.model.errors import (
     ProtocolError,
     TransactionError,
 )
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.model.image import INTERNAL_TOPICS
 from headrace.protocol.codec import read_request_header, response_header
 from headrace.protocol.fast import ProducedPartition, TopicKey, produce_response
@@ -54,7 +55,6 @@ from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
 from headrace.storage.log import AppendResult
-from headrace.transactions.machine import Producer
 from headrace.transactions.records import Place
 
 KEY = 0
@@ -95,9 +95,9 @@ def _must_ask(ctx: Context, transactional_id: str) -> bool:
     return ctx.header.api_version >= _ADDS_PARTITIONS_FROM or not ctx.services.transactions.is_here(transactional_id)
 
 
-def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Partition]]:
+def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, list[Partition]]:
     """Partitions that have not heard of the transactions that are to be written to them."""
-    missing: dict[Producer, list[Partition]] = {}
+    missing: dict[ProducerIdAndEpoch, list[Partition]] = {}
     for topic, partitions in request.topics:
         for index, records in partitions:
             if records is None or len(records) < HEADER_SIZE:
@@ -107,7 +107,7 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[Producer, list[Parti
                 partition = _partition(ctx, topic, index)
             except HeadraceError:
                 continue
-            producer = Producer(header.producer_id, header.producer_epoch)
+            producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
             if header.is_transactional and not partition.log.producers.is_open(*producer):
                 missing.setdefault(producer, []).append(partition)
     return missing
@@ -121,7 +121,10 @@ async def _produce_recoded(ctx: Context, request: ProduceRequest) -> Answer | De
 
 
 async def _produce_when_joined(
-    ctx: Context, request: ProduceRequest, missing: dict[Producer, list[Partition]], refused: Refused | None = None
+    ctx: Context,
+    request: ProduceRequest,
+    missing: dict[ProducerIdAndEpoch, list[Partition]],
+    refused: Refused | None = None,
 ) -> Answer | Deferred[Answer]:
     assert request.transactional_id is not None
     adds = ctx.header.api_version >= _ADDS_PARTITIONS_FROM
@@ -238,7 +241,7 @@ def _check_transaction(
     Its own word is taken only while the coordinator cannot be asked. One on another broker has been asked where the
     partition has not heard of the transaction; where it has, the marker that ends it is still to come.
     """
-    producer, place = Producer(header.producer_id, header.producer_epoch), (partition.topic, partition.index)
+    producer, place = ProducerIdAndEpoch(header.producer_id, header.producer_epoch), (partition.topic, partition.index)
     if request.transactional_id is None:
         raise InvalidTransaction("a transactional batch was sent outside a transaction")
     problem = asked.get(place)

@@ -17,10 +17,10 @@ from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.transactional import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.machine import Producer
 
 KEY = 28
 _ADDS_FROM = 5
@@ -80,7 +80,7 @@ async def _commit(ctx: Context, request: Any) -> Refused:
     return (await _until(written)).get()
 
 
-def _write(ctx: Context, request: Any, producer: Producer) -> Deferred[Result[Refused]]:
+def _write(ctx: Context, request: Any, producer: ProducerIdAndEpoch) -> Deferred[Result[Refused]]:
     image = ctx.services.metadata.image
     commits = [
         OffsetCommit(

@@ -15,10 +15,10 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.protocol.codec import make
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.machine import Producer
 
 KEY = 27
 _PATIENCE_MS = 2_000
@@ -53,7 +53,7 @@ def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
         asked = request.markers[at]
         done = ctx.services.transactions.markers.write(
             (topic, index),
-            Producer(asked.producer_id, asked.producer_epoch),
+            ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
             Marker(asked.transaction_result, asked.coordinator_epoch),
         )
         done.then(partial(written, (at, topic, index)))

@@ -19,7 +19,7 @@ from headrace.pipelines.source.blocks import read_blocks
 from headrace.pipelines.tables.parquet import ParquetWriter
 from headrace.pipelines.tables.store import TableError, TableFile, TableStore
 from headrace.runtime.disk import Disk
-from headrace.wire import Cluster, OffsetNotAvailable
+from headrace.wire import Cluster, OffsetGone
 
 MAX_DAYS = 16
 _PENDING_BYTES = 64 * 1024 * 1024
@@ -103,7 +103,7 @@ def _fill(
         else:
             # What follows the last batch is empty: compacted away, or a transaction's marker.
             offset = end
-    except OffsetNotAvailable:
+    except OffsetGone:
         lost = True
     except RecordError as error:
         raise TableError(

@@ -16,11 +16,18 @@ from dataclasses import dataclass, field
 
 from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, REASON, Message
 from headrace.client.retry import OWN_HEADERS
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.errors import NotReady, PipelineFailed
 from headrace.records.builder import build_batch
 from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
-from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, Producer, WireError
+from headrace.wire import (
+    EARLIEST,
+    READ_COMMITTED,
+    Cluster,
+    Partition,
+    WireError,
+)
 
 REPLAYS_TOPIC = "__pipeline_replays"
 _CHUNK_LETTERS = 500
@@ -146,7 +153,7 @@ class _Sender:
         if not cluster.metadata([REPLAYS_TOPIC]):
             cluster.create_topic(REPLAYS_TOPIC, partitions=1, settings={"cleanup.policy": "compact"})
         # First of all: whatever an earlier replay still had open is aborted, so its notes are all there or never were.
-        self._producer: Producer = cluster.init_producer_id(self._id, timeout_ms=_TRANSACTION_MS)
+        self._producer: ProducerIdAndEpoch = cluster.init_producer_id(self._id, timeout_ms=_TRANSACTION_MS)
         self._sequences: dict[Partition, int] = {}
 
     def send(self, letters: list[Message]) -> None:

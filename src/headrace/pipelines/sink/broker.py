@@ -9,6 +9,7 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from headrace.client.partitioners import by_key
+from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.pipelines.sink.ledger import (
     LEDGER_PARTITIONS,
     LEDGER_SETTINGS,
@@ -28,9 +29,7 @@ from headrace.records.reader import Record, iter_records
 from headrace.wire import (
     EARLIEST,
     LATEST,
-    NOBODY,
     Cluster,
-    Producer,
     ProducerFenced,
     Refused,
     TransactionLost,
@@ -65,7 +64,7 @@ class WireBroker:
     # -- the ledger
 
     def claim(self, held: Claim | None) -> Claim:
-        claimed = NOBODY if held is None else Producer(held.producer_id, held.epoch)
+        claimed = NO_PRODUCER if held is None else ProducerIdAndEpoch(held.producer_id, held.epoch)
         try:
             return Claim(
                 *self._cluster.init_producer_id(self._ledger_id, timeout_ms=_CLAIM_TIMEOUT_MS, claimed=claimed)
@@ -97,7 +96,7 @@ class WireBroker:
             look_back *= _LOOK_BACK_FACTOR
 
     def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
-        producer = Producer(claim.producer_id, claim.epoch)
+        producer = ProducerIdAndEpoch(claim.producer_id, claim.epoch)
         record = Record(0, round(time.time() * 1000), self._sink_id.encode(), to_bytes(entry))
         batch = build_batch(
             [record],
@@ -252,5 +251,5 @@ class WireBroker:
         return [done[index % _AT_ONCE][index // _AT_ONCE] for index in range(len(transactions))]
 
 
-def _producer(transaction: OpenTransaction) -> Producer:
-    return Producer(transaction.producer_id, transaction.epoch)
+def _producer(transaction: OpenTransaction) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(transaction.producer_id, transaction.epoch)

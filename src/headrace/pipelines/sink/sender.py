@@ -9,10 +9,15 @@ from types import TracebackType
 import pyarrow as pa
 from kio.schema.errors import ErrorCode
 
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.rows import WrongRows
 from headrace.records.compression import Codec
 from headrace.records.encoding import encode
-from headrace.wire import Cluster, Partition, Producer, Refused
+from headrace.wire import (
+    Cluster,
+    Partition,
+    Refused,
+)
 
 _FLUSH_BYTES = 8 * 1024 * 1024
 """Rows are held back until there are this many bytes, and this much is on its way: memory is bounded by a few of it."""
@@ -26,7 +31,13 @@ class RowSender:
     """
 
     def __init__(
-        self, cluster: Cluster, producer: Producer, *, transactional_id: str | None, codec: Codec, batch_bytes: int
+        self,
+        cluster: Cluster,
+        producer: ProducerIdAndEpoch,
+        *,
+        transactional_id: str | None,
+        codec: Codec,
+        batch_bytes: int,
     ) -> None:
         self._cluster = cluster
         self._producer = producer

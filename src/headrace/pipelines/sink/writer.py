@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.explaining import plainly
 from headrace.pipelines.sink.broker import WireBroker
 from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
@@ -38,7 +39,12 @@ from headrace.pipelines.sink.two_phase import (
     commit,
     take_over,
 )
-from headrace.wire import Cluster, Producer, Refused, Timeouts, WireError
+from headrace.wire import (
+    Cluster,
+    Refused,
+    Timeouts,
+    WireError,
+)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _LAST_WORDS = Timeouts(connect_s=2, request_s=5, patience_s=5)
@@ -145,7 +151,9 @@ class SinkWriterBase:
     def _sender(self, cluster: Cluster, transaction: OpenTransaction | None) -> RowSender:
         name = None if transaction is None else transaction.transactional_id
         producer = (
-            cluster.init_producer_id() if transaction is None else Producer(transaction.producer_id, transaction.epoch)
+            cluster.init_producer_id()
+            if transaction is None
+            else ProducerIdAndEpoch(transaction.producer_id, transaction.epoch)
         )
         options = self.options
         return RowSender(cluster, producer, transactional_id=name, codec=options.codec, batch_bytes=options.batch_bytes)

@@ -39,7 +39,7 @@ from headrace.pipelines.source.offsets import (
 from headrace.pipelines.source.options import SourceOptions, parse_source_options
 from headrace.pipelines.source.positions import Positions, SourceError
 from headrace.runtime.clock import SystemClock
-from headrace.wire import EARLIEST, Cluster, OffsetNotAvailable, Timeouts, WireError
+from headrace.wire import EARLIEST, Cluster, OffsetGone, Timeouts, WireError
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def read_range(options: SourceOptions, columns: Sequence[str], whole: Range) -> 
                     yield block.select(columns)
                 at = following
             return
-        except OffsetNotAvailable:
+        except OffsetGone:
             at = _after_loss(cluster, options, whole._replace(start=at))
         except RecordError as error:
             raise SourceError(

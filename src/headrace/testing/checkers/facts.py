@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
-from headrace.testing.histories import End, History, Poll, Read, SendOperation, TopicPartition
+from headrace.model.ids import PartitionIndex, TopicPartition
+from headrace.testing.histories import (
+    End,
+    History,
+    Poll,
+    Read,
+    SendOperation,
+)
 
 HEALED, POWER_CUT, NO_ACKS, ACKS_AGAIN = "healed", "power cut", "no acks", "acks again"
 """The notes that mean something to the checks."""
@@ -118,4 +125,4 @@ def _outcome(tried: set[tuple[bool, str]]) -> Outcome:
 def place_of(send: SendOperation, end: End) -> tuple[TopicPartition, int] | None:
     if end.partition is None or end.offset is None or end.offset < 0:
         return None
-    return TopicPartition(send.topic, end.partition), end.offset
+    return TopicPartition(send.topic, PartitionIndex(end.partition)), end.offset

@@ -5,8 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from operator import itemgetter
 
+from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import Facts
-from headrace.testing.histories import Assign, Commit, TopicPartition
+from headrace.testing.histories import (
+    Assign,
+    Commit,
+)
 
 
 def find_group_faults(facts: Facts) -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 
+from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import Facts, place_of
-from headrace.testing.histories import MetadataState, Read, TopicPartition
+from headrace.testing.histories import (
+    MetadataState,
+    Read,
+)
 
 
 def find_unclean_elections(facts: Facts) -> Iterator[str]:

@@ -4,8 +4,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
+from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import ACKS_AGAIN, NO_ACKS, POWER_CUT, Facts, place_of
-from headrace.testing.histories import Assign, Poll, Read, Revoke, TopicPartition
+from headrace.testing.histories import (
+    Assign,
+    Poll,
+    Read,
+    Revoke,
+)
 
 
 def find_lost(facts: Facts) -> Iterator[str]:

@@ -54,7 +54,7 @@ class Watched(Protocol):
         ...
 
 
-class StoredBatch(NamedTuple):
+class CheckedBatch(NamedTuple):
     base_offset: int
     next_offset: int
     data: bytes
@@ -65,7 +65,7 @@ class Truth:
 
     def __init__(self) -> None:
         self.end = 0
-        self.batches: dict[int, StoredBatch] = {}
+        self.batches: dict[int, CheckedBatch] = {}
         self.values: dict[int, bytes] = {}
         self.offset_of: dict[bytes, int] = {}
         self.markers: set[int] = set()
@@ -92,7 +92,7 @@ class _Seen(NamedTuple):
     is_leader: bool
 
 
-def batches_of(log: Log, start: int, end: int) -> Iterator[StoredBatch]:
+def batches_of(log: Log, start: int, end: int) -> Iterator[CheckedBatch]:
     """The batches of a log between two offsets."""
     offset = start
     while offset < end:
@@ -105,7 +105,7 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[StoredBatch]:
             if header.base_offset >= end:
                 return
             if header.next_offset > offset:
-                yield StoredBatch(header.base_offset, header.next_offset, data[at : at + header.size])
+                yield CheckedBatch(header.base_offset, header.next_offset, data[at : at + header.size])
                 offset = header.next_offset
         if offset == before:
             return
