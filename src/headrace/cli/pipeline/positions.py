@@ -1,6 +1,7 @@
 """The work of `headrace pipeline lag` and `reset`. Needs no Spark."""
 
 import re
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -67,10 +68,13 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
         folder.check_version()
     if (pid := folder.supervisor_lock.holder() or folder.run_lock.holder()) is not None:
         raise CommandFailed(f"{spec.name} is running (process {pid}): stop it first")
+    with failing():
+        check_reached(brokers_of(spec))
+        # What cannot be done is told before there is a folder.
+        targets(spec, target)
     backup = None
     # The lock keeps the pipeline from starting between the question and the change.
-    with failing(), folder.run_lock.take(f"the pipeline {spec.name}"):
-        check_reached(brokers_of(spec))
+    with failing(), folder.run_lock.take(f"the pipeline {spec.name}") if execute else nullcontext():
         known = {(each.topic, each.partition): each for each in positions(spec)}
         wanted = targets(spec, target)
         if execute:

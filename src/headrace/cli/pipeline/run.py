@@ -22,6 +22,7 @@ from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineError, SpecError
 from headrace.pipelines.run.session import check_ready, start_session
 from headrace.pipelines.spec.file import SpecFile
+from headrace.pipelines.spec.model import Spec
 from headrace.wire import WireError
 
 if TYPE_CHECKING:
@@ -93,19 +94,28 @@ def run_file(
     """Run until it ends, is stopped or fails. A wrong file is exit code 2, everything else that goes wrong is 1."""
     read = load(file, bootstrap)
     folder = StateFolder.of(state_dir, read.spec.name)
+    is_new = not folder.root.exists()
     with failing():
         folder.check_version()
+        if is_new:
+            # A pipeline that cannot start leaves no folder behind.
+            _prepare(read.spec, supervised=supervised)
     lock = folder.run_lock
     with failing(), lock.take(f"the pipeline {read.spec.name}"), noted(folder, supervised=supervised) as note:
         log_to(None if supervised else folder.log)
-        check_ready()
-        # Before Spark, which takes its time: a broker or a topic that is not there is told at once.
-        if not supervised:
-            check_reached(brokers_of(read.spec))
-        prepare_topics(read.spec)
+        if not is_new:
+            _prepare(read.spec, supervised=supervised)
         say(f"Starting Spark on {master or read.spec.spark.master} …")
         with _failures_logged(read.spec.name, folder), session(read, master, folder) as spark:
             note.state = _run(spark, read, folder, once=once, plain=plain or supervised, supervised=supervised)
+
+
+def _prepare(spec: Spec, *, supervised: bool) -> None:
+    """Before Spark, which takes its time: a broker or a topic that is not there is told at once."""
+    check_ready()
+    if not supervised:
+        check_reached(brokers_of(spec))
+    prepare_topics(spec)
 
 
 @contextmanager
