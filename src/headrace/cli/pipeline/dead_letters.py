@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headrace.cli.json_text import json_value
 from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, print_json, table
 from headrace.cli.pipeline.run import failing, load
@@ -132,8 +133,8 @@ def _plain(reason: Reason) -> dict[str, Any]:
             {
                 "origin": letter.origin,
                 "offset": [letter.partition, letter.offset],
-                "key": None if letter.key is None else letter.key.decode(errors="replace"),
-                "value": None if letter.payload is None else letter.payload.decode(errors="replace"),
+                "key": json_value(letter.key),
+                "value": json_value(letter.payload),
             }
             for letter in reason.samples
         ],
