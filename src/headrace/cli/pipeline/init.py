@@ -2,11 +2,13 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.cli.errors import BadArgument
 from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, say
+from headrace.client.message import Message
 from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.samples import newest_messages
 from headrace.pipelines.control.topics import cluster_at
@@ -61,6 +63,7 @@ sql = {sql}
 topic = {out}{key}
 delivery = "exactly-once"        # or at-least-once
 """
+_NOTES_MAX = 20
 
 
 def init_file(file: Path, topic: str, bootstrap: str | None, sample: int, *, force: bool) -> None:
@@ -68,6 +71,7 @@ def init_file(file: Path, topic: str, bootstrap: str | None, sample: int, *, for
     _check_free(file, force=force)
     where = bootstrap or os.environ.get("HEADRACE_BOOTSTRAP") or DEFAULT_BOOTSTRAP
     inferred = None
+    notes: list[str] = []
     try:
         check_reached([where])
         with cluster_at(where) as cluster:
@@ -76,8 +80,9 @@ def init_file(file: Path, topic: str, bootstrap: str | None, sample: int, *, for
         say(f"The schema is an example: {error}")
     else:
         inferred = infer(each.payload for each in found or ())
+        notes = _notes(inferred, found or [])
         _tell(inferred, topic, where, exists=found is not None)
-    write_example(file, topic, force=force, inferred=inferred, bootstrap=bootstrap)
+    write_example(file, topic, force=force, inferred=inferred, bootstrap=bootstrap, notes=notes)
 
 
 def _check_free(file: Path, *, force: bool) -> None:
@@ -98,14 +103,35 @@ def _tell(inferred: Inferred, topic: str, where: str, *, exists: bool) -> None:
     say(f"{looked}: {count(len(inferred.columns), 'column')}{odd}. Check the types: other messages may have others")
 
 
+def _notes(inferred: Inferred, messages: Sequence[Message]) -> list[str]:
+    """A comment for each column whose type some of the messages do not have."""
+    notes = []
+    for each in inferred.exceptions[:_NOTES_MAX]:
+        example = messages[each.example]
+        place = f"{example.topic}/{example.partition}/{example.offset}"
+        notes.append(
+            f"# {_text(each.column)[1:-1]}: {each.kind} in all but {each.count:,} of {each.total:,} values "
+            f"({each.other_kind} at {place}); messages with others do not fit, see on_error"
+        )
+    if len(inferred.exceptions) > _NOTES_MAX:
+        notes.append(f"# … and {count(len(inferred.exceptions) - _NOTES_MAX, 'more column')} like that")
+    return notes
+
+
 def write_example(
-    file: Path, topic: str, *, force: bool, inferred: Inferred | None = None, bootstrap: str | None = None
+    file: Path,
+    topic: str,
+    *,
+    force: bool,
+    inferred: Inferred | None = None,
+    bootstrap: str | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     _check_free(file, force=force)
     if inferred is None or not inferred.looked_at:
         source, steps = _EXAMPLE_SOURCE, _EXAMPLE_STEPS.format(topic=topic)
     else:
-        source, steps = _source(inferred), _steps(inferred, topic)
+        source, steps = "\n".join([*notes, _source(inferred)]), _steps(inferred, topic)
     named = "" if bootstrap is None else f"bootstrap = {_text(bootstrap)}\n"
     text = _FILE.format(
         file=file, topic=_text(topic), name=topic, source=source, steps=steps, bootstrap=f"\n{named}" if named else ""

@@ -2,10 +2,12 @@
 
 A column has the narrowest type that all values of the sample fit: `BOOLEAN`, `BIGINT`, `DOUBLE`, `DATE`, `TIMESTAMP`,
 `ARRAY<…>`, `STRUCT<…>`. Values that do not go together are `STRING`: Spark gives numbers, lists and objects as text.
+Where at most one in twenty differs, the column has the type of the others, and the few are exceptions that do not fit.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -17,9 +19,29 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _MAX_FIELDS = 200
 _MAX_DEPTH = 8
 _BIGINT_MAX = 2**63
+_EXCEPTIONS_SHARE = 0.05
+_FAMILIES = {"BIGINT": "number", "DOUBLE": "number", "DATE": "time", "TIMESTAMP": "time"}
+"""Types that go together; every other type goes with itself alone."""
 
-Kind = str | tuple[str, Any]
-"""`BIGINT`, or `("ARRAY", kind)`, or `("STRUCT", {name: kind})`; empty if only nulls were seen."""
+Values = list[tuple[int, Any]]
+"""Values that are not null, each with the number of its message in the sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exceptional:
+    """A column in which a few messages have values of another type than the rest."""
+
+    column: str
+    """Its name; dots lead into objects, `[]` into arrays."""
+    kind: str
+    """The type that the column has, as `BIGINT` or `ARRAY`."""
+    other_kind: str
+    """The type of the first exception."""
+    example: int
+    """The number of the first exception in the sample, from 0."""
+    count: int
+    total: int
+    """Exceptions, and values in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +54,8 @@ class Inferred:
     columns: dict[str, str]
     """By name, the type in SQL; for JSON only."""
     misfits: int = 0
-    """Messages that are not as the others: no JSON objects."""
+    """Messages that do not fit: those that are no JSON objects, and those with exceptions."""
+    exceptions: tuple[Exceptional, ...] = ()
 
     @property
     def schema(self) -> str:
@@ -41,15 +64,14 @@ class Inferred:
 
 def infer(payloads: Iterable[bytes | None]) -> Inferred:
     """Tombstones are looked past. Where no message is a JSON object, the messages are text, or else raw bytes."""
-    values = [payload for payload in payloads if payload is not None]
-    objects = [found for payload in values if (found := _object(payload)) is not None]
+    values = [(number, payload) for number, payload in enumerate(payloads) if payload is not None]
+    objects = [(number, found) for number, payload in values if (found := _object(payload)) is not None]
     if objects:
-        merged: Kind = ""
-        for each in objects:
-            merged = _merged(merged, _kind(each, 0))
-        fields = merged[1] if isinstance(merged, tuple) else {}
-        return Inferred(len(values), "json", {n: _sql(k) for n, k in fields.items()}, len(values) - len(objects))
-    return Inferred(len(values), "text" if all(map(_is_text, values)) else "raw", {})
+        columns = _Columns()
+        kinds = columns.fields("", objects, 0)
+        misfits = len(values) - len(objects) + len(columns.misfits)
+        return Inferred(len(values), "json", kinds, misfits, tuple(columns.exceptions))
+    return Inferred(len(values), "text" if all(_is_text(payload) for _, payload in values) else "raw", {})
 
 
 def quoted(name: str) -> str:
@@ -71,9 +93,60 @@ def _is_text(payload: bytes) -> bool:
         return False
 
 
-def _kind(value: Any, depth: int) -> Kind:
-    if value is None:
-        return ""
+class _Columns:
+    """Finds the types of columns, and notes the exceptions to them."""
+
+    def __init__(self) -> None:
+        self.exceptions: list[Exceptional] = []
+        self.misfits: set[int] = set()
+        """The numbers of messages with exceptions."""
+
+    def fields(self, path: str, objects: Values, depth: int) -> dict[str, str]:
+        """By field of these objects, its type in SQL."""
+        found: dict[str, Values] = {}
+        for number, each in objects:
+            for name, value in each.items():
+                if name in found or len(found) < _MAX_FIELDS:
+                    found.setdefault(name, []).append((number, value))
+        prefix = f"{path}." if path else ""
+        return {name: self._type(f"{prefix}{name}", values, depth + 1) for name, values in found.items()}
+
+    def _type(self, path: str, values: Values, depth: int) -> str:
+        kinds = [(_kind(value, depth), number, value) for number, value in values if value is not None]
+        families = Counter(_family(kind) for kind, _, _ in kinds)
+        family = families.most_common(1)[0][0] if families else "STRING"
+        exceptions = [(number, kind) for kind, number, _ in kinds if _family(kind) != family]
+        if family == "STRING" or len(exceptions) > _EXCEPTIONS_SHARE * len(kinds):
+            return "STRING"
+        regular = [each for each in kinds if _family(each[0]) == family]
+        kind = _widest({kind for kind, _, _ in regular})
+        if exceptions:
+            number, other_kind = exceptions[0]
+            self.exceptions.append(Exceptional(path, kind, other_kind, number, len(exceptions), len(kinds)))
+            self.misfits.update(number for number, _ in exceptions)
+        return self._with_inner(kind, path, [(number, value) for _, number, value in regular], depth)
+
+    def _with_inner(self, kind: str, path: str, values: Values, depth: int) -> str:
+        if kind == "ARRAY":
+            inner = [(number, each) for number, value in values for each in value]
+            return f"ARRAY<{self._type(f'{path}[]', inner, depth + 1)}>"
+        if kind == "STRUCT":
+            fields = self.fields(path, values, depth)
+            return f"STRUCT<{', '.join(f'{quoted(name)}: {each}' for name, each in fields.items())}>"
+        return kind
+
+
+def _family(kind: str) -> str:
+    return _FAMILIES.get(kind, kind)
+
+
+def _widest(kinds: set[str]) -> str:
+    """The type of a family that all of its types fit."""
+    return next((each for each in ("DOUBLE", "TIMESTAMP") if each in kinds), min(kinds))
+
+
+def _kind(value: Any, depth: int) -> str:
+    """The type of a value that is not null, without what is inside of it."""
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):
@@ -82,18 +155,12 @@ def _kind(value: Any, depth: int) -> Kind:
         return "DOUBLE"
     if isinstance(value, str):
         return _kind_of_text(value)
-    if depth == _MAX_DEPTH:
+    if depth == _MAX_DEPTH or value == {}:
         return "STRING"
-    if isinstance(value, list):
-        inner: Kind = ""
-        for each in value:
-            inner = _merged(inner, _kind(each, depth + 1))
-        return ("ARRAY", inner)
-    fields = {name: _kind(each, depth + 1) for name, each in [*value.items()][:_MAX_FIELDS]}
-    return ("STRUCT", fields) if fields else "STRING"
+    return "ARRAY" if isinstance(value, list) else "STRUCT"
 
 
-def _kind_of_text(text: str) -> Kind:
+def _kind_of_text(text: str) -> str:
     for pattern, parse, kind in (
         (_TIMESTAMP, datetime.fromisoformat, "TIMESTAMP"),
         (_DATE, date.fromisoformat, "DATE"),
@@ -105,28 +172,3 @@ def _kind_of_text(text: str) -> Kind:
                 return "STRING"
             return kind
     return "STRING"
-
-
-def _merged(one: Kind, other: Kind) -> Kind:
-    """The narrowest that both fit."""
-    if one == other or other == "":
-        return one
-    if one == "":
-        return other
-    if isinstance(one, tuple) and isinstance(other, tuple) and one[0] == other[0]:
-        if one[0] == "ARRAY":
-            return ("ARRAY", _merged(one[1], other[1]))
-        names = [*dict.fromkeys([*one[1], *other[1]])][:_MAX_FIELDS]
-        return ("STRUCT", {name: _merged(one[1].get(name, ""), other[1].get(name, "")) for name in names})
-    both = {one, other} if isinstance(one, str) and isinstance(other, str) else set()
-    if both == {"BIGINT", "DOUBLE"}:
-        return "DOUBLE"
-    return "TIMESTAMP" if both == {"DATE", "TIMESTAMP"} else "STRING"
-
-
-def _sql(kind: Kind) -> str:
-    if isinstance(kind, str):
-        return kind or "STRING"
-    if kind[0] == "ARRAY":
-        return f"ARRAY<{_sql(kind[1])}>"
-    return f"STRUCT<{', '.join(f'{quoted(name)}: {_sql(each)}' for name, each in kind[1].items())}>"

@@ -42,6 +42,38 @@ def test_a_column_has_the_narrowest_type_that_fits_all_values(values, kind):
     assert of(*values) == {"v": kind}
 
 
+@pytest.mark.parametrize(
+    ("usual", "other", "kind", "told"),
+    [
+        (1, "n/a", "BIGINT", ("v", "BIGINT", "STRING")),
+        (1.5, True, "DOUBLE", ("v", "DOUBLE", "BOOLEAN")),
+        ("2026-01-31T12:00:00Z", "never", "TIMESTAMP", ("v", "TIMESTAMP", "STRING")),
+        ({"a": [1]}, {"a": ["x"]}, "STRUCT<a: ARRAY<BIGINT>>", ("v.a[]", "BIGINT", "STRING")),
+        ({"a": 1}, [1], "STRUCT<a: BIGINT>", ("v", "STRUCT", "ARRAY")),
+    ],
+)
+def test_a_column_has_the_type_of_nearly_all_values(usual, other, kind, told):
+    few = [usual] * 7 + [other] + [usual] * 12
+    found = infer(json.dumps({"v": value}).encode() for value in few)
+    assert found.columns == {"v": kind}
+    (exception,) = found.exceptions
+    assert (exception.column, exception.kind, exception.other_kind) == told
+    assert (exception.example, exception.count, exception.total, found.misfits) == (7, 1, 20, 1)
+    # One more, and it is no exception.
+    many = infer(json.dumps({"v": value}).encode() for value in [*few, other])
+    assert "STRING" in many.columns["v"]
+    assert (many.exceptions, many.misfits) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "kind"),
+    [("text", 1, "STRING"), ("text", "2026-01-31", "STRING"), (1, 2.5, "DOUBLE"), (1, None, "BIGINT")],
+)
+def test_values_that_fit_are_no_exceptions(usual, other, kind):
+    found = infer(json.dumps({"v": value}).encode() for value in [*[usual] * 39, other])
+    assert (found.columns, found.exceptions, found.misfits) == ({"v": kind}, (), 0)
+
+
 def test_columns_of_all_messages_count_and_what_is_no_json_object_is_counted():
     found = infer([b'{"id": 1}', b'{"id": 2, "user name": "ada"}', b"[1]", b"{", None])
     assert (found.looked_at, found.misfits) == (4, 2)
@@ -89,6 +121,23 @@ def test_init_writes_the_columns_of_the_messages_and_says_how_many_it_looked_at(
     assert "`order id`,\n    amount" in (spec.steps[0].sql or "")
     assert spec.sinks["sink"].topic == "init-orders-out"
     assert len(newest_messages(cluster, "init-orders", 10_000) or ()) == 502
+
+
+def test_init_says_in_the_file_which_messages_do_not_have_the_type_of_the_others(tmp_path: Path, cluster: Cluster):
+    cluster.create_topic("init-odd", partitions=2)
+    values = [json.dumps({"id": n, "two\nlines": {"${x}": n}}).encode() for n in range(100)]
+    produce(cluster, "init-odd", 0, *values)
+    produce(cluster, "init-odd", 1, *values[:40], b'{"id": "none", "two\\nlines": {"${x}": true}}', *values[:59])
+    told = init(tmp_path, "init-odd", cluster.bootstrap)
+    assert "200 messages of init-odd: 2 columns; 1 message of them would not fit" in told
+    text = (tmp_path / "p.toml").read_text()
+    assert (
+        "# id: BIGINT in all but 1 of 200 values (STRING at init-odd/1/40); "
+        "messages with others do not fit, see on_error\n"
+    ) in text
+    assert "# two\\nlines.$${x}: BIGINT in all but 1 of 200 values (BOOLEAN at init-odd/1/40)" in text
+    schema = SpecFile(tmp_path / "p.toml", {}).spec.sources["source"].schema
+    assert schema == "id BIGINT, `two\nlines` STRUCT<`${x}`: BIGINT>"
 
 
 def test_init_without_messages_that_tell_writes_an_example_and_says_so(tmp_path: Path, cluster: Cluster):
