@@ -120,6 +120,18 @@ def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):
     assert "is neither earliest, latest, a time" in cli("reset", "p.toml", "--to", "soon", code=2)
 
 
+def test_a_preview_has_a_quick_session_of_its_own_and_leaves_nothing_behind(cli: Cli, new_topic, write: Write):
+    topic = new_topic(prefix="preview-cli")
+    (cli.folder / "p.toml").write_text(PIPELINE.format(name="totals", topic=topic))
+    write(topic, as_json(id="a", amount=1), as_json(id="b", amount=2), b"{", as_json(id="a", amount=3))
+    told = cli("preview", "p.toml")
+    lines = [line.split() for line in told.splitlines()]
+    assert ["a", "4"] in lines
+    assert ["b", "2"] in lines
+    assert f"1 message of source would not fit:\n  {topic}/0/2: the value is not a JSON object, or is cut off" in told
+    assert [each.name for each in cli.folder.iterdir()] == ["p.toml"]
+
+
 @contextmanager
 def daemon(environment: dict[str, str], *arguments: str) -> Iterator[Callable[[str], str]]:
     """A process of Spark's cluster; what it is called with waits for a line of its output and gives its first group."""

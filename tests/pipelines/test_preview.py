@@ -16,7 +16,7 @@ from .running import Write, as_json
 @pytest.fixture(autouse=True)
 def one_session(spark, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def shared(file: SpecFile) -> Iterator[object]:
+    def shared(file: SpecFile, *, for_rows: bool) -> Iterator[object]:
         yield spark
 
     monkeypatch.setattr("headrace.cli.pipeline.preview.quick_session", shared)
@@ -87,3 +87,32 @@ def test_windows_keys_and_joins_are_of_the_messages_that_were_taken(
     assert ["2026-01-31T12:00:00.000Z", "Bob", "9"] in lines
     assert "… more rows; --rows shows more of them" in told.out
     assert f"{topic}-totals" not in cluster.metadata([f"{topic}-totals"])
+
+
+def test_steps_that_look_at_single_rows_need_no_job(
+    tmp_path, bootstrap, new_topic, write: Write, capsys: pytest.CaptureFixture[str], spark
+):
+    topic = new_topic(prefix="preview-quick")
+    write(topic, (b"k", as_json(user="a", amount=1)), headers=[("h", b"v"), ("none", None)])
+    write(topic, (None, None), b"{", as_json(user="b", amount=5))
+    file = tmp_path / "p.toml"
+    file.write_text(f'''
+        bootstrap = "{bootstrap}"
+        [source]
+        topic = "{topic}"
+        schema = "user STRING, amount INT"
+        [transform]
+        sql = "SELECT user, amount * 2 AS twice, _key, _offset, _timestamp AS at, _headers FROM source WHERE amount < 3"
+        [sink]
+        console = true
+        ''')
+    spark.sparkContext.setJobGroup(topic, "a preview")
+    try:
+        preview_file(file, None, 100, 10, as_json=True)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    told = json.loads(capsys.readouterr().out)
+    # The metadata is no part of what a reader of the sink finds.
+    assert told["sinks"]["sink"]["rows"] == [{"user": "a", "twice": 2, "at": "2023-11-14T22:13:20.000Z"}]
+    assert told["sources"]["source"]["bad"] == 2
+    assert [*spark.sparkContext.statusTracker().getJobIdsForGroup(topic)] == []

@@ -1,7 +1,9 @@
 """The work of `headrace pipeline preview`."""
 
 import json
+import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +28,10 @@ def preview_file(file: Path, bootstrap: str | None, messages: int, rows: int, *,
     with failing():
         check_ready()
         found = _messages(read.spec, messages)
+    # PySpark imports pandas for tables of Arrow, which takes half a second: the JVM starts meanwhile.
+    threading.Thread(target=import_module, args=("pandas",), daemon=True).start()
     started = time.monotonic()
-    with failing(), quick_session(read) as spark:
+    with failing(), quick_session(read, for_rows=True) as spark:
         from headrace.pipelines.run.preview import preview
 
         say(f"Spark started in {time.monotonic() - started:.1f} s; running the steps …")

@@ -20,7 +20,7 @@ from headrace.pipelines.control.reachability import brokers_of, check_reached
 from headrace.pipelines.control.supervisor import log_handler
 from headrace.pipelines.control.topics import prepare_topics
 from headrace.pipelines.errors import PipelineError, SpecError
-from headrace.pipelines.run.session import check_ready, start_session
+from headrace.pipelines.run.session import FEW_ROWS, check_ready, start_session
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Spec
 from headrace.wire import WireError
@@ -37,11 +37,12 @@ def load(file: Path, bootstrap: str | None) -> SpecFile:
 
 
 @contextmanager
-def quick_session(file: SpecFile) -> "Iterator[SparkSession]":
-    """A session in this process, only to plan with."""
+def quick_session(file: SpecFile, *, for_rows: bool = False) -> "Iterator[SparkSession]":
+    """A session in this process, only to plan with, or for a few rows."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         say("Starting Spark, which takes some seconds …")
-        spark = start_session(file.spec, "local[1]", Path(folder), is_brief=True)
+        defaults = FEW_ROWS if for_rows else {}
+        spark = start_session(file.spec, "local[1]", Path(folder), is_brief=True, defaults=defaults)
         try:
             yield spark
         finally:

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +19,7 @@ from headrace.pipelines.run.plan import results_over
 from headrace.pipelines.spec.file import SpecFile
 
 _BAD_SHOWN = 5
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(slots=True)
@@ -51,7 +52,10 @@ def preview(spark: SparkSession, file: SpecFile, messages: Mapping[str, Sequence
         if source.decoded_format == "raw":
             sources[name] = records
             continue
-        decoded = decode.decoded(records, source, spec.folder).persist()
+        decoded = decode.decoded(records, source, spec.folder)
+        if source.decoded_format == "avro":
+            # Python workers decode it, which is to happen once. The rest is parsed by the planner: see `_records`.
+            decoded = decoded.persist()
         bad = decoded.where(F.col(decode.REASON).isNotNull())
         found = bad.select("topic", "partition", "offset", decode.REASON).collect()
         made.bad[name] = len(found)
@@ -71,17 +75,21 @@ def _as_json(rows: DataFrame) -> Any:
 
 
 def _records(spark: SparkSession, messages: Sequence[Message]) -> DataFrame:
-    rows = [
-        (
-            each.key,
-            each.payload,
-            each.topic,
-            each.partition,
-            each.offset,
-            datetime.fromtimestamp((each.timestamp_ms or 0) / 1000, UTC),
-            0,
-            list(each.headers),
-        )
-        for each in messages
-    ]
-    return spark.createDataFrame(rows, f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}")
+    """The messages as a table that is part of the plan.
+
+    What is computed from such a table row by row, the planner computes itself. Rows that are handed over as Python
+    objects would need Python workers, and a job for every question.
+    """
+    columns = {
+        "key": pa.array([each.key for each in messages], pa.binary()),
+        "value": pa.array([each.payload for each in messages], pa.binary()),
+        "topic": pa.array([each.topic for each in messages], pa.string()),
+        "partition": pa.array([each.partition for each in messages], pa.int32()),
+        "offset": pa.array([each.offset for each in messages], pa.int64()),
+        "timestamp": pa.array([(each.timestamp_ms or 0) * 1000 for each in messages], pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([0] * len(messages), pa.int32()),
+        "headers": pa.array(
+            [[{"key": name, "value": value} for name, value in each.headers] for each in messages], _HEADERS
+        ),
+    }
+    return spark.createDataFrame(pa.table(columns), f"{decode.RECORD_SCHEMA}, {decode.HEADERS_SCHEMA}")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.model.extras import SPARK, require
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 JAVA_VERSION_MIN = 17
 _INSTALL_JAVA = "install one (on Debian: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
 _CLUSTER_SHUFFLE_PARTITIONS = 8
+_BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""For a JVM that ends soon: no time goes into optimising code, nor into verifying that of Spark."""
+FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings for a few rows: compiling code for them takes longer than going without. Plans are others than in a run."""
 
 _LOG4J = """\
 rootLogger.level = warn
@@ -110,10 +119,17 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def start_session(spec: Spec, master: str | None, log_dir: Path, *, is_brief: bool = False) -> "SparkSession":
+def start_session(
+    spec: Spec,
+    master: str | None,
+    log_dir: Path,
+    *,
+    is_brief: bool = False,
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> "SparkSession":
     """A session for this pipeline. What the JVM has to say goes to `spark.log` in `log_dir`, which is bounded.
 
-    A brief one starts quicker and would run slower: it is for planning.
+    A brief one starts quicker and would run slower: it is for planning. The settings of the file go before `defaults`.
     """
     check_ready()
     from pyspark.sql import SparkSession
@@ -125,12 +141,12 @@ def start_session(spec: Spec, master: str | None, log_dir: Path, *, is_brief: bo
     log4j = log_dir / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log_dir / "spark.log"))
     where = master or spec.spark.master
-    settings = settings_for(spec, where)
+    settings = {**defaults, **settings_for(spec, where)}
     # Spark would take the first python3 on the path, which is not the one that has our packages.
     os.environ.setdefault("PYSPARK_PYTHON", worker_python(log_dir) if where.startswith("local") else sys.executable)
     java = f"-Dlog4j2.configurationFile=file:{log4j} -Djdk.lang.Process.launchMechanism=VFORK"
     if is_brief:
-        java += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        java += f" {_BRIEF_JAVA}"
     settings["spark.driver.extraJavaOptions"] = f"{java} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
     builder = SparkSession.builder.master(where).appName(f"headrace-{spec.name}")
     for name, value in settings.items():
