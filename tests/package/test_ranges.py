@@ -84,8 +84,14 @@ def empty(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
-    [("fastapi[standard]",), ("celery[sqs]",), ("fastapi==0.115.0", "uvicorn==0.34.2"), ("--constraint", str(AIRFLOW))],
-    ids=["fastapi", "celery", "an older fastapi", "airflow"],
+    [
+        ("fastapi[standard]",),
+        ("celery[sqs]",),
+        ("fastapi==0.115.0", "uvicorn==0.34.2"),
+        ("apache-airflow>=3",),
+        ("--constraint", str(AIRFLOW)),
+    ],
+    ids=["fastapi", "celery", "an older fastapi", "airflow", "what airflow pins"],
 )
 def test_pip_finds_versions_for_headrace_and(others: tuple[str, ...], built: Built, empty: Path) -> None:
     resolve = ("install", "--quiet", "--dry-run", "--report", "-", "--only-binary", ":all:", built.wheel, *others)
