@@ -95,11 +95,11 @@ clean: ## Remove .venv and caches; data and results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What tests need and pip does not have: kcat is a client, strace makes a disk fail, Spark runs on Java, a pipeline
+# What tests need and pip does not have: kcat and curl are clients, strace makes a disk fail, Spark runs on Java, a pipeline
 # writes to PostgreSQL, and a cluster agrees through etcd, over networks that are cut. Without
 # them those tests are skipped.
 PACKAGES := kcat=kcat strace=strace java=openjdk-17-jre-headless /usr/lib/postgresql/*/bin/postgres=postgresql \
-	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2
+	etcd=etcd-server etcdctl=etcd-client openssl=openssl ip=iproute2 curl=curl
 
 packages:
 	@python=$$(tools/find-python $(PYTHON)) && exec "$$python" -m tools.packages $(PACKAGES)

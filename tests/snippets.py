@@ -1,19 +1,26 @@
 """The code in Markdown pages, and a shell and a Python that run it block by block.
 
-A block is Python or shell if its fence says so; an indented block is shell if it begins like a command. A comment of
-HTML before a block, which readers do not see, changes what is done with it:
+The fence of a block says what it is, and an indented block is shell. A comment of HTML before a block, which readers do
+not see, changes what is done with it:
 
-    <!-- not run: the reason -->    it is only checked for its syntax
     <!-- setup                      Python, run before the block: the names that the block takes for granted
     def deliver(mail): ...
     -->
     <!-- until: text -->            it runs until it has printed this, and is interrupted as by Ctrl-C
+    <!-- asked: text; typed: y -->  it runs in a terminal, where this is typed after that question
+    <!-- leave running: text -->    it runs in a terminal once it has printed this, while the next block is run
     <!-- needs: etcd -->            it is left out where there is neither such a program nor such a module
     <!-- pytest -->                 a file of tests, which pytest runs
     <!-- spark -->                  Python with a session `spark`: tests/pipelines/test_documents.py runs it
+    <!-- cluster -->                commands to three brokers: tests/interop/test_cli_cluster_dev.py runs them
+    <!-- settings -->               TOML for a broker; without it, TOML is a pipeline
+    <!-- text -->                   not code at all: a drawing, or what a command prints
 
 The Python blocks of a page share their names, and its shell blocks a session, in the order of the page. In a shell
-block with prompts (`$ `) the other lines are what the command prints, with `…` for what differs.
+block with prompts (`$ `) the other lines are what the command prints, with `…` for what differs. A block that
+begins with the name of a file (`# revenue.toml`) is that file for the whole page.
+
+`tests/not_run.py` has the blocks that are not run, each with the reason.
 """
 
 import fnmatch
@@ -27,15 +34,23 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.config.load import load_settings
+from headrace.model.errors import SettingsError
+
+from .not_run import NOT_RUN
+from .terminal import Terminal
+
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]
-_SHELL = re.compile(r"(\$ |headrace |make |printf |echo |pip |for |install |etcdctl |kafka-|\. )")
+PAGES = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md"))]
+_FENCES = {"python": "python", "sh": "shell", "toml": "pipeline", "text": "text"}
+_KINDS = ("pytest", "spark", "cluster", "settings", "text")
 _COMMENT = re.compile(r"<!-- ?(.*?) ?-->", re.DOTALL)
 _TOP_LEVEL_AWAIT = 0x2000
 _STEP_S = 120.0
@@ -50,13 +65,22 @@ class Block(NamedTuple):
     reason: str = ""
     """Why it is not run; empty if it is."""
     until: str = ""
+    asked: tuple[tuple[str, str], ...] = ()
+    """Questions, and what is typed after each."""
+    leave_running: str = ""
 
     @property
     def where(self) -> str:
         return f"{self.page}:{self.line}"
 
+    @property
+    def file(self) -> str:
+        """The file that this block is; empty if it does not say."""
+        found = re.match(r"# (\S+\.(?:toml|py))\n", self.text)
+        return found[1] if found else ""
+
     def check_syntax(self) -> None:
-        if self.language == "shell":
+        if self.language in ("shell", "cluster"):
             script = "\n".join(each for each, _ in self.commands())
             done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{self.where}: {done.stderr}"
@@ -75,8 +99,12 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: str) -> list[Block]:
-    """The blocks of Python and shell of a page, in order."""
-    return [*collect(page, (ROOT / page).read_text())]
+    """The blocks of a page, in order."""
+    reasons = NOT_RUN.get(page, {})
+    return [
+        block._replace(reason=block.reason or reasons.get(block.text.partition("\n")[0], ""))
+        for block in collect(page, (ROOT / page).read_text())
+    ]
 
 
 def collect(page: str, text: str) -> Iterator[Block]:
@@ -86,10 +114,12 @@ def collect(page: str, text: str) -> Iterator[Block]:
     while number < len(lines):
         line = lines[number]
         start = number
-        if line.lstrip().startswith("```"):
-            while not lines[(number := number + 1)].lstrip().startswith("```"):
+        if line.lstrip().startswith(("```", "~~~")):
+            while not lines[(number := number + 1)].lstrip().startswith(line.lstrip()[:3]):
                 pass
-            language = {"python": "python", "sh": "shell", "bash": "shell", "console": "shell"}.get(line.strip()[3:])
+            name = line.strip()[3:]
+            assert name in _FENCES, f"{page}:{start + 1}: {name or 'no language'} is not one of {', '.join(_FENCES)}"
+            language = _FENCES[name]
             found = textwrap.dedent("\n".join(lines[start + 1 : number]) + "\n")
             start += 1
         elif line.lstrip().startswith("<!--"):
@@ -98,34 +128,35 @@ def collect(page: str, text: str) -> Iterator[Block]:
             comments += "\n".join(lines[start : number + 1]) + "\n"
             number += 1
             continue
-        elif line.startswith("    ") and (not start or not lines[start - 1].strip()):
-            while number + 1 < len(lines) and lines[number + 1].startswith("    "):
+        elif line.startswith(("    ", "\t")) and (not start or not lines[start - 1].strip()):
+            while number + 1 < len(lines) and lines[number + 1].startswith(("    ", "\t")):
                 number += 1
             found = textwrap.dedent("\n".join(lines[start : number + 1]) + "\n")
-            language = "shell" if _SHELL.match(found) else None
+            language = "shell"
         else:
             comments = comments if not line.strip() else ""
             number += 1
             continue
-        if language is not None:
-            yield _annotated(Block(page, start + 1, language, found), comments)
+        yield _annotated(Block(page, start + 1, language, found), comments)
         comments = ""
         number += 1
 
 
 def _annotated(block: Block, comments: str) -> Block:
     for comment in _COMMENT.findall(comments):
-        if comment.startswith("not run: "):
-            block = block._replace(reason=" ".join(comment.removeprefix("not run: ").split()))
-        elif comment.startswith("setup\n"):
+        if comment.startswith("setup\n"):
             block = block._replace(setup=block.setup + comment.removeprefix("setup\n").rstrip() + "\n")
         elif comment.startswith("until: "):
             block = block._replace(until=comment.removeprefix("until: "))
+        elif found := re.fullmatch(r"asked: (.+); typed: (.+)", comment):
+            block = block._replace(asked=(*block.asked, (found[1], found[2])))
+        elif comment.startswith("leave running: "):
+            block = block._replace(leave_running=comment.removeprefix("leave running: "))
         elif comment.startswith("needs: "):
             name = comment.removeprefix("needs: ")
             is_there = shutil.which(name) is not None or find_spec(name) is not None
             block = block._replace(reason="" if is_there else f"there is no {name}")
-        elif comment in ("pytest", "spark"):
+        elif comment in _KINDS:
             block = block._replace(language=comment)
         else:
             raise AssertionError(f"{block.where}: a comment that is not understood: {comment}")
@@ -198,6 +229,15 @@ for line in sys.stdin:
 """
 
 
+_HEADRACE = f'headrace() {{ "{sys.executable}" -m headrace "$@"; }}; export PATH="{Path(sys.executable).parent}:$PATH"'
+_SERVER = {
+    "HEADRACE_DATA_DIR": "another-data",
+    "HEADRACE_KAFKA_LISTEN": "127.0.0.1:0",
+    "HEADRACE_HTTP_LISTEN": "127.0.0.1:0",
+}
+"""The settings of a broker that a page starts where it does not say: it runs beside others."""
+
+
 class Runner:
     """Runs the blocks of one page in `folder`, with `addresses` in place of those that the page names."""
 
@@ -207,17 +247,87 @@ class Runner:
         self._environment = environment
         self._python: _Session | None = None
         self._shell: _Session | None = None
+        self._left_running: tuple[Terminal, str] | None = None
         self._files_of_tests = 0
+
+    def write_file(self, block: Block) -> None:
+        """Makes the file that a block is."""
+        (self._folder / self._local(block.file)).write_text(self._local(block.text))
 
     def run(self, block: Block) -> str:
         """What it prints, checked where the page says what that is."""
         if block.setup:
             self._exec(block.setup, block)
-        if block.language == "shell":
-            return "".join(self._command(command, expected, block) for command, expected in block.commands())
-        if block.language == "pytest":
-            return self._test(block)
-        return self._exec(block.text, block, block.until)
+        if block.leave_running:
+            assert self._left_running is None, f"{block.where}: another block is left running already"
+            self._left_running = (self._type(block), block.until)
+            return ""
+        printed = self._printed_by(block)
+        if self._left_running is not None:
+            beside, until = self._left_running
+            beside.wait_for(until)
+            beside.interrupt()
+            beside.finish()
+            beside.close()
+            self._left_running = None
+        return printed
+
+    def _printed_by(self, block: Block) -> str:
+        match block.language:
+            case "shell" if block.until or block.asked:
+                return self._in_terminal(block)
+            case "shell":
+                return "".join(self._command(command, expected, block) for command, expected in block.commands())
+            case "pytest":
+                return self._test(block)
+            case "settings":
+                return self._settings(block)
+            case "pipeline":
+                return self._pipeline(block)
+            case "python":
+                return self._exec(block.text, block, block.until)
+            case other:
+                raise AssertionError(f"{block.where}: {other} is not run here")
+
+    def _type(self, block: Block) -> Terminal:
+        script = "\n".join([_HEADRACE, *(self._local(command) for command, _ in block.commands())])
+        environment = {**self._environment, **_SERVER}
+        terminal = Terminal(script, block.where, self._folder, environment, _STEP_S)
+        try:
+            end = 0
+            for question, answer in block.asked:
+                end = terminal.wait_for(question, end)
+                terminal.type(answer)
+            terminal.wait_for(block.leave_running or block.until)
+        except BaseException:
+            terminal.close()
+            raise
+        return terminal
+
+    def _in_terminal(self, block: Block) -> str:
+        terminal = self._type(block)
+        try:
+            if block.until:
+                terminal.interrupt()
+            return terminal.finish()
+        finally:
+            terminal.close()
+
+    def _settings(self, block: Block) -> str:
+        file = self._folder / "settings.toml"
+        file.write_text(block.text)
+        try:
+            return str(load_settings(config_file=file))
+        except SettingsError as error:
+            raise AssertionError(f"{block.where}: {error}") from None
+
+    def _pipeline(self, block: Block) -> str:
+        tables = tomllib.loads(block.text)
+        added = "" if "source" in tables else '[source]\ntopic = "orders"\nformat = "raw"\n'
+        file = self._folder / "validated.toml"
+        file.write_text(self._local(block.text) + added)
+        check = "from headrace.pipelines.spec.file import SpecFile; from pathlib import Path; SpecFile(Path({!r}))"
+        return self._exec(check.format(str(file)), block)
 
     def _exec(self, code: str, block: Block, until: str = "") -> str:
         if self._python is None:
@@ -228,7 +338,7 @@ class Runner:
     def _command(self, command: str, expected: list[str], block: Block) -> str:
         if self._shell is None:
             self._shell = _Session(["bash"], self._folder, self._environment)
-            self._shell.ask(f'headrace() {{ "{sys.executable}" -m headrace "$@"; }}; printf "\\0360\\n"\n', "bash")
+            self._shell.ask(f'{_HEADRACE}; printf "\\0360\\n"\n', "bash")
         script = f"( set -e\n{self._local(command)}\n) </dev/null 2>&1; printf '\\036%d\\n' $?\n"
         printed = self._shell.ask(script, f"{block.where}: {command}")
         for line in expected:
@@ -260,6 +370,8 @@ class Runner:
         return text
 
     def close(self) -> None:
+        if self._left_running is not None:
+            self._left_running[0].close()
         for session in (self._python, self._shell):
             if session is not None:
                 session.close()

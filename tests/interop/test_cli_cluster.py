@@ -18,7 +18,6 @@ from headrace.model.errors import HeadraceError
 from headrace.testing import etcd
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
-from tests.snippets import blocks_of
 
 pytestmark = [
     pytest.mark.timeout(400),
@@ -196,12 +195,3 @@ def test_a_broker_that_is_killed_shows_and_leadership_comes_back(shell):
     described = json.loads(shell.run("topic", "describe", "kept", "--json"))
     assert all(part["leader"] == part["replicas"][0] for part in described["partitions"])
     shell.all_is_well()
-
-
-@pytest.mark.parametrize(("page", "topic"), [("README.md", "orders"), ("docs/quickstart.md", "payments")])
-def test_the_commands_of_a_page_for_a_cluster(shell, page, topic):
-    (block,) = [each for each in blocks_of(page) if each.reason.endswith("test_cli_cluster.py runs it")]
-    shell.all_is_well()
-    for line in block.text.splitlines():
-        printed = shell.run(*line.removeprefix("$ ").removeprefix("headrace ").split())
-    assert printed.startswith(f"{topic}: 6 partitions")

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,9 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.testing import etcd
 from headrace.wire import Cluster
+from tests.snippets import blocks_of
+from tests.waiting import until
 
 HEADRACE = [sys.executable, "-m", "headrace"]
 WAIT_S = 90.0
@@ -182,3 +187,38 @@ def test_a_machine_without_etcd_is_told_how_to_get_it(tmp_path):
     )
     assert done.returncode == 1
     assert "apt-get install etcd-server" in done.stderr
+
+
+@needs_etcd
+def test_the_commands_of_the_pages_on_a_cluster(tmp_path, monkeypatch):
+    """All on one cluster, in the order of the pages; the first command starts it, on ports that are free."""
+    monkeypatch.chdir(tmp_path)
+    start = ["cluster", "dev", "--brokers", "3"]
+    typed_lines = [
+        shlex.split(line.removeprefix("$ "), comments=True)[1:]
+        for page in ("README.md", "docs/quickstart.md", "docs/operations.md")
+        for block in blocks_of(page)
+        if block.language == "cluster"
+        for line in block.text.splitlines()
+        if not line.startswith("#")
+    ]
+    assert typed_lines.count(start) == 3
+    with running(*start, "--base-port", "0") as command:
+        bootstrap = command.read_until(r"bootstrap servers +(\S+)\n")[1]
+        monkeypatch.setenv("HEADRACE_BOOTSTRAP", bootstrap)
+        for arguments in typed_lines:
+            if arguments != start:
+                told = [bootstrap if each == "queue1:9092" else each for each in arguments]
+                until(lambda told=told: succeeds(told, command), f"{told} succeeds")
+        with Cluster(bootstrap) as cluster:
+            found = cluster.metadata(["orders", "payments"])
+        assert [len(found[topic].partitions) for topic in ("orders", "payments")] == [6, 6]
+        assert command.stop(signal.SIGINT) == 0
+    assert processes_of(tmp_path) == []
+
+
+def succeeds(arguments: list[str], command: Command) -> bool:
+    """Whether a command ends well. `cluster status` does not while replicas catch up, and then somebody asks again."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0 or arguments[:2] == ["cluster", "status"], (arguments, done.output, command.printed)
+    return done.exit_code == 0

@@ -20,6 +20,7 @@ A broker takes each setting from the first of: a flag (`--set log.retention.ms=6
 (`HEADRACE_LOG_RETENTION_MS=60000`), the TOML file given with `--config`, the default. In the file, tables and dots are
 the same thing:
 
+<!-- settings -->
 ```toml
 broker.id = 1
 

@@ -1,0 +1,39 @@
+"""The blocks of the README and of `docs/` that no test runs as they are written, by their first line, each with why.
+
+It is the only place that takes a block out: `tests/unit/test_documents.py` compares it with the pages. What is left out
+is still checked for its syntax.
+"""
+
+_MAKE = "installs packages and runs for as long as one likes; tests/unit/tools runs what the Makefile calls"
+_FRAMEWORK = "has an environment of its own, which make interop installs: interop/{}/tasks.py runs this block"
+
+NOT_RUN = {
+    "README.md": {
+        "make run      # a broker on localhost:9092, with its data in ./headrace-data": _MAKE,
+        "$ headrace bench": "measures for a minute; tests/unit/cli has shorter runs of it",
+    },
+    "docs/operations.md": {
+        "install -D deploy/headrace.toml /etc/headrace/headrace.toml": (
+            "changes the machine; tests/unit/test_deploy.py checks these files"
+        ),
+        "for broker in queue1 queue2 queue3; do": "restarts three machines over ssh",
+    },
+    "docs/pipelines.md": {
+        "pip install 'headrace[spark]'        # and Java 17": "installs 500 MB of packages",
+        "headrace pipeline run revenue.toml": (
+            "starts a Spark of its own until Ctrl-C; tests/pipelines/test_pipeline_cli.py does so with another file"
+        ),
+    },
+    "docs/queues.md": {
+        "from celery import Celery": _FRAMEWORK.format("celery"),
+        "$ celery -A tasks worker --without-gossip --without-mingle --without-heartbeat": (
+            "has an environment of its own, which make interop installs: interop/celery/run.py runs this command"
+        ),
+        "import dramatiq": _FRAMEWORK.format("dramatiq"),
+        "from taskiq import SmartRetryMiddleware": _FRAMEWORK.format("taskiq"),
+    },
+    "docs/quickstart.md": {
+        "make run": _MAKE,
+        "make run ARGS='--data-dir /tmp/orders --kafka-listen 127.0.0.1:9092'": _MAKE,
+    },
+}
