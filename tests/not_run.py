@@ -10,7 +10,7 @@ _FRAMEWORK = "has an environment of its own, which make interop installs: intero
 NOT_RUN = {
     "README.md": {
         "make run      # a broker on localhost:9092, with its data in ./headrace-data": _MAKE,
-        "$ headrace bench": "measures for a minute; tests/unit/cli has shorter runs of it",
+        "$ headrace bench": "measures for a minute; tests/interop/test_cli_client.py has a shorter run",
     },
     "docs/operations.md": {
         "install -D deploy/headrace.toml /etc/headrace/headrace.toml": (
@@ -27,7 +27,7 @@ NOT_RUN = {
     "docs/queues.md": {
         "from celery import Celery": _FRAMEWORK.format("celery"),
         "$ celery -A tasks worker --without-gossip --without-mingle --without-heartbeat": (
-            "has an environment of its own, which make interop installs: interop/celery/run.py runs this command"
+            "has an environment of its own, which make interop installs: interop/celery/run.py has these options"
         ),
         "import dramatiq": _FRAMEWORK.format("dramatiq"),
         "from taskiq import SmartRetryMiddleware": _FRAMEWORK.format("taskiq"),
