@@ -12,7 +12,7 @@ import pytest
 from headrace.testing import etcd
 from headrace.testing.process import BrokerProcess
 from tests.snippets import PAGES, ROOT, Runner, blocks_of, runner
-from tests.unit.pipelines.rest_catalog import rest_catalog
+from tests.unit.pipelines.tables.rest_catalog import rest_catalog
 
 from .quick import SETTINGS
 
