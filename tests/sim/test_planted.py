@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headrace.testing.sim.running import run_seed
+from headrace.testing.sim.runner import run_seed
 from tests.sim.plants import PLANTS
 
 SEEDS_MAX = 150

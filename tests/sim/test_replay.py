@@ -8,7 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PROGRAM = """
 import sys
-from headrace.testing.sim.running import run_seed
+from headrace.testing.sim.runner import run_seed
 for seed in (3, 2964, 7271):
     outcome = run_seed(seed)
     print(seed, outcome.events, outcome.digest, outcome.failure)

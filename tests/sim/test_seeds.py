@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.testing.sim.running import check_seed
+from headrace.testing.sim.runner import check_seed
 
 SEEDS = 300
 TOGETHER = 10

@@ -13,9 +13,9 @@ from random import Random
 
 from starlette.routing import Router
 
+from headrace.app.broker_home import take_place
 from headrace.app.http import HttpServer
 from headrace.app.node import Node, Surroundings
-from headrace.app.place import take_place
 from headrace.config.address import EVERY_ADDRESS
 from headrace.config.broker import LOOPBACK, BrokerSettings, access_keys
 from headrace.kafka.preload import Preload

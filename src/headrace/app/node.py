@@ -18,9 +18,9 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
-from headrace.app.hosting import ClusterRuntime, Hosting
-from headrace.app.place import Place
-from headrace.cluster.controlling import Controlling
+from headrace.app.broker_home import Place
+from headrace.app.hosted_partitions import ClusterRuntime, Hosting
+from headrace.cluster.controller_loop import Controlling
 from headrace.cluster.endpoints import default_endpoint
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata

@@ -20,9 +20,9 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from headrace.cluster import layout, topics
-from headrace.cluster.follower import Follower, Listener, check_topics, settings_in, uuid_text
 from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import ABSENT, Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
+from headrace.cluster.store_watch import Follower, Listener, check_topics, settings_in, uuid_text
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings

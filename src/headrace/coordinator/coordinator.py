@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from headrace.cluster.metadata import Metadata
-from headrace.coordinator.loading import load
+from headrace.coordinator.log_replay import load
 from headrace.coordinator.machine import Machine
 from headrace.coordinator.record_rewrite import Rewriter
 from headrace.coordinator.shard import Shard, ShardState

@@ -16,7 +16,7 @@ from headrace.kafka.services import Services
 from headrace.model.errors import CoordinatorError, CoordinatorNotAvailable, HeadraceError, ProtocolError
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.replication.partition import Partition
-from headrace.transactions.joining import Problems
+from headrace.transactions.add_partitions import Problems
 
 
 def producer_of(request: Any) -> ProducerIdAndEpoch:

@@ -8,7 +8,7 @@ from headrace.records.markers import Marker
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.guards import Guards
+from headrace.transactions.marker_guard import Guards
 from headrace.transactions.records import Place
 
 Ended = Callable[[Partition, int, bool], None]

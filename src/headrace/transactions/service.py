@@ -38,7 +38,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.joining import Joining
+from headrace.transactions.add_partitions import Joining
 from headrace.transactions.machine import (
     NO_TIMEOUT_MS,
     Decision,
@@ -46,9 +46,9 @@ from headrace.transactions.machine import (
     TransactionMachine,
     is_exhausted,
 )
+from headrace.transactions.marker_sender import MarkerRouter
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, TransactionEntry
-from headrace.transactions.routing import MarkerRouter
 from headrace.transactions.states import DECIDED, TransactionState
 
 A = TypeVar("A")

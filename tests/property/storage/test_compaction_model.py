@@ -27,8 +27,8 @@ from headrace.storage.batches import read_batches
 from headrace.storage.cleaner import Cleaned, Cleaner
 from headrace.storage.files import CLEANED, DELETED, SWAP
 from headrace.storage.log import Log
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
+from headrace.testing.inline_cleaner import drive, inline
 
 FOLDER = Path("/data/prices-0")
 RETENTION_MS = 1000

@@ -8,8 +8,8 @@ from tests.property.storage.transaction_model import batches_of, consumed
 from headrace.config.topic import TopicSettings
 from headrace.records.reader import iter_records
 from headrace.storage.cleaner import Cleaner
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
+from headrace.testing.inline_cleaner import drive, inline
 from headrace.testing.logs import LogBench
 
 SETTINGS = TopicSettings(

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.cluster.controlling import Controlling
+from headrace.cluster.controller_loop import Controlling
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cluster import founding, layout, membership
+from headrace.cluster import bootstrap, layout, membership
 from headrace.cluster.feature_level import update_features
 from headrace.cluster.layout import ClusterIdentity
 from headrace.cluster.metadata import Metadata
@@ -146,7 +146,7 @@ def test_a_cluster_of_an_unknown_level_is_refused_in_a_sentence(tmp_path: Path) 
             await store.commit(
                 [], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL + 1)))]
             )
-            for opened in (founding.cluster_in(store), founding.found(store, "other")):
+            for opened in (bootstrap.cluster_in(store), bootstrap.found(store, "other")):
                 with pytest.raises(StartupError, match=f"feature level {LATEST_LEVEL + 1}.*start a newer version"):
                     await opened
         finally:
@@ -161,8 +161,8 @@ def test_metadata_that_moves_into_etcd_keeps_its_level(tmp_path: Path) -> None:
         stores = [await SqliteStore.open(tmp_path / name, clock) for name in ("from", "to")]
         try:
             await stores[0].commit([], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", FIRST_LEVEL)))])
-            await founding.move_in(stores[0], stores[1], "id", BrokerId(0))
-            assert await founding.cluster_in(stores[1]) == ClusterIdentity("id", FIRST_LEVEL)
+            await bootstrap.move_in(stores[0], stores[1], "id", BrokerId(0))
+            assert await bootstrap.cluster_in(stores[1]) == ClusterIdentity("id", FIRST_LEVEL)
         finally:
             for store in stores:
                 await store.close()

@@ -362,7 +362,7 @@ def test_two_of_three_replicas_must_be_in_sync_unless_something_else_was_set(tmp
 @pytest.mark.skipif(not is_installed(), reason="etcd is not installed")
 def test_over_etcd_that_is_killed_paused_and_compacted() -> None:
     async def scenario(etcd: EtcdProcess) -> None:
-        from headrace.cluster.opening import open_store
+        from headrace.cluster.store_selection import open_store
 
         settings = [
             broker_settings({"broker.id": str(broker_id), "etcd.endpoints": etcd.endpoint}) for broker_id in range(2)

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.config.topic import TopicSettings
 from headrace.coordinator.coordinator import Coordinator, java_hash, partition_for
-from headrace.coordinator.loading import load
+from headrace.coordinator.log_replay import load
 from headrace.coordinator.machine import EntryMachine, InternalRecord, Outcome
 from headrace.coordinator.shard import Shard, ShardState
 from headrace.coordinator.timers import Timers

@@ -17,8 +17,8 @@ from headrace.replication.partitions import PartitionTable
 from headrace.replication.readable import Role
 from headrace.runtime.clock import ManualClock
 from headrace.storage.cleaner import Cleaner
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
+from headrace.testing.inline_cleaner import drive, inline
 from headrace.testing.logs import SMALL, LogBench
 
 ONE, TWO, THREE = map(BrokerId, (1, 2, 3))

@@ -14,8 +14,8 @@ from headrace.storage.batches import read_batches
 from headrace.storage.cleaner import Cleaned, Cleaner
 from headrace.storage.log import Log
 from headrace.storage.structure import LogStructure
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
+from headrace.testing.inline_cleaner import drive, inline
 
 DAY = 86_400_000
 FOLDER = Path("/data/prices-0")

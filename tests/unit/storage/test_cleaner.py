@@ -12,8 +12,8 @@ from headrace.records.batch import check_batch
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.storage.cleaner import CHECKPOINT, Cleaner
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk
+from headrace.testing.inline_cleaner import drive, inline
 
 
 def test_only_the_last_value_of_each_key_stays() -> None:

@@ -9,8 +9,8 @@ import pytest
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
 from headrace.storage.cleaner import Cleaner
-from headrace.testing.cleaning import drive, inline
 from headrace.testing.disks import ModelDisk, PowerLoss, stop_at
+from headrace.testing.inline_cleaner import drive, inline
 from headrace.testing.logs import SMALL, LogBench
 
 LOST = 5

@@ -25,10 +25,10 @@ from headrace.model.errors import (
 from headrace.model.ids import NO_LEADER, BrokerId, ProducerIdAndEpoch
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.guards import Guards
-from headrace.transactions.joining import Joining, Problems
+from headrace.transactions.add_partitions import Joining, Problems
+from headrace.transactions.marker_guard import Guards
+from headrace.transactions.marker_sender import MarkerRouter
 from headrace.transactions.records import Place
-from headrace.transactions.routing import MarkerRouter
 
 OWN, OTHER = BrokerId(1), BrokerId(2)
 COMMIT = Marker(True, 7)

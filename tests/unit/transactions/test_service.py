@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app.hosting import Hosting
+from headrace.app.hosted_partitions import Hosting
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore

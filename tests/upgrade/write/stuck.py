@@ -17,7 +17,7 @@ from headrace.cli.main import main
 from headrace.queues.move.transfer import Carrier, TransferPage
 from headrace.runtime.deferred import Deferred
 from headrace.testing.process import BrokerProcess
-from headrace.transactions.routing import MarkerRouter
+from headrace.transactions.marker_sender import MarkerRouter
 
 STUCK_FILE = "TEST_STUCK_FILE"
 

@@ -102,8 +102,8 @@ def serve(
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
 
+    from headrace.app.advertised_host import with_address
     from headrace.app.broker import serve as run
-    from headrace.app.reachable import with_address
     from headrace.observe.logs import configure
 
     configure(loaded.log_level)

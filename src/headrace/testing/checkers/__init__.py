@@ -13,7 +13,7 @@ does not tell cannot be found, so let somebody read every partition from its sta
 - `no acks` and `acks again`: between them nothing can be acknowledged, since no disk can sync.
 """
 
-from headrace.testing.checkers.checking import CHECKS, Anomaly, check, report
+from headrace.testing.checkers.checks import CHECKS, Anomaly, check, report
 from headrace.testing.checkers.facts import ACKS_AGAIN, HEALED, NO_ACKS, POWER_CUT
 
 __all__ = ["ACKS_AGAIN", "CHECKS", "HEALED", "NO_ACKS", "POWER_CUT", "Anomaly", "check", "report"]

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 
-from headrace.testing.sim.running import SimOutcome, run_seed
+from headrace.testing.sim.runner import SimOutcome, run_seed
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from random import Random
 from uuid import UUID
 
+from headrace.app.broker_home import Place
 from headrace.app.node import Node, Surroundings
-from headrace.app.place import Place
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.services import Services
@@ -20,7 +20,7 @@ from headrace.storage.datadir import DataDir
 from headrace.testing.disks import ModelDisk
 from headrace.testing.sim.disk_time import FlushTimes, InlineExecutor, SimFlusher
 from headrace.testing.sim.network import Network, PeerTransport
-from headrace.testing.sim.serving import KafkaSession
+from headrace.testing.sim.server import KafkaSession
 from headrace.testing.sim.store import StoreClient
 from headrace.testing.sim.world import Process
 

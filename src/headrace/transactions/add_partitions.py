@@ -29,8 +29,8 @@ from headrace.protocol.asking import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
 from headrace.transactions.answers import error_of
-from headrace.transactions.batching import Batching
 from headrace.transactions.records import Place
+from headrace.transactions.request_batch import Batching
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cluster.opening import open_store
 from headrace.cluster.sqlite import SqliteStore
+from headrace.cluster.store_selection import open_store
 from headrace.config.broker import broker_settings
 from headrace.model.errors import StartupError
 from headrace.runtime.clock import SystemClock

@@ -21,9 +21,9 @@ from headrace.records.markers import Marker
 from headrace.replication.peers import Peers
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.answers import error_of
-from headrace.transactions.batching import Batching
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
+from headrace.transactions.request_batch import Batching
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app import hosting as module
-from headrace.app.hosting import Hosting
+from headrace.app import hosted_partitions as module
+from headrace.app.hosted_partitions import Hosting
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings

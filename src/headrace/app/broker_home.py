@@ -3,7 +3,7 @@
 Alone, the metadata is a file in the data directory. In a cluster it is in etcd, and the directory has a mark that says
 so, which keeps the broker from starting alone without its topics. A broker that was alone and is started with
 `etcd.endpoints` moves its metadata into etcd, if that is empty: the mark first, so that nothing changes in the file any
-more, then the records (`cluster/founding.py`), then the file is renamed. Whatever was interrupted goes on at the next
+more, then the records (`cluster/bootstrap.py`), then the file is renamed. Whatever was interrupted goes on at the next
 start.
 """
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from headrace.cluster import opening
-from headrace.cluster.follower import uuid_text
-from headrace.cluster.founding import cluster_in, found, move_in
-from headrace.cluster.opening import METADATA_FILE
+from headrace.cluster import store_selection
+from headrace.cluster.bootstrap import cluster_in, found, move_in
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import MetadataStore, StoreUnavailable
+from headrace.cluster.store_selection import METADATA_FILE
+from headrace.cluster.store_watch import uuid_text
 from headrace.config.broker import BrokerSettings
 from headrace.model.errors import StartupError
 from headrace.model.ids import BrokerId
@@ -52,7 +52,7 @@ class Place:
 
 
 async def take_place(
-    settings: BrokerSettings, disk: Disk, clock: Clock, *, open_store: OpenStore = opening.open_store
+    settings: BrokerSettings, disk: Disk, clock: Clock, *, open_store: OpenStore = store_selection.open_store
 ) -> Place:
     """The directory, locked, and the store, open. `StartupError` says in a sentence why that cannot be."""
     path = Path(settings.data_dir)

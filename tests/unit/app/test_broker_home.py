@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from headrace.app.place import IN_ETCD, MOVED_FILE, Place, take_place
-from headrace.cluster import founding, layout
+from headrace.app.broker_home import IN_ETCD, MOVED_FILE, Place, take_place
+from headrace.cluster import bootstrap, layout
 from headrace.cluster.metadata import Metadata
-from headrace.cluster.opening import METADATA_FILE, open_store
 from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import Compare, MetadataStore, Put, Revision, Snapshot, StoreUnavailable, Write
+from headrace.cluster.store_selection import METADATA_FILE, open_store
 from headrace.config.broker import broker_settings
 from headrace.model.errors import StartupError
 from headrace.model.ids import TopicName
@@ -161,7 +161,7 @@ def test_from_one_node_to_a_cluster(tmp_path: Path) -> None:
 
 
 def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "WRITES_PER_COMMIT", 3)
+    monkeypatch.setattr(bootstrap, "WRITES_PER_COMMIT", 3)
 
     async def scenario() -> None:
         at = steps = 0
@@ -201,7 +201,7 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path: Path, monkeypatc
 
 
 def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(founding, "_WAIT_FOR_MOVER_S", 1.0)
+    monkeypatch.setattr(bootstrap, "_WAIT_FOR_MOVER_S", 1.0)
 
     async def scenario() -> None:
         brokers = Brokers(tmp_path)

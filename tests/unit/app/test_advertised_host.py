@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.app.reachable import with_address
+from headrace.app.advertised_host import with_address
 from headrace.config.broker import broker_settings
 
 

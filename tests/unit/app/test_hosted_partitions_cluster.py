@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app.hosting import ClusterRuntime, Hosting
+from headrace.app.hosted_partitions import ClusterRuntime, Hosting
 from headrace.cluster import layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
