@@ -15,7 +15,7 @@ from starlette.routing import Router
 
 from headrace.app.broker_home import take_place
 from headrace.app.http import HttpServer
-from headrace.app.node import Node, Surroundings
+from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
 from headrace.config.broker import LOOPBACK, BrokerSettings, access_keys
 from headrace.kafka.preload import Preload
@@ -92,7 +92,7 @@ class BrokerApp:
         self._data_dir = place.data_dir
         workers = ThreadPoolExecutor(settings.background_threads, thread_name_prefix="worker")
         undo.callback(workers.shutdown)
-        outside = Surroundings(
+        outside = NodeDependencies(
             clock=self._clock,
             disk=self._disk,
             workers=workers,

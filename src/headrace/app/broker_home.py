@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.cluster import store_selection
-from headrace.cluster.bootstrap import cluster_in, found, move_in
+from headrace.cluster.bootstrap import bootstrap_cluster, cluster_in, move_in
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import MetadataStore, StoreUnavailable
 from headrace.cluster.store_selection import METADATA_FILE
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerHome:
     data_dir: DataDir
     store: MetadataStore
     is_alone: bool
@@ -53,7 +53,7 @@ class Place:
 
 async def take_place(
     settings: BrokerSettings, disk: Disk, clock: Clock, *, open_store: OpenStore = store_selection.open_store
-) -> Place:
+) -> BrokerHome:
     """The directory, locked, and the store, open. `StartupError` says in a sentence why that cannot be."""
     path = Path(settings.data_dir)
     if not settings.etcd_endpoints:
@@ -61,14 +61,14 @@ async def take_place(
         try:
             if (path / IN_ETCD).exists():
                 raise StartupError(f"the metadata of {path} is in etcd: set etcd.endpoints, or use another data.dir")
-            return Place(data_dir, await open_store(settings, path, clock), is_alone=True)
+            return BrokerHome(data_dir, await open_store(settings, path, clock), is_alone=True)
         except BaseException:
             data_dir.leave_unused()
             data_dir.release()
             raise
     store = await open_store(settings, path, clock)
     try:
-        return Place(await _join_patiently(store, settings, disk, clock), store, is_alone=False)
+        return BrokerHome(await _join_patiently(store, settings, disk, clock), store, is_alone=False)
     except StoreUnavailable as error:
         await store.close()
         raise StartupError(f"{error}: start again when etcd answers") from error
@@ -93,7 +93,7 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
     known = DataDir.cluster_of(path, disk)
     # A new directory takes the id of the cluster, which is therefore founded first.
     if known is None:
-        cluster = await found(store, uuid_text(uuid4()))
+        cluster = await bootstrap_cluster(store, uuid_text(uuid4()))
         data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster.cluster_id, level=cluster.level)
     else:
         data_dir = DataDir.acquire(path, disk, broker_id=broker_id)
@@ -131,7 +131,7 @@ async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, 
             f"etcd holds no cluster under {prefix}, and that is where the metadata of {path} was: "
             "is etcd.prefix right? If etcd has lost its data, restore it from a backup"
         )
-    elif here is None and (here := (await found(store, known)).cluster_id) != known:
+    elif here is None and (here := (await bootstrap_cluster(store, known)).cluster_id) != known:
         raise StartupError(f"{path} belongs to the cluster {known}, and etcd holds {here}: use another data.dir")
 
 

@@ -41,7 +41,7 @@ _TRY_AGAIN_S = 1.0
 _LOOK_AGAIN_S = 0.1
 
 
-class Follows(Protocol):
+class LeaderFollowing(Protocol):
     """`Fetchers`, as far as it matters here."""
 
     def follow(self, partition: Partition, leader_id: BrokerId, *, is_throttled: bool = False) -> None: ...
@@ -54,12 +54,12 @@ class ClusterRuntime(NamedTuple):
 
     epoch: Callable[[], int]
     """Of this broker's present lease."""
-    fetchers: Follows
+    fetchers: LeaderFollowing
     on_joinable: Callable[[Partition], None]
     clock: Clock
 
 
-class Hosting:
+class HostedPartitions:
     def __init__(
         self,
         metadata: Metadata,

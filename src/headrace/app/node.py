@@ -18,9 +18,9 @@ from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
-from headrace.app.broker_home import Place
-from headrace.app.hosted_partitions import ClusterRuntime, Hosting
-from headrace.cluster.controller_loop import Controlling
+from headrace.app.broker_home import BrokerHome
+from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
+from headrace.cluster.controller_loop import ControllerLoop
 from headrace.cluster.endpoints import default_endpoint
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
@@ -60,7 +60,7 @@ _HIGH_WATERMARKS_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeDependencies:
     """What a broker needs of the world outside."""
 
     clock: Clock
@@ -77,7 +77,7 @@ class Surroundings:
 
 
 class Node:
-    def __init__(self, settings: BrokerSettings, place: Place, outside: Surroundings) -> None:
+    def __init__(self, settings: BrokerSettings, place: BrokerHome, outside: NodeDependencies) -> None:
         """The place is left to its owner."""
         self.settings = settings
         self._place = place
@@ -125,7 +125,7 @@ class Node:
         flusher = outside.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
         cluster = None if place.is_alone else self._join(metadata, partitions)
-        hosting = Hosting(metadata, logs, partitions, flusher, outside.workers, cluster=cluster)
+        hosting = HostedPartitions(metadata, logs, partitions, flusher, outside.workers, cluster=cluster)
         await hosting.open_all()
         undo.push_async_callback(hosting.finish)
         metadata.subscribe(hosting.image_changed)
@@ -287,10 +287,10 @@ class Node:
         return services
 
     async def _take_place(
-        self, membership: Membership, metadata: Metadata, hosting: Hosting, endpoint: Endpoint
+        self, membership: Membership, metadata: Metadata, hosting: HostedPartitions, endpoint: Endpoint
     ) -> None:
         membership.on_admitted.append(hosting.look_again)
-        controlling = Controlling(metadata, membership, self._outside.clock)
+        controlling = ControllerLoop(metadata, membership, self._outside.clock)
         await hosting.withdraw()
         await membership.register(endpoint)
         controlling.start()

@@ -41,7 +41,7 @@ async def cluster_in(store: MetadataStore) -> ClusterIdentity | None:
     return None if item is None else layout.decode_cluster(item.value)
 
 
-async def found(store: MetadataStore, cluster_id: str) -> ClusterIdentity:
+async def bootstrap_cluster(store: MetadataStore, cluster_id: str) -> ClusterIdentity:
     """The cluster in the store, which has the given id and the latest feature level if there was none.
 
     A cluster that is being moved in is waited for.

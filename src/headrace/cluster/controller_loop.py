@@ -56,7 +56,7 @@ class _Pending:
         self.is_balancing |= other.is_balancing
 
 
-class Controlling:
+class ControllerLoop:
     def __init__(self, metadata: Metadata, membership: Membership, clock: Clock) -> None:
         self._metadata = metadata
         self._membership = membership

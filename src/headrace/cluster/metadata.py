@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 from headrace.cluster import layout, topics
 from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import ABSENT, Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
-from headrace.cluster.store_watch import Follower, Listener, check_topics, settings_in, uuid_text
+from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, settings_in, uuid_text
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
@@ -64,7 +64,7 @@ class Metadata:
     ) -> None:
         """`is_alone`: the store is this broker's own, and there is no other."""
         broker = BrokerInfo(BrokerId(settings.broker_id), endpoint, settings.broker_rack or None)
-        self._follower = Follower(store, settings, broker, is_alone=is_alone)
+        self._follower = StoreWatcher(store, settings, broker, is_alone=is_alone)
         self._new_uuid = new_uuid
         self._changing = asyncio.Lock()
         self._usual: tuple[TopicSettings, TopicSettings] | None = None

@@ -46,7 +46,7 @@ Listener = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
 for a change of its own: that would come after the one it is being shown."""
 
 
-class Follower:
+class StoreWatcher:
     def __init__(
         self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo, *, is_alone: bool = True
     ) -> None:

@@ -28,12 +28,12 @@ class TransactionMarker(NamedTuple):
     committed: bool
 
 
-class Written(NamedTuple):
+class ReplayedRecord(NamedTuple):
     entry: InternalRecord
     producer_id: int
 
 
-Step = TransactionMarker | Written
+Step = TransactionMarker | ReplayedRecord
 
 
 async def load(partition: Partition, machine: Machine[Any], workers: Executor) -> int:
@@ -79,6 +79,6 @@ def _read(read: Callable[[int, int], bytes], position: int, length: int, offset:
             producer_id = header.producer_id if header.is_transactional else -1
             for record in iter_records(batch, header):
                 if record.offset >= offset and record.key is not None:
-                    steps.append(Written(InternalRecord(record.key, record.value), producer_id))
+                    steps.append(ReplayedRecord(InternalRecord(record.key, record.value), producer_id))
         offset = header.next_offset
     return steps, offset

@@ -30,7 +30,7 @@ from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
 from headrace.transactions.answers import error_of
 from headrace.transactions.records import Place
-from headrace.transactions.request_batch import Batching
+from headrace.transactions.request_batch import RequestBatch
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ Problems = dict[Place, HeadraceError]
 """Why partitions could not join; those that are not in it could."""
 
 
-class Coordinating(Protocol):
+class TransactionCoordination(Protocol):
     """`TransactionService`, as far as it matters here."""
 
     def is_here(self, transactional_id: str) -> bool: ...
@@ -57,7 +57,7 @@ class Coordinating(Protocol):
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None: ...
 
 
-class _JoinRequest(NamedTuple):
+class _AddRequest(NamedTuple):
     transactional_id: str
     producer: ProducerIdAndEpoch
     places: tuple[Place, ...]
@@ -65,13 +65,13 @@ class _JoinRequest(NamedTuple):
     done: "asyncio.Future[Problems]"
 
 
-class Joining:
-    def __init__(self, transactions: Coordinating, metadata: Metadata, peers: Peers | None) -> None:
+class PartitionAdder:
+    def __init__(self, transactions: TransactionCoordination, metadata: Metadata, peers: Peers | None) -> None:
         """Without `peers` this broker is alone."""
         self._transactions = transactions
         self._metadata = metadata
         self._peers = peers
-        self._outgoing: dict[BrokerId, Batching[_JoinRequest]] = {}
+        self._outgoing: dict[BrokerId, RequestBatch[_AddRequest]] = {}
 
     async def join(
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], *, adds: bool
@@ -122,14 +122,14 @@ class Joining:
         outgoing = self._outgoing.get(broker_id)
         if outgoing is None:
             send = partial(self._send, peers, broker_id)
-            outgoing = self._outgoing[broker_id] = Batching(send, limit=_PER_REQUEST)
+            outgoing = self._outgoing[broker_id] = RequestBatch(send, limit=_PER_REQUEST)
         done: asyncio.Future[Problems] = asyncio.get_running_loop().create_future()
-        outgoing.add(_JoinRequest(transactional_id, producer, places, adds, done))
+        outgoing.add(_AddRequest(transactional_id, producer, places, adds, done))
         return await done
 
-    async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_JoinRequest]) -> None:
+    async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_AddRequest]) -> None:
         # One transaction is named once in a request; whatever else is asked of it waits for the next one.
-        first: dict[str, _JoinRequest] = {}
+        first: dict[str, _AddRequest] = {}
         for wanted in some:
             if first.setdefault(wanted.transactional_id, wanted) is not wanted:
                 self._outgoing[broker_id].add(wanted)
@@ -157,7 +157,7 @@ class Joining:
 
 
 def _problems(
-    wanted: _JoinRequest, codes: dict[Place, ErrorCode], broker_id: BrokerId, problem: HeadraceError | None
+    wanted: _AddRequest, codes: dict[Place, ErrorCode], broker_id: BrokerId, problem: HeadraceError | None
 ) -> Problems:
     problems: Problems = {}
     for place in wanted.places:
@@ -173,7 +173,7 @@ def _problems(
     return problems
 
 
-def _request(some: Iterable[_JoinRequest]) -> Any:
+def _request(some: Iterable[_AddRequest]) -> Any:
     schema = request_schema(_ADD_PARTITIONS, _VERSION)
     return schema.AddPartitionsToTxnRequest(
         transactions=tuple(

@@ -3,7 +3,7 @@
 from headrace.replication.partition import Partition
 
 
-class Guard:
+class MarkerGuard:
     """Made before asking. After that, `is_broken` means that the answer may be about a transaction that is over."""
 
     __slots__ = ("_epoch", "_is_broken", "_partition")
@@ -22,16 +22,16 @@ class Guard:
         self._is_broken = True
 
 
-class Guards:
+class MarkerGuards:
     def __init__(self) -> None:
-        self._held: dict[tuple[Partition, int], set[Guard]] = {}
+        self._held: dict[tuple[Partition, int], set[MarkerGuard]] = {}
 
-    def hold(self, partition: Partition, producer_id: int) -> Guard:
-        guard = Guard(partition)
+    def hold(self, partition: Partition, producer_id: int) -> MarkerGuard:
+        guard = MarkerGuard(partition)
         self._held.setdefault((partition, producer_id), set()).add(guard)
         return guard
 
-    def let_go(self, guard: Guard, partition: Partition, producer_id: int) -> None:
+    def let_go(self, guard: MarkerGuard, partition: Partition, producer_id: int) -> None:
         held = self._held.get((partition, producer_id))
         if held is not None:
             held.discard(guard)

@@ -23,7 +23,7 @@ from headrace.runtime.deferred import Deferred
 from headrace.transactions.answers import error_of
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place
-from headrace.transactions.request_batch import Batching
+from headrace.transactions.request_batch import RequestBatch
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +40,13 @@ class _MarkerRequest(NamedTuple):
     done: Deferred[HeadraceError | None]
 
 
-class MarkerRouter:
+class MarkerSender:
     def __init__(self, local: MarkerWriter, metadata: Metadata, peers: Peers | None) -> None:
         """Without `peers` this broker is alone, and leads everything."""
         self._local = local
         self._metadata = metadata
         self._peers = peers
-        self._outgoing: dict[tuple[BrokerId, str], Batching[_MarkerRequest]] = {}
+        self._outgoing: dict[tuple[BrokerId, str], RequestBatch[_MarkerRequest]] = {}
         self._slow: set[Place] = set()
 
     def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
@@ -69,7 +69,7 @@ class MarkerRouter:
             outgoing = self._outgoing.get((leader, lane))
             if outgoing is None:
                 send = partial(self._send, self._peers, leader, lane)
-                outgoing = self._outgoing[leader, lane] = Batching(send, limit=_PER_REQUEST)
+                outgoing = self._outgoing[leader, lane] = RequestBatch(send, limit=_PER_REQUEST)
             outgoing.add(_MarkerRequest(place, producer, marker, done))
         return done
 

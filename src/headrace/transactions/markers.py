@@ -8,7 +8,7 @@ from headrace.records.markers import Marker
 from headrace.replication.partition import Partition
 from headrace.replication.partitions import PartitionTable
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.marker_guard import Guards
+from headrace.transactions.marker_guard import MarkerGuards
 from headrace.transactions.records import Place
 
 Ended = Callable[[Partition, int, bool], None]
@@ -18,7 +18,7 @@ Ended = Callable[[Partition, int, bool], None]
 class MarkerWriter:
     def __init__(self, partitions: PartitionTable, ended: Ended) -> None:
         """`ended` is called before anybody else hears that a marker is committed."""
-        self.guards = Guards()
+        self.guards = MarkerGuards()
         self._partitions = partitions
         self._ended = ended
 

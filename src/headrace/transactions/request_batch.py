@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Batching(Generic[T]):
+class RequestBatch(Generic[T]):
     def __init__(self, send: Callable[[Sequence[T]], Awaitable[None]], *, limit: int) -> None:
         """`send` deals with up to `limit` things at a time, and raises nothing."""
         self._send = send

@@ -38,7 +38,7 @@ from headrace.replication.partitions import PartitionTable
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.add_partitions import Joining
+from headrace.transactions.add_partitions import PartitionAdder
 from headrace.transactions.machine import (
     NO_TIMEOUT_MS,
     Decision,
@@ -46,7 +46,7 @@ from headrace.transactions.machine import (
     TransactionMachine,
     is_exhausted,
 )
-from headrace.transactions.marker_sender import MarkerRouter
+from headrace.transactions.marker_sender import MarkerSender
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, TransactionEntry
 from headrace.transactions.states import DECIDED, TransactionState
@@ -91,8 +91,8 @@ class TransactionService:
     ) -> None:
         """`markers` writes to the partitions of this broker. Without `peers` there is no other."""
         self.markers = markers
-        self.joining = Joining(self, metadata, peers)
-        self._router = MarkerRouter(markers, metadata, peers)
+        self.joining = PartitionAdder(self, metadata, peers)
+        self._router = MarkerSender(markers, metadata, peers)
         self._clock = clock
         self._producer_ids = producer_ids
         self._id_expiration_ms = settings.transactional_id_expiration_ms

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.app.broker_home import IN_ETCD, MOVED_FILE, Place, take_place
+from headrace.app.broker_home import IN_ETCD, MOVED_FILE, BrokerHome, take_place
 from headrace.cluster import bootstrap, layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds
@@ -81,7 +81,7 @@ class Brokers:
     @asynccontextmanager
     async def place(
         self, name: str = "data", *, alone: bool = False, kill: Kill | None = None, broker_id: int = 0
-    ) -> AsyncIterator[Place]:
+    ) -> AsyncIterator[BrokerHome]:
         kill = kill or Kill()
 
         async def open_file(settings: Any, path: Path, clock: SystemClock) -> MetadataStore:
@@ -100,7 +100,7 @@ class Brokers:
         finally:
             await place.leave()
 
-    async def image(self, place: Place, broker_id: int = 0) -> ClusterImage:
+    async def image(self, place: BrokerHome, broker_id: int = 0) -> ClusterImage:
         settings = broker_settings({"broker.id": str(broker_id)})
         metadata = Metadata(place.store, settings, HERE, is_alone=place.is_alone)
         await metadata.open(place.data_dir.cluster_id)
@@ -128,7 +128,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 90))
 
 
-async def check_moved(brokers: Brokers, place: Place, before: ClusterImage) -> None:
+async def check_moved(brokers: Brokers, place: BrokerHome, before: ClusterImage) -> None:
     after = await brokers.image(place)
     assert after.cluster_id == before.cluster_id == place.data_dir.cluster_id
     assert after.topics == before.topics

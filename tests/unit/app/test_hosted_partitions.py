@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.app import hosted_partitions as module
-from headrace.app.hosted_partitions import Hosting
+from headrace.app.hosted_partitions import HostedPartitions
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
 from headrace.config.broker import broker_settings
@@ -53,7 +53,7 @@ async def bench_in(root: Path) -> AsyncIterator[Bench]:
     logs.start()
     partitions, flusher = PartitionTable(), Flusher()
     with ThreadPoolExecutor(2) as workers:
-        hosting = Hosting(metadata, logs, partitions, flusher, workers)
+        hosting = HostedPartitions(metadata, logs, partitions, flusher, workers)
         await hosting.open_all()
         metadata.subscribe(hosting.image_changed)
         try:

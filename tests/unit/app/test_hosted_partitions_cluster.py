@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app.hosted_partitions import ClusterRuntime, Hosting
+from headrace.app.hosted_partitions import ClusterRuntime, HostedPartitions
 from headrace.cluster import layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
@@ -58,7 +58,7 @@ class Bench:
         self.partitions = PartitionTable(lambda: self.metadata.image)
         self.fetching = Fetching()
         self.epoch = 0
-        self.hosting: Hosting
+        self.hosting: HostedPartitions
 
     async def put_broker(self, broker_id: BrokerId, state: BrokerState, *, epoch_of_own: bool = True) -> None:
         """A broker takes a place, or changes its state in it."""
@@ -99,7 +99,9 @@ async def bench_in(root: Path) -> AsyncIterator[Bench]:
     flusher = Flusher()
     cluster = ClusterRuntime(lambda: bench.epoch, bench.fetching, lambda _: None, clock)
     with ThreadPoolExecutor(2) as workers:
-        hosting = bench.hosting = Hosting(bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster)
+        hosting = bench.hosting = HostedPartitions(
+            bench.metadata, logs, bench.partitions, flusher, workers, cluster=cluster
+        )
         await hosting.open_all()
         bench.metadata.subscribe(hosting.image_changed)
         try:

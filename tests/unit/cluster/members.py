@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.cluster.controller_loop import Controlling
+from headrace.cluster.controller_loop import ControllerLoop
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.sqlite import SqliteStore
@@ -36,7 +36,7 @@ class Member:
         self.membership = Membership(
             self.way, self.metadata, self.settings, self.clock, data_dir or f"directory of {broker_id}"
         )
-        self.controlling = Controlling(self.metadata, self.membership, self.clock)
+        self.controlling = ControllerLoop(self.metadata, self.membership, self.clock)
         self.broker_id = BrokerId(broker_id)
         self.lost = 0
         self.membership.on_lost.append(self._count)

@@ -146,7 +146,7 @@ def test_a_cluster_of_an_unknown_level_is_refused_in_a_sentence(tmp_path: Path) 
             await store.commit(
                 [], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL + 1)))]
             )
-            for opened in (bootstrap.cluster_in(store), bootstrap.found(store, "other")):
+            for opened in (bootstrap.cluster_in(store), bootstrap.bootstrap_cluster(store, "other")):
                 with pytest.raises(StartupError, match=f"feature level {LATEST_LEVEL + 1}.*start a newer version"):
                     await opened
         finally:

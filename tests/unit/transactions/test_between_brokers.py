@@ -25,9 +25,9 @@ from headrace.model.errors import (
 from headrace.model.ids import NO_LEADER, BrokerId, ProducerIdAndEpoch
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.add_partitions import Joining, Problems
-from headrace.transactions.marker_guard import Guards
-from headrace.transactions.marker_sender import MarkerRouter
+from headrace.transactions.add_partitions import PartitionAdder, Problems
+from headrace.transactions.marker_guard import MarkerGuards
+from headrace.transactions.marker_sender import MarkerSender
 from headrace.transactions.records import Place
 
 OWN, OTHER = BrokerId(1), BrokerId(2)
@@ -131,7 +131,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_a_marker_goes_where_its_partition_is_led() -> None:
     async def scenario() -> None:
         local, peers = LocalWriter(), FakePeers()
-        router = MarkerRouter(local, metadata(OWN, OTHER, NO_LEADER), peers)  # type: ignore[arg-type]
+        router = MarkerSender(local, metadata(OWN, OTHER, NO_LEADER), peers)  # type: ignore[arg-type]
         assert await settled(router.write(("t", 0), SOMEBODY, COMMIT)) is None
         assert await settled(router.write(("t", 1), SOMEBODY, COMMIT)) is None
         assert isinstance(await settled(router.write(("t", 2), SOMEBODY, COMMIT)), NotLeader)
@@ -151,7 +151,7 @@ def test_a_marker_goes_where_its_partition_is_led() -> None:
 def test_markers_for_one_broker_go_together() -> None:
     async def scenario() -> None:
         peers = FakePeers()
-        router = MarkerRouter(LocalWriter(), metadata(*[OTHER] * 10), peers)  # type: ignore[arg-type]
+        router = MarkerSender(LocalWriter(), metadata(*[OTHER] * 10), peers)  # type: ignore[arg-type]
         peers.go_on.clear()
         waiting = [router.write(("t", 0), SOMEBODY, COMMIT)]
         await peers.was_asked.wait()
@@ -179,7 +179,7 @@ def test_markers_for_one_broker_go_together() -> None:
 def test_what_another_broker_says_of_a_marker(code: ErrorCode, error: type[HeadraceError]) -> None:
     async def scenario() -> None:
         peers = FakePeers()
-        router = MarkerRouter(LocalWriter(), metadata(OTHER, OTHER), peers)  # type: ignore[arg-type]
+        router = MarkerSender(LocalWriter(), metadata(OTHER, OTHER), peers)  # type: ignore[arg-type]
         peers.codes["t", 0] = code
         failed, fine = router.write(("t", 0), SOMEBODY, COMMIT), router.write(("t", 1), SOMEBODY, COMMIT)
         assert type(await settled(failed)) is error
@@ -198,7 +198,7 @@ def test_what_another_broker_says_of_a_marker(code: ErrorCode, error: type[Headr
 def test_a_partition_that_is_slow_does_not_keep_others_waiting() -> None:
     async def scenario() -> None:
         peers = FakePeers()
-        router = MarkerRouter(LocalWriter(), metadata(OTHER, OTHER), peers)  # type: ignore[arg-type]
+        router = MarkerSender(LocalWriter(), metadata(OTHER, OTHER), peers)  # type: ignore[arg-type]
         peers.codes["t", 0] = ErrorCode.request_timed_out
         assert await settled(router.write(("t", 0), SOMEBODY, COMMIT)) is not None
         peers.codes.clear()
@@ -233,9 +233,9 @@ class FakeTransactions:
             raise TransactionAbortable("not part of it")
 
 
-def joining(peers: FakePeers | None, *, is_here: bool = False) -> tuple[Joining, FakeTransactions]:
+def joining(peers: FakePeers | None, *, is_here: bool = False) -> tuple[PartitionAdder, FakeTransactions]:
     transactions = FakeTransactions(is_here=is_here)
-    return Joining(transactions, metadata(), peers), transactions  # type: ignore[arg-type]
+    return PartitionAdder(transactions, metadata(), peers), transactions  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -318,7 +318,7 @@ def test_a_marker_or_another_leader_breaks_the_guard() -> None:
         leader_epoch = 3
 
     partition: Any = Led()
-    guards = Guards()
+    guards = MarkerGuards()
     first, other = guards.hold(partition, 40), guards.hold(partition, 41)
     guards.marker_came(partition, 40)
     assert (first.is_broken, other.is_broken) == (True, False)

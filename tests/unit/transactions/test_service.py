@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.app.hosted_partitions import Hosting
+from headrace.app.hosted_partitions import HostedPartitions
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import ProducerIds
 from headrace.cluster.sqlite import SqliteStore
@@ -132,7 +132,7 @@ async def running(
         logs = LogManager(data_dir, disk=disk, clock=clock)
         logs.start()
         flusher = Flusher(threads=1)
-        hosting = Hosting(metadata, logs, partitions, flusher, workers)
+        hosting = HostedPartitions(metadata, logs, partitions, flusher, workers)
         await hosting.open_all()
         metadata.subscribe(hosting.image_changed)
         if "t" not in metadata.image.topics:

@@ -17,7 +17,7 @@ from headrace.cli.main import main
 from headrace.queues.move.transfer import Carrier, TransferPage
 from headrace.runtime.deferred import Deferred
 from headrace.testing.process import BrokerProcess
-from headrace.transactions.marker_sender import MarkerRouter
+from headrace.transactions.marker_sender import MarkerSender
 
 STUCK_FILE = "TEST_STUCK_FILE"
 
@@ -38,9 +38,9 @@ def _is_stuck() -> bool:
 
 
 def _patch() -> None:
-    write, send_page = MarkerRouter.write, Carrier._send_page
+    write, send_page = MarkerSender.write, Carrier._send_page
 
-    def write_some(self: MarkerRouter, place: tuple[str, int], *rest: Any) -> Any:
+    def write_some(self: MarkerSender, place: tuple[str, int], *rest: Any) -> Any:
         is_first = place[1] == 0 and not place[0].startswith("__")
         return Deferred() if _is_stuck() and not is_first else write(self, place, *rest)
 
@@ -50,7 +50,7 @@ def _patch() -> None:
             await asyncio.Event().wait()
         return sent
 
-    MarkerRouter.write = write_some  # type: ignore[method-assign]
+    MarkerSender.write = write_some  # type: ignore[method-assign]
     Carrier._send_page = send_and_hang  # type: ignore[method-assign]
 
 

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from random import Random
 from uuid import UUID
 
-from headrace.app.broker_home import Place
-from headrace.app.node import Node, Surroundings
+from headrace.app.broker_home import BrokerHome
+from headrace.app.node import Node, NodeDependencies
 from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.services import Services
@@ -48,7 +48,7 @@ class SimNode:
         self._endpoint = endpoint
         self._on_produced = on_produced
         random = Random(process.world.random.getrandbits(64))
-        outside = Surroundings(
+        outside = NodeDependencies(
             clock=clock,
             disk=disk,
             workers=InlineExecutor(),
@@ -60,7 +60,7 @@ class SimNode:
         )
         directory_id = f"directory-of-{process.name}"
         data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
-        self._node = Node(settings, Place(data_dir, store, is_alone=False), outside)
+        self._node = Node(settings, BrokerHome(data_dir, store, is_alone=False), outside)
         self.is_started = False
 
     @property
