@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace import Client, LeaseLost, NewMessage, NoSuchQueue, Queue, QueueFailed, QueueMessage, Reject, Retry, aio
+from headrace.client.queue.message import PeekedMessage
 from headrace.testing.process import BrokerProcess
 
 from .subject import SELDOM
@@ -55,6 +56,14 @@ def _lease_end_ms(queue: Queue, body: str) -> int:
     (found,) = (each for each in queue.peek() if each.text == body)
     assert found.state == "in flight"
     return found.until_ms or 0
+
+
+def _failure(letter: PeekedMessage) -> tuple[str | None, str | None, str, bool, str | None]:
+    kind, message, file, line, attempts = (
+        letter.header(f"headrace-{each}")
+        for each in ("exception-type", "exception-message", "exception-file", "exception-line", "attempts")
+    )
+    return kind, message, Path(file or "").name, (line or "").isdecimal(), attempts
 
 
 def _bodies(messages: list[QueueMessage]) -> list[str]:
@@ -214,12 +223,35 @@ def test_a_worker_handles_retries_and_dead_letters(client: Client, name: str) ->
     assert re.fullmatch(rf"Reject: never {place}", letters["hopeless"].reason or "")
     assert (letters["poison"].attempts_before, letters["hopeless"].attempts_before) == (2, 1)
     assert {each.came_from for each in letters.values()} == {name}
+    assert _failure(letters["poison"]) == ("ValueError", "no", Path(__file__).name, True, "2")
+    assert _failure(letters["hopeless"]) == ("headrace.client.errors.Reject", "never", Path(__file__).name, True, "1")
+    assert letters["poison"].header("headrace-reason") == letters["poison"].reason
     moved = dead.redrive(body_contains="poison").wait(_ENOUGH_S)
     assert (moved.status, moved.moved) == ("COMPLETED", 1)
-    assert _bodies(queue.receive(max=10, wait=_ENOUGH_S)) == ["poison"]
+    back = queue.receive(max=10, wait=_ENOUGH_S)
+    assert (_bodies(back), back[0].header("headrace-attempts")) == (["poison"], None)
     assert [each.text for each in dead.peek()] == ["hopeless"]
     dead.purge()
     assert dead.peek() == []
+
+
+def test_a_dead_letter_of_the_largest_message_still_carries_the_failure(client: Client, name: str) -> None:
+    queue = client.queue(name).create(max_receives=1, dead_letter=f"{name}-dead")
+    queue.send(b"x" * (1 << 20))
+    with pytest.raises(ValueError, match="y"), queue.receive(wait=_ENOUGH_S)[0]:
+        raise ValueError("\udcff" + "y" * 10_000)
+    letter = client.queue(f"{name}-dead").receive(wait=_ENOUGH_S)[0]
+    assert (len(letter.body), letter.header("headrace-exception-type")) == (1 << 20, "ValueError")
+    assert (letter.header("headrace-exception-message") or "").startswith("\\udcffyyy")
+
+
+def test_a_dead_letter_of_a_lease_that_ended_has_no_exception(client: Client, name: str) -> None:
+    queue = client.queue(name).create(max_receives=1, dead_letter=f"{name}-dead")
+    queue.send("slow")
+    queue.receive(wait=_ENOUGH_S)[0].nack()
+    letter = client.queue(f"{name}-dead").receive(wait=_ENOUGH_S)[0]
+    assert letter.header("headrace-reason") == "received 1 times without being deleted"
+    assert (letter.header("headrace-attempts"), letter.header("headrace-exception-type")) == ("1", None)
 
 
 def test_a_worker_keeps_its_leases_and_finishes_before_it_stops(client: Client, queue: Queue) -> None:

@@ -10,8 +10,9 @@ import pytest
 import typer
 
 from headrace.cli.main import app
-from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_PARTITION, ORIGINAL_TOPIC, REASON
+from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_PARTITION, ORIGINAL_TOPIC
 from headrace.model.extras import ARCHIVE, CLUSTER, SPARK, Extra
+from headrace.model.failure_headers import REASON
 from headrace.testing.process import BrokerProcess
 
 from .conftest import Built, Installation, run

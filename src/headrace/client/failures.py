@@ -7,7 +7,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+
+from headrace.model.failure_headers import Failure, reason_with
 
 _MAX_CHARS = 2000
 _MAX_KINDS = 1_000
@@ -21,27 +22,18 @@ _LIBRARIES = tuple(
 )
 
 
-class Failure(NamedTuple):
-    """An exception in fields. `file` and `line` are the innermost place in the user's own code: not in the standard
-    library, an installed package or the SDK, unless there is no other."""
-
-    type: str
-    message: str
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else ""
-
-
 def failure_of(error: BaseException) -> Failure:
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
     file, line = ([("", 0)] + (_own(frames := _frames(error)) or frames))[-1]
-    return Failure(name, str(error)[:_MAX_CHARS], file[-_MAX_CHARS:], line)
+    return Failure(name, _text(error)[:_MAX_CHARS], file[-_MAX_CHARS:], line)
+
+
+def _text(error: BaseException) -> str:
+    """Its message; a name of a file that is not UTF-8 has characters that cannot be sent."""
+    return str(error).encode(errors="backslashreplace").decode()
 
 
 def _frames(error: BaseException) -> list[tuple[str, int]]:
@@ -55,7 +47,7 @@ def _own(frames: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 def describe(error: BaseException) -> str:
     """The reason of a failure in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(_text(error).split())
     return f"{type(error).__name__}: {text}"[:_MAX_CHARS] if text else type(error).__name__
 
 
@@ -63,6 +55,12 @@ def describe_with_place(error: BaseException) -> str:
     """The reason of a failure and where in the user's code it was raised, if it was there, in one line."""
     is_own = bool(_own(_frames(error)))
     return f"{describe(error)} ({failure_of(error).place})" if is_own else describe(error)
+
+
+def reason_for_broker(error: BaseException) -> str:
+    """The reason with which a message is given back to its queue. It carries the failure in fields, which become
+    headers if the message is dead-lettered."""
+    return reason_with(describe_with_place(error), failure_of(error))
 
 
 @dataclass(slots=True)

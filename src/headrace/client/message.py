@@ -7,19 +7,15 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
+from headrace.model.failure_headers import ATTEMPTS
+
 Header = tuple[str, bytes | None]
 
 CONTENT_TYPE = "content-type"
 CORRELATION_ID = "correlation-id"
 CE_CORRELATION_ID = "ce_correlationid"
 
-# What the retry loop writes on messages that it sets aside or dead-letters.
-REASON = "headrace-reason"
-EXCEPTION_TYPE = "headrace-exception-type"
-EXCEPTION_MESSAGE = "headrace-exception-message"
-EXCEPTION_FILE = "headrace-exception-file"
-EXCEPTION_LINE = "headrace-exception-line"
-ATTEMPTS = "headrace-attempts"
+# What the retry loop writes on messages that it sets aside or dead-letters, beside `model.failure_headers`.
 GROUP = "headrace-group"
 NOT_BEFORE = "headrace-not-before"
 ORIGINAL_TOPIC = "headrace-original-topic"

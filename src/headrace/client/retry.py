@@ -13,41 +13,28 @@ from headrace.client.backoff import Backoff
 from headrace.client.errors import Reject
 from headrace.client.failures import describe, failure_of
 from headrace.client.message import (
-    ATTEMPTS,
-    EXCEPTION_FILE,
-    EXCEPTION_LINE,
-    EXCEPTION_MESSAGE,
-    EXCEPTION_TYPE,
     GROUP,
     NOT_BEFORE,
     ORIGINAL_OFFSET,
     ORIGINAL_PARTITION,
     ORIGINAL_TIMESTAMP,
     ORIGINAL_TOPIC,
-    REASON,
     Header,
     Message,
 )
 from headrace.client.outgoing import Outgoing
+from headrace.model.failure_headers import FAILURE_HEADERS, failure_headers
 
 RetryMode = Literal["hold", "retry-topic"]
 
-OWN_HEADERS = frozenset(
-    {
-        REASON,
-        EXCEPTION_TYPE,
-        EXCEPTION_MESSAGE,
-        EXCEPTION_FILE,
-        EXCEPTION_LINE,
-        ATTEMPTS,
-        GROUP,
-        NOT_BEFORE,
-        ORIGINAL_TOPIC,
-        ORIGINAL_PARTITION,
-        ORIGINAL_OFFSET,
-        ORIGINAL_TIMESTAMP,
-    }
-)
+OWN_HEADERS = FAILURE_HEADERS | {
+    GROUP,
+    NOT_BEFORE,
+    ORIGINAL_TOPIC,
+    ORIGINAL_PARTITION,
+    ORIGINAL_OFFSET,
+    ORIGINAL_TIMESTAMP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +104,8 @@ def _copy(
 ) -> Outgoing:
     origin_topic, origin_partition, origin_offset = message.origin
     timestamp = message.header(ORIGINAL_TIMESTAMP) or str(message.timestamp_ms or 0)
-    failure = failure_of(error)
     own: list[tuple[str, str]] = [
-        (REASON, describe(error)),
-        (EXCEPTION_TYPE, failure.type),
-        (EXCEPTION_MESSAGE, failure.message),
-        (EXCEPTION_FILE, failure.file),
-        (EXCEPTION_LINE, str(failure.line)),
-        (ATTEMPTS, str(failures)),
+        *failure_headers(describe(error), failure_of(error), failures),
         (GROUP, policy.group),
         (ORIGINAL_TOPIC, origin_topic),
         (ORIGINAL_PARTITION, str(origin_partition)),

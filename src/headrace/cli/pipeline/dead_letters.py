@@ -11,7 +11,8 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.cli.output import count, print_json, table
 from headrace.cli.pipeline.run import failing, load
 from headrace.cli.progress import ProgressLine
-from headrace.client.message import REASON, Message
+from headrace.client.message import Message
+from headrace.model.failure_headers import REASON
 from headrace.pipelines.control.reachability import check_reached
 from headrace.pipelines.control.topics import cluster_at, matching
 from headrace.pipelines.dead_letters.replay import Reason, by_reason, count_letters, read_letters, read_replayed, replay

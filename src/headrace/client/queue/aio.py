@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from headrace.client.failures import describe_with_place
+from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue import queue as sync
@@ -88,7 +88,7 @@ class QueueMessage(Body[Received]):
             if error is None:
                 await self.ack()
             else:
-                await self.nack(reason=describe_with_place(error))
+                await self.nack(reason=reason_for_broker(error))
 
     async def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

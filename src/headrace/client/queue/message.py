@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
-from headrace.client.failures import describe_with_place
+from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, Header
 from headrace.client.outgoing import Headers, Payload, ProducerRecord, encode_payload, pairs
 from headrace.client.queue.acks import Settlement
 from headrace.model import queued
+from headrace.model.failure_headers import failure_headers, read_reason, without_failure
 from headrace.model.queue_wire import Peeked, Received
 
 Seconds = float | timedelta
@@ -206,8 +207,10 @@ class Body(Generic[FoundT]):
     @property
     def reason(self) -> str | None:
         """Of a message in a dead-letter queue: why it failed the last time. Of a worker that raised: type and text of
-        the exception, and file and line in its code."""
-        return self._of_origin("reason")
+        the exception, and file and line in its code; the headers `headrace-exception-type`, `-message`, `-file` and
+        `-line` have them one by one."""
+        found = self._of_origin("reason")
+        return None if found is None else read_reason(found)[0]
 
     @property
     def attempts_before(self) -> int:
@@ -227,11 +230,12 @@ class Body(Generic[FoundT]):
 def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str, now_ms: int) -> ProducerRecord:
     """The record by which a message goes to the dead-letter queue, as a broker writes it. It may be written twice: the
     queue knows it by where it came from."""
+    told, failure = read_reason(reason)
     origin = {
         "queue": message.queue,
         "topic_id": uuid.UUID(topic_id).hex,
         "offset": message.offset,
-        "reason": reason,
+        "reason": told,
         "attempts": message.attempt,
         "moved_at_ms": now_ms,
     }
@@ -248,7 +252,8 @@ def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str
         headers.append((queued.GROUP, key))
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
-    headers += [each for each in message.headers if each[0] != queued.ATTEMPT]
+    headers += [each for each in without_failure(message.headers) if each[0] != queued.ATTEMPT]
+    headers += [(name, value.encode()) for name, value in failure_headers(told, failure, message.attempt)]
     return ProducerRecord(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
 
 
@@ -309,7 +314,7 @@ class QueueMessage(Body[Received]):
             if error is None:
                 self.ack()
             else:
-                self.nack(reason=describe_with_place(error))
+                self.nack(reason=reason_for_broker(error))
 
     def extend(self, seconds: Seconds) -> None:
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""

@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
-from headrace.client.failures import describe_with_place
+from headrace.client.failures import failure_of, reason_for_broker
 from headrace.client.health import Monitor
 from headrace.client.queue.acks import Settlement
 from headrace.client.queue.in_flight import Hand, InFlightMessage
 from headrace.client.queue.message import QueueMessage, Seconds, seconds
+from headrace.model.failure_headers import reason_with
 
 if TYPE_CHECKING:
     from headrace.client.queue.queue import Queue
@@ -230,7 +231,7 @@ class WorkerLoop:
 
     def _give_up_on(self, message: QueueMessage, error: BaseException) -> None:
         name = f"{message.id} of {message.queue}"
-        reason = describe_with_place(error)
+        reason = reason_for_broker(error)
         is_expected = isinstance(error, Reject | Retry)
         if message.is_settled:
             self.monitor.failed(error, f"failed after it settled {name}", "after settling", is_expected=is_expected)
@@ -241,7 +242,8 @@ class WorkerLoop:
         what = f"{name} failed at attempt {message.attempt} and is given back"
         self.monitor.failed(error, what, "given back", is_expected=is_expected)
         if isinstance(error, Retry):
-            message.nack(error.delay, " ".join(str(error).split()) or "to be tried again")
+            text = " ".join(str(error).split()) or "to be tried again"
+            message.nack(error.delay, reason_with(text, failure_of(error)))
         else:
             message.nack(None, reason)
 

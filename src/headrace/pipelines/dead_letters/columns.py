@@ -12,9 +12,9 @@ from headrace.client.message import (
     ORIGINAL_PARTITION,
     ORIGINAL_TIMESTAMP,
     ORIGINAL_TOPIC,
-    REASON,
 )
 from headrace.client.retry import OWN_HEADERS
+from headrace.model.failure_headers import REASON
 from headrace.pipelines.run import decode
 from headrace.pipelines.spec.model import DEAD_LETTER_SUFFIX, Errors
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, REASON, Message
+from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, Message
 from headrace.client.retry import OWN_HEADERS
+from headrace.model.failure_headers import REASON
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.errors import NotReady, PipelineFailed
 from headrace.records.builder import build_batch

@@ -12,6 +12,7 @@ from uuid import UUID
 from headrace.config.queue import QueueSettings
 from headrace.model import queued
 from headrace.model.errors import InvalidMessage
+from headrace.model.failure_headers import failure_headers, read_reason, without_failure
 from headrace.model.queue_wire import Headers, OutgoingMessage, Peeked, Received
 from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY, MessageIds
 from headrace.queues.engine.moved_pages import PageSlot
@@ -225,11 +226,13 @@ def moved_record(
 
     It is available at once there, and its receives count from 0; `hr.attempt` has how often it was received here, and
     of a dead letter in all queues so far. A dead letter keeps the time of its sending; its retention counts from now
-    on, since it is due now.
+    on, since it is due now. It has the headers of `model.failure_headers`, and no other moved message has.
     """
-    receives = attempts
+    receives, kept = attempts, without_failure(message.headers)
     if origin.stream == queued.DEAD_LETTERS:
         receives += queued.receives_before(message.headers, queued.read_origin(message.origin))
+        reason, failure = read_reason(reason)
+        kept += [(name, value.encode()) for name, value in failure_headers(reason, failure, attempts)]
     told = {
         "queue": origin.queue,
         "topic_id": origin.topic_id.hex,
@@ -251,7 +254,7 @@ def moved_record(
         headers.append((queued.GROUP, message.group))
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
-    headers.extend(header for header in message.headers if header[0] != queued.ATTEMPT)
+    headers.extend(header for header in kept if header[0] != queued.ATTEMPT)
     return Record(0, message.sent_at_ms if keeps_time else now_ms, message.key, message.body, tuple(headers))
 
 

@@ -15,6 +15,7 @@ from headrace.client.health import Monitor
 from headrace.client.queue.acks import Settlement
 from headrace.client.queue.message import QueueMessage
 from headrace.client.queue.worker import WorkerLoop
+from headrace.model.failure_headers import read_reason
 from headrace.model.queue_wire import Received
 
 _ENOUGH_S = 30.0
@@ -120,13 +121,16 @@ def test_what_fails_is_given_back_with_the_reason() -> None:
     with _running(queue, work):
         queue.wait_for(lambda: len(queue.said) == 3)
     here = Path(__file__).name
-    said = [
-        tuple(re.sub(rf" \(.*{here}:\d+\)$", " at a line of this file", str(x)) for x in each) for each in queue.said
-    ]
+    said = []
+    for *rest, told in queue.said:
+        reason, failure = read_reason(str(told))
+        assert failure is not None
+        assert Path(failure.file).name == here
+        said.append((*map(str, rest), re.sub(rf" \(.*{here}:\d+\)$", " at a line of this file", reason), failure[:2]))
     assert sorted(said) == [
-        ("bury", "hopeless", "Reject: never at a line of this file"),
-        ("nack", "bad", "None", "ValueError: no at a line of this file"),
-        ("nack", "later", "5000", "not yet"),
+        ("bury", "hopeless", "Reject: never at a line of this file", ("headrace.client.errors.Reject", "never")),
+        ("nack", "bad", "None", "ValueError: no at a line of this file", ("ValueError", "no")),
+        ("nack", "later", "5000", "not yet", ("headrace.client.errors.Retry", "not yet")),
     ]
 
 
@@ -237,4 +241,4 @@ def test_an_exit_in_a_worker_ends_the_loop_and_gives_the_message_back() -> None:
     with pytest.raises(SystemExit):
         loop.run()
     assert [each[:3] for each in queue.said] == [("nack", "x", None)]
-    assert re.fullmatch(r"SystemExit: 3 \(.*test_worker\.py:\d+\)", str(queue.said[0][3]))
+    assert re.match(r"SystemExit: 3 \(.*test_worker\.py:\d+\)\n", str(queue.said[0][3]))
