@@ -53,6 +53,7 @@ class ClientBase(Generic[StreamT]):
           key and the number of partitions.
         - `source`: the `ce_source` of events published without one; `/` and the client id unless told.
         - `settings`: settings of librdkafka by their own names, for TLS, SASL, compression and the like.
+          `ClientError` for one that does not exist or cannot have this value.
         - `http`: where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma;
           unless told, the brokers are asked for it.
         - `access_key`: `ID:SECRET`, for queues of brokers that have `sqs.access.keys`.

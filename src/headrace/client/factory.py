@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from confluent_kafka import Producer
 
-from headrace.client import topics
+from headrace.client import librdkafka_settings, topics
 from headrace.client.consume.exactly_once import ExactlyOnce
 from headrace.client.consume.group import AtLeastOnce, AtMostOnce, Consumption
 from headrace.client.consume.loop import HandlerLoop
@@ -48,6 +48,7 @@ class ConnectionFactory:
         patience_s: float,
         connect_timeout_s: float,
     ) -> None:
+        librdkafka_settings.check(settings or {})
         self.bootstrap = bootstrap
         self._client_id = client_id
         self.partitioner = partitioner
