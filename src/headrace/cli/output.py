@@ -105,9 +105,17 @@ def table_of(columns: list[tuple[str, str]], rows: Sequence[tuple[Any, ...]], ti
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    made = Table(
+        title=title and Text(title),
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        padding=(0, 2, 0, 0),
+    )
     for head, justify in columns:
         made.add_column(head, justify="right" if justify == "right" else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+        # As text: rich takes what is in brackets in a plain string for a style.
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     return made

@@ -3,7 +3,7 @@ import pytest
 from headrace.cli.bench.run import summarize
 from headrace.cli.errors import BadArgument
 from headrace.cli.options import parse_pairs
-from headrace.cli.output import count, done_in, human_bytes, human_duration, per_time, rate, setting_text
+from headrace.cli.output import count, done_in, human_bytes, human_duration, per_time, rate, setting_text, table
 
 
 def test_sizes_have_units():
@@ -65,3 +65,10 @@ def test_pairs_split_at_the_first_equals_sign():
 def test_percentiles_of_latency():
     summary = summarize([float(number) for number in range(1000, 0, -1)])
     assert (summary.p50_ms, summary.p99_ms, summary.p999_ms, summary.max_ms) == (501, 991, 1000, 1000)
+
+
+def test_a_table_shows_text_in_brackets_as_it_is(capsys):
+    table("[/title]", [("REASON", "left")], [("pip install 'headrace[spark]'",), ("[/none] of [bold] it",)])
+    printed = capsys.readouterr().out
+    for text in ("[/title]", "'headrace[spark]'", "[/none] of [bold] it"):
+        assert text in printed

@@ -43,8 +43,9 @@ class PipelineView:
 
     def _table(self, book: Book) -> Any:
         from rich.table import Table
+        from rich.text import Text
 
-        made = Table(title=self._title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+        made = Table(title=Text(self._title), title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
         for head in _HEADS:
             made.add_column(head, justify="left" if head == "QUERY" else "right")
         for name, totals in book.queries.items():
@@ -52,7 +53,7 @@ class PipelineView:
             seconds = max(totals.busy_ms / 1000, 1e-9)
             state = f"{last.state_rows:,} / {human_bytes(last.state_bytes)}" if last.state_rows else "-"
             made.add_row(
-                name,
+                Text(name),
                 str(last.batch_id),
                 f"{totals.rows_in:,}",
                 f"{totals.rows_in / seconds:,.0f}",

@@ -108,3 +108,11 @@ def test_a_supervisor_that_is_gone_is_not_taken_for_running(tmp_path):
     assert "revenue" in run("status", "--state-dir", str(tmp_path)).stdout
     assert "revenue is not running" in run("stop", "revenue", "--state-dir", str(tmp_path)).stdout
     assert run("stop", "nothing", "--state-dir", str(tmp_path)).returncode == 1
+
+
+def test_a_run_without_java_leaves_nothing_behind(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    assert run("init", "p.toml", cwd=tmp_path, HEADRACE_BOOTSTRAP="127.0.0.1:1").returncode == 0
+    done = run("run", "p.toml", cwd=tmp_path, JAVA_HOME=str(tmp_path / "none"))
+    assert (done.returncode, "which cannot be run" in done.stderr) == (1, True)
+    assert [each.name for each in tmp_path.iterdir()] == ["p.toml"]
