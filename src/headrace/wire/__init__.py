@@ -22,6 +22,7 @@ from headrace.wire.connection import Timeouts
 from headrace.wire.errors import (
     PASSING,
     BrokerUnreachable,
+    ErrorCode,
     NotKafka,
     OffsetGone,
     ProducerFenced,
@@ -56,6 +57,7 @@ __all__ = [
     "BrokerUnreachable",
     "Cluster",
     "ClusterInfo",
+    "ErrorCode",
     "Feature",
     "FetchedRecords",
     "GroupInfo",

@@ -15,7 +15,7 @@ WireError
 Errors survive pickling, as Spark's workers need.
 """
 
-from kio.schema.errors import ErrorCode
+from kio.schema.errors import ErrorCode as ErrorCode
 
 from headrace.model.errors import HeadraceError
 

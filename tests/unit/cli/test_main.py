@@ -170,9 +170,13 @@ def test_a_wrong_argument_is_one_sentence_and_exit_code_2(arguments, sentence):
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("code", ["import headrace.wire", "from headrace import Client; Client"])
+@pytest.mark.parametrize(
+    "code", ["import headrace.wire", "from headrace import Client; Client", "import headrace.pipelines.sink.writer"]
+)
 def test_a_program_that_imports_headrace_finds_nothing_new_in_its_folder(code, tmp_path):
     """hypothesis is installed here: it would leave a folder of its own, were it loaded only to please kio."""
+    if "pipelines" in code:
+        pytest.importorskip("pyspark")
     command = [sys.executable, "-c", f"{code}; import sys; print('hypothesis' in sys.modules); import hypothesis"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
     assert result.stdout == "False\n"

@@ -151,7 +151,8 @@ def print_members(description: dict[str, Any]) -> None:
 
 def _print_head(description: dict[str, Any]) -> None:
     members = count(len(description["members"]), "member")
-    print(f"{description['group']}: {description['state']}, {members}, {description['lag']:,} messages to read\n")
+    waiting = count(description["lag"], "message")
+    print(f"{description['group']}: {description['state']}, {members}, {waiting} to read\n")
 
 
 def _partitions(pairs: list[list[Any]]) -> str:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from kio.schema.errors import ErrorCode
-
 from headrace.client.partitioners import by_key
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.pipelines.sink.ledger import (
@@ -30,6 +28,7 @@ from headrace.wire import (
     EARLIEST,
     LATEST,
     Cluster,
+    ErrorCode,
     ProducerFenced,
     Refused,
     TransactionLost,

@@ -7,17 +7,12 @@ from itertools import zip_longest
 from types import TracebackType
 
 import pyarrow as pa
-from kio.schema.errors import ErrorCode
 
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.rows import WrongRows
 from headrace.records.compression import Codec
 from headrace.records.encoding import encode
-from headrace.wire import (
-    Cluster,
-    Partition,
-    Refused,
-)
+from headrace.wire import Cluster, ErrorCode, Partition, Refused
 
 _FLUSH_BYTES = 8 * 1024 * 1024
 """Rows are held back until there are this many bytes, and this much is on its way: memory is bounded by a few of it."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from kio.schema.errors import ErrorCode
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -39,12 +38,7 @@ from headrace.pipelines.sink.two_phase import (
     commit,
     take_over,
 )
-from headrace.wire import (
-    Cluster,
-    Refused,
-    Timeouts,
-    WireError,
-)
+from headrace.wire import Cluster, ErrorCode, Refused, Timeouts, WireError
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 _LAST_WORDS = Timeouts(connect_s=2, request_s=5, patience_s=5)
