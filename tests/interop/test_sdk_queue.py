@@ -93,7 +93,6 @@ def test_many_go_and_come_in_batches(queue: Queue) -> None:
             each.ack()
     queue.flush()
     assert seen == [str(number) for number in range(2_000)]
-    assert queue.counts().in_flight == 0
 
 
 def test_what_is_given_back_comes_again_with_its_attempts(queue: Queue) -> None:
@@ -233,6 +232,21 @@ def test_a_worker_handles_retries_and_dead_letters(client: Client, name: str) ->
     assert [each.text for each in dead.peek()] == ["hopeless"]
     dead.purge()
     assert dead.peek() == []
+
+
+def test_a_queue_is_a_context_manager_that_flushes(client: Client, broker: BrokerProcess, name: str) -> None:
+    with client.queue(name).create() as queue:
+        queue.send_many(["a", "b"])
+        queue.receive(wait=_ENOUGH_S)[0].ack()
+    assert [each.text for each in queue.peek()] == ["b"]
+
+    async def receive() -> int:
+        async with aio.Client(broker.bootstrap, access_key=KEY) as aio_client, aio_client.queue(name) as same:
+            async with (await same.receive(wait=_ENOUGH_S))[0]:
+                pass
+            return len(await same.peek())
+
+    assert asyncio.run(receive()) == 0
 
 
 def test_a_dead_letter_of_the_largest_message_still_carries_the_failure(client: Client, name: str) -> None:

@@ -335,6 +335,14 @@ class Queue:
         """Wait until every acknowledgement so far is with the broker."""
         await self._do(self._queue.flush)
 
+    async def __aenter__(self) -> "Queue":
+        """Like `headrace.Queue`: flushes when the block ends."""
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            await self.flush()
+
     async def close(self) -> None:
         """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
         try:

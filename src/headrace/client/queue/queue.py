@@ -403,6 +403,15 @@ class Queue:
         """Wait until every acknowledgement so far is with the broker."""
         self._settler.flush()
 
+    def __enter__(self) -> "Queue":
+        """`with client.queue("emails") as queue:` flushes when the block ends. The queue stays usable: it is closed
+        with its client."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.flush()
+
     def close(self) -> None:
         """Wait for the acknowledgements on their way, and let go; done by the client when it is closed."""
         try:
