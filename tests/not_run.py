@@ -19,7 +19,7 @@ NOT_RUN = {
         "for broker in queue1 queue2 queue3; do": "restarts three machines over ssh",
     },
     "docs/pipelines.md": {
-        "pip install 'headrace[spark]'        # and Java 17; quickstart.md says how to install Headrace itself": "installs 500 MB of packages",
+        "pip install 'headrace[spark]'        # and Java 17; see quickstart.md": "installs 500 MB of packages",
         "headrace pipeline run revenue.toml": (
             "starts a Spark of its own until Ctrl-C; tests/pipelines/test_pipeline_cli.py does so with another file"
         ),

@@ -4,15 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from harness.lab import (
-    ELASTICMQ,
-    ELASTICMQ_H2,
-    HEADRACE,
-    RABBITMQ_QUORUM,
-    REDIS_ALWAYS,
-    Lab,
-    Variant,
-)
+from harness.lab import ELASTICMQ, ELASTICMQ_H2, HEADRACE, RABBITMQ_QUORUM, REDIS_ALWAYS, Lab, Variant
 from harness.workload import Metric, Result, Workload
 
 _CONNECTIONS = 64

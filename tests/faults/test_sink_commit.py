@@ -25,9 +25,7 @@ from headrace.pipelines.sink.ledger import (
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded, abandon, commit, take_over
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
-from headrace.wire import (
-    Cluster,
-)
+from headrace.wire import Cluster
 from tests.interop import subject
 from tests.interop.subject import IS_HEADRACE, Subject
 from tests.pipelines.committed import read_committed

@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers import HEALED, Anomaly, check
 from headrace.testing.etcd import EtcdProcess
-from headrace.testing.histories import (
-    History,
-    Recorder,
-)
+from headrace.testing.histories import History, Recorder
 from headrace.testing.replicas import find_divergence
 from tests.faults.crowd import Crowd
 from tests.faults.nemesis import Scene

@@ -20,9 +20,7 @@ from headrace.wire import (
     TransactionLost,
     Unsupported,
 )
-from headrace.wire.writing import (
-    Transactions,
-)
+from headrace.wire.writing import Transactions
 
 from . import batches
 from .batches import Record

@@ -28,12 +28,7 @@ from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.options import sink_options
 from headrace.pipelines.sink.writer import BatchSink, StreamSink
 from headrace.pipelines.source.datasource import HeadraceDataSource
-from headrace.wire import (
-    Cluster,
-    Partition,
-    ResumedTransaction,
-    Timeouts,
-)
+from headrace.wire import Cluster, Partition, ResumedTransaction, Timeouts
 
 FORMAT = "headrace"
 """Registered, it takes the place of the real one in its session."""

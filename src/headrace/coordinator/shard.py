@@ -18,13 +18,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from headrace.coordinator.machine import InternalRecord, Machine, Operation
-from headrace.model.errors import (
-    CoordinatorLoading,
-    CoordinatorNotAvailable,
-    HeadraceError,
-    NotCoordinator,
-    NotLeader,
-)
+from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, HeadraceError, NotCoordinator, NotLeader
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record

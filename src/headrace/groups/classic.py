@@ -21,13 +21,7 @@ from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_s
 from headrace.groups.records import GroupRecord
 from headrace.groups.roster import GroupState, Roster, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
-from headrace.model.errors import (
-    HeadraceError,
-    InconsistentProtocol,
-    MemberIdRequired,
-    RecordTooLarge,
-    UnknownMember,
-)
+from headrace.model.errors import HeadraceError, InconsistentProtocol, MemberIdRequired, RecordTooLarge, UnknownMember
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 

@@ -21,12 +21,7 @@ from headrace.groups.records import GroupKey, GroupRecord, OffsetValue
 from headrace.groups.roster import fenced
 from headrace.groups.subscription import CONSUMER
 from headrace.groups.targets import SubscribedTopics, aim
-from headrace.model.errors import (
-    GroupFull,
-    IllegalGeneration,
-    StaleMemberEpoch,
-    UnknownMember,
-)
+from headrace.model.errors import GroupFull, IllegalGeneration, StaleMemberEpoch, UnknownMember
 from headrace.model.image import ClusterImage
 
 

@@ -20,17 +20,7 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.shard import Result, Shard
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.group import (
-    Answer,
-    Beat,
-    Convert,
-    CreateTopics,
-    Effects,
-    Group,
-    Listed,
-    Now,
-    Write,
-)
+from headrace.groups.group import Answer, Beat, Convert, CreateTopics, Effects, Group, Listed, Now, Write
 from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.limits import limits_from
 from headrace.groups.machine import Committer, Fetched, GroupMachine, GroupOutcome, OffsetCommit, Refused
@@ -38,12 +28,7 @@ from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.offsets import Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
-from headrace.model.errors import (
-    CoordinatorNotAvailable,
-    HeadraceError,
-    InvalidGroupId,
-    NotCoordinator,
-)
+from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, InvalidGroupId, NotCoordinator
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.replication.partitions import PartitionTable

@@ -20,13 +20,7 @@ from headrace.kafka.handlers.api_versions import unsupported_version_answer
 from headrace.kafka.outbox import Outbox, Part
 from headrace.kafka.services import Services
 from headrace.model.errors import ProtocolError
-from headrace.protocol.codec import (
-    API_VERSIONS_KEY,
-    api_name,
-    peek_api,
-    read_request_header,
-    write_response,
-)
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name, peek_api, read_request_header, write_response
 from headrace.protocol.framing import Frame, FrameReader
 from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred

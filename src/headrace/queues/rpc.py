@@ -15,13 +15,7 @@ import msgspec
 from kio.schema.errors import ErrorCode
 
 from headrace.model import errors
-from headrace.model.errors import (
-    FeatureUpdateRefused,
-    HeadraceError,
-    PeerUnavailable,
-    ProtocolError,
-    QueueUnavailable,
-)
+from headrace.model.errors import FeatureUpdateRefused, HeadraceError, PeerUnavailable, ProtocolError, QueueUnavailable
 from headrace.model.features import FIRST_LEVEL, needed
 from headrace.model.ids import BrokerId
 from headrace.protocol.asking import request_schema

@@ -17,12 +17,7 @@ import msgspec
 from headrace.cluster.metadata import Metadata
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.timers import TimerLoop
-from headrace.model.errors import (
-    HeadraceError,
-    InvalidMessage,
-    NotLeader,
-    UnknownMove,
-)
+from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues import router

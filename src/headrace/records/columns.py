@@ -35,22 +35,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.errors import InvalidRecord, RecordError
-from headrace.records.batch import (
-    CODEC_MASK,
-    HEADER_SIZE,
-    LOG_APPEND_TIME,
-    Buffer,
-)
+from headrace.records.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, Buffer
 from headrace.records.compression import Codec
 from headrace.records.encoding import encode
-from headrace.records.fetched import (
-    INT64_MAX,
-    AbortedTransaction,
-    FetchedBatch,
-    batches_in,
-    next_offset,
-    unreadable,
-)
+from headrace.records.fetched import INT64_MAX, AbortedTransaction, FetchedBatch, batches_in, next_offset, unreadable
 from headrace.records.fields import BatchRecords, Headers, read_fields, read_headers
 from headrace.records.reader import Record, decompressed, records_in
 from headrace.records.schema import HEADERS, TIMESTAMP, schema

@@ -16,13 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import (
-    HeadraceError,
-    NotLeader,
-    OffsetNotAvailable,
-    OffsetOutOfRange,
-    StorageFailed,
-)
+from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, OffsetOutOfRange, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
 from headrace.model.invariants import invariant

@@ -39,13 +39,7 @@ from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 from headrace.transactions.add_partitions import PartitionAdder
-from headrace.transactions.machine import (
-    NO_TIMEOUT_MS,
-    Decision,
-    ResumedProducer,
-    TransactionMachine,
-    is_exhausted,
-)
+from headrace.transactions.machine import NO_TIMEOUT_MS, Decision, ResumedProducer, TransactionMachine, is_exhausted
 from headrace.transactions.marker_sender import MarkerSender
 from headrace.transactions.markers import MarkerWriter
 from headrace.transactions.records import Place, TransactionEntry

@@ -41,9 +41,7 @@ from headrace.wire.routing import Partition, PartitionInfo, Topic
 from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo, ShareGroupOffset, ShareMember
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import (
-    ResumedTransaction,
-)
+from headrace.wire.writing import ResumedTransaction
 
 __all__ = [
     "EARLIEST",

@@ -30,10 +30,7 @@ from headrace.wire.settings import Resource, SettingInForce
 from headrace.wire.share_groups import ShareGroupInfo
 from headrace.wire.streams_groups import StreamsGroupInfo
 from headrace.wire.transactions import TransactionInfo
-from headrace.wire.writing import (
-    ResumedTransaction,
-    Transactions,
-)
+from headrace.wire.writing import ResumedTransaction, Transactions
 
 DEFAULT_TIMEOUTS = Timeouts()
 FETCH_BYTES = 8 * 1024 * 1024

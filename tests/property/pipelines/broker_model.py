@@ -19,9 +19,7 @@ from headrace.pipelines.sink.ledger import (
     to_bytes,
 )
 from headrace.pipelines.sink.two_phase import Claim, Expired, RowsLost, Superseded
-from headrace.transactions.machine import (
-    TransactionMachine,
-)
+from headrace.transactions.machine import TransactionMachine
 from headrace.transactions.states import DECIDED, TransactionState
 
 SINK = "out"

@@ -7,13 +7,7 @@ from random import Random
 
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers import HEALED
-from headrace.testing.histories import (
-    AnyLine,
-    Position,
-    Read,
-    Recorder,
-    read_lines,
-)
+from headrace.testing.histories import AnyLine, Position, Read, Recorder, read_lines
 
 TOPIC = "t"
 PARTITIONS = 2

@@ -13,16 +13,7 @@ from tests.property.profile import examples
 from tests.property.testing.queue_model import QueueModel
 
 from headrace.testing.checkers import ACKS_AGAIN, CHECKS, HEALED, NO_ACKS, POWER_CUT, check, report
-from headrace.testing.histories import (
-    AnyLine,
-    Committed,
-    End,
-    History,
-    Note,
-    Poll,
-    Read,
-    SendOperation,
-)
+from headrace.testing.histories import AnyLine, Committed, End, History, Note, Poll, Read, SendOperation
 
 
 def clean_lines(seed: int, steps: int) -> list[AnyLine]:

@@ -19,10 +19,7 @@ from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.records.batch import TRANSACTIONAL
 from headrace.records.markers import Marker
 from headrace.storage.producers import Producers
-from headrace.transactions.machine import (
-    TransactionMachine,
-    is_exhausted,
-)
+from headrace.transactions.machine import TransactionMachine, is_exhausted
 from headrace.transactions.records import Place
 from headrace.transactions.states import DECIDED, TransactionState
 

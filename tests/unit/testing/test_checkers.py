@@ -7,13 +7,7 @@ import pytest
 
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers import ACKS_AGAIN, CHECKS, HEALED, NO_ACKS, POWER_CUT, check, report
-from headrace.testing.histories import (
-    History,
-    Position,
-    Read,
-    Recorder,
-    read_lines,
-)
+from headrace.testing.histories import History, Position, Read, Recorder, read_lines
 
 T0 = TopicPartition("t", 0)
 

@@ -19,11 +19,7 @@ from headrace.model.errors import (
 )
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.transactions.kafka_records import KafkaTransactionFormat
-from headrace.transactions.machine import (
-    LAST_EPOCH,
-    NO_TIMEOUT_MS,
-    TransactionMachine,
-)
+from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, TransactionMachine
 from headrace.transactions.records import MsgpackTransactionFormat, TransactionEntry
 from headrace.transactions.states import LEADS_TO, TransactionState
 

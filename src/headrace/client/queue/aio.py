@@ -15,14 +15,7 @@ from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue import queue as sync
 from headrace.client.queue.acks import Settlement
 from headrace.client.queue.description import QueueDescription
-from headrace.client.queue.message import (
-    Body,
-    NewMessage,
-    PeekedMessage,
-    Seconds,
-    SendOptions,
-    SentMessage,
-)
+from headrace.client.queue.message import Body, NewMessage, PeekedMessage, Seconds, SendOptions, SentMessage
 from headrace.client.queue.message import QueueMessage as SyncMessage
 from headrace.client.queue.redrive import Redrive as SyncRedrive
 from headrace.client.queue.settings import QueueOptions

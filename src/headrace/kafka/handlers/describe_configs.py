@@ -16,13 +16,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster.topics import check_name
-from headrace.kafka.config_changes import (
-    existing_topic,
-    named_broker,
-    named_group,
-    named_subscription,
-    this_broker,
-)
+from headrace.kafka.config_changes import existing_topic, named_broker, named_group, named_subscription, this_broker
 from headrace.kafka.config_entries import (
     ConfigEntry,
     ResourceType,

@@ -22,9 +22,7 @@ from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRe
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.transactions.machine import (
-    ResumedProducer,
-)
+from headrace.transactions.machine import ResumedProducer
 
 KEY = 22
 

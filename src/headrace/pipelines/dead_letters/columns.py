@@ -6,13 +6,7 @@ The headers are those of the SDK's dead letters, so one tool reads both.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headrace.client.message import (
-    GROUP,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PARTITION,
-    ORIGINAL_TIMESTAMP,
-    ORIGINAL_TOPIC,
-)
+from headrace.client.message import GROUP, ORIGINAL_OFFSET, ORIGINAL_PARTITION, ORIGINAL_TIMESTAMP, ORIGINAL_TOPIC
 from headrace.client.retry import OWN_HEADERS
 from headrace.model.failure_headers import REASON
 from headrace.pipelines.run import decode

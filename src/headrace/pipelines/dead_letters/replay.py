@@ -22,13 +22,7 @@ from headrace.pipelines.errors import NotReady, PipelineFailed
 from headrace.records.builder import build_batch
 from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
-from headrace.wire import (
-    EARLIEST,
-    READ_COMMITTED,
-    Cluster,
-    Partition,
-    WireError,
-)
+from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireError
 
 REPLAYS_TOPIC = "__pipeline_replays"
 _CHUNK_LETTERS = 500

@@ -24,16 +24,7 @@ from headrace.records.batch import iter_headers
 from headrace.records.builder import build_batch
 from headrace.records.markers import read_marker
 from headrace.records.reader import Record, iter_records
-from headrace.wire import (
-    EARLIEST,
-    LATEST,
-    Cluster,
-    ErrorCode,
-    ProducerFenced,
-    Refused,
-    TransactionLost,
-    Unsupported,
-)
+from headrace.wire import EARLIEST, LATEST, Cluster, ErrorCode, ProducerFenced, Refused, TransactionLost, Unsupported
 
 log = logging.getLogger(__name__)
 

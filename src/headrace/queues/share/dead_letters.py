@@ -22,13 +22,7 @@ from uuid import UUID
 from headrace.cluster.metadata import Metadata
 from headrace.config.group import dead_letter_topic_problem
 from headrace.config.topic import TopicSettings
-from headrace.model.errors import (
-    HeadraceError,
-    NotEnoughReplicas,
-    OffsetOutOfRange,
-    QueueUnavailable,
-    TopicExists,
-)
+from headrace.model.errors import HeadraceError, NotEnoughReplicas, OffsetOutOfRange, QueueUnavailable, TopicExists
 from headrace.model.ids import NO_LEADER, TopicName
 from headrace.model.image import TopicImage
 from headrace.queues.rpc import Call, ask

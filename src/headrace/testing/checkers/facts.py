@@ -6,13 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 from headrace.model.ids import PartitionIndex, TopicPartition
-from headrace.testing.histories import (
-    End,
-    History,
-    Poll,
-    Read,
-    SendOperation,
-)
+from headrace.testing.histories import End, History, Poll, Read, SendOperation
 
 HEALED, POWER_CUT, NO_ACKS, ACKS_AGAIN = "healed", "power cut", "no acks", "acks again"
 """The notes that mean something to the checks."""

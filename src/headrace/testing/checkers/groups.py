@@ -7,10 +7,7 @@ from operator import itemgetter
 
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import Facts
-from headrace.testing.histories import (
-    Assign,
-    Commit,
-)
+from headrace.testing.histories import Assign, Commit
 
 
 def find_group_faults(facts: Facts) -> Iterator[str]:

@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import Facts, place_of
-from headrace.testing.histories import (
-    MetadataState,
-    Read,
-)
+from headrace.testing.histories import MetadataState, Read
 
 
 def find_unclean_elections(facts: Facts) -> Iterator[str]:

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 
 from headrace.model.ids import TopicPartition
 from headrace.testing.checkers.facts import ACKS_AGAIN, NO_ACKS, POWER_CUT, Facts, place_of
-from headrace.testing.histories import (
-    Assign,
-    Poll,
-    Read,
-    Revoke,
-)
+from headrace.testing.histories import Assign, Poll, Read, Revoke
 
 
 def find_lost(facts: Facts) -> Iterator[str]:
