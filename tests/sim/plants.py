@@ -59,10 +59,10 @@ def commit_before_own_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def elect_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody in sync can lead, any replica that is alive does."""
-    settled = controller.settled
+    reconciled = controller.reconciled
 
-    def settle_anyhow(image: ClusterImage, state: PartitionState) -> PartitionState:
-        new = settled(image, state)
+    def reconcile_anyhow(image: ClusterImage, state: PartitionState) -> PartitionState:
+        new = reconciled(image, state)
         alive = [replica for replica in state.replicas if image.can_lead(replica)]
         if new.leader != NO_LEADER or not alive:
             return new
@@ -74,12 +74,12 @@ def elect_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
             partition_epoch=state.partition_epoch + 1,
         )
 
-    monkeypatch.setattr(controller, "settled", settle_anyhow)
+    monkeypatch.setattr(controller, "reconciled", reconcile_anyhow)
 
 
 def trust_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader believes that its lease holds, whatever its clock says."""
-    monkeypatch.setattr(Membership, "is_certain", lambda self: True)
+    monkeypatch.setattr(Membership, "is_lease_live", lambda self: True)
 
 
 def join_too_early(monkeypatch: pytest.MonkeyPatch) -> None:

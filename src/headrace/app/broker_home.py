@@ -15,7 +15,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from headrace.cluster import store_selection
-from headrace.cluster.bootstrap import bootstrap_cluster, cluster_in, move_in
+from headrace.cluster.bootstrap import bootstrap_cluster, migrate_cluster, read_cluster
 from headrace.cluster.sqlite import SqliteStore
 from headrace.cluster.store import MetadataStore, StoreUnavailable
 from headrace.cluster.store_selection import METADATA_FILE
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class BrokerHome:
     data_dir: DataDir
     store: MetadataStore
-    is_alone: bool
+    is_single_node: bool
 
     async def leave(self) -> None:
         """Close the store, and then let go of the directory."""
@@ -61,14 +61,14 @@ async def take_place(
         try:
             if (path / IN_ETCD).exists():
                 raise StartupError(f"the metadata of {path} is in etcd: set etcd.endpoints, or use another data.dir")
-            return BrokerHome(data_dir, await open_store(settings, path, clock), is_alone=True)
+            return BrokerHome(data_dir, await open_store(settings, path, clock), is_single_node=True)
         except BaseException:
             data_dir.leave_unused()
             data_dir.release()
             raise
     store = await open_store(settings, path, clock)
     try:
-        return BrokerHome(await _join_patiently(store, settings, disk, clock), store, is_alone=False)
+        return BrokerHome(await _join_patiently(store, settings, disk, clock), store, is_single_node=False)
     except StoreUnavailable as error:
         await store.close()
         raise StartupError(f"{error}: start again when etcd answers") from error
@@ -110,7 +110,7 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
 async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, disk: Disk, clock: Clock) -> None:
     """Check that the cluster in the store is the one of this directory, or make it that."""
     path, known = data_dir.path, data_dir.cluster_id
-    cluster = await cluster_in(store)
+    cluster = await read_cluster(store)
     here = None if cluster is None else cluster.cluster_id
     if here is not None and here != known:
         raise StartupError(
@@ -139,7 +139,7 @@ async def _move(store: MetadataStore, data_dir: DataDir, disk: Disk, clock: Cloc
     path = data_dir.path / METADATA_FILE
     source = await SqliteStore.open(path, clock)
     try:
-        await move_in(source, store, data_dir.cluster_id, data_dir.broker_id)
+        await migrate_cluster(source, store, data_dir.cluster_id, data_dir.broker_id)
     finally:
         await source.close()
     disk.rename(path, path.with_name(MOVED_FILE))

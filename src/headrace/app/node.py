@@ -107,7 +107,9 @@ class Node:
         """
         settings, outside, undo, place = self.settings, self._outside, self._undo, self._place
         endpoint = default_endpoint(settings.listen, settings.advertise, settings.listen.port)
-        metadata = Metadata(place.store, settings, endpoint, is_alone=place.is_alone, new_uuid=outside.new_uuid)
+        metadata = Metadata(
+            place.store, settings, endpoint, is_single_node=place.is_single_node, new_uuid=outside.new_uuid
+        )
         await metadata.open(place.data_dir.cluster_id)
         undo.push_async_callback(metadata.close)
         # Before anything else hears of a higher level, and could write what older versions do not know.
@@ -124,7 +126,7 @@ class Node:
         logs = await self._open_log_manager(partitions)
         flusher = outside.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
-        cluster = None if place.is_alone else self._join(metadata, partitions)
+        cluster = None if place.is_single_node else self._join(metadata, partitions)
         hosting = HostedPartitions(metadata, logs, partitions, flusher, outside.workers, cluster=cluster)
         await hosting.open_all()
         undo.push_async_callback(hosting.finish)
@@ -136,7 +138,7 @@ class Node:
         metadata.announce(own)
         if self._membership is not None:
             await self._take_place(self._membership, metadata, hosting, own)
-            self._keep(services.producer_ids.keep_ahead(), "producer ids")
+            self._keep(services.producer_ids.prefetch_blocks(), "producer ids")
 
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""
@@ -169,7 +171,7 @@ class Node:
             producer_expiry_ms=self.settings.producer_id_expiration_ms,
             on_failed=failed,
             make_pool=outside.make_pool,
-            is_replicated=not self._place.is_alone,
+            is_replicated=not self._place.is_single_node,
         )
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(outside.workers, logs.start)
@@ -195,7 +197,7 @@ class Node:
     def _look_after(self, logs: LogManager, metadata: Metadata) -> None:
         settings, outside = metadata.settings, self._outside
         self._keep(logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000), "checkpoints")
-        if not self._place.is_alone:
+        if not self._place.is_single_node:
             self._keep(logs.keep_high_watermarks(_HIGH_WATERMARKS_EVERY_S, outside.workers), "high-watermarks")
         cleaner = Cleaner(
             logs.logs.values,
@@ -281,7 +283,7 @@ class Node:
             },
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
             # Under a new lease, what this broker thinks it leads may be of before it lost the old one.
-            is_certain=lambda: membership is None or (membership.is_admitted and membership.is_certain()),
+            is_certain=lambda: membership is None or (membership.is_admitted and membership.is_lease_live()),
         )
         self._keep(self._sweep(services.expiries), "expiries")
         return services
@@ -295,7 +297,7 @@ class Node:
         await membership.register(endpoint)
         controlling.start()
         self._undo.push_async_callback(controlling.stop)
-        await membership.admitted()
+        await membership.wait_until_admitted()
         self._undo.push_async_callback(membership.begin_stopping)
 
     # In the background

@@ -1,8 +1,8 @@
-"""How a store comes to hold a cluster: founded empty, or moved in from the file of a broker that was alone.
+"""Bootstrapping a cluster in a metadata store: empty, or migrated from the SQLite file of a single-node broker.
 
-Moving has steps that can be repeated. The broker says under /moving that it moves in, which keeps anybody else from
-founding a cluster there; it copies its records; one transaction replaces /moving by /cluster. Before that there is no
-cluster that anyone could join, after that everything is there. A broker that was stopped in between begins again.
+Every step of the migration can be repeated. The broker writes /moving, which prevents another broker from bootstrapping
+a cluster in that store; it copies its records; one transaction replaces /moving by /cluster. Before that there is no
+cluster to join, after that every record is there. A broker that was stopped in between starts over.
 """
 
 import asyncio
@@ -28,97 +28,99 @@ from headrace.model.ids import BrokerId
 
 WRITES_PER_COMMIT = 100
 BYTES_PER_COMMIT = 512 * 1024
-_NOT_MOVED = (layout.BROKERS, layout.ALIVE)
-_LOOK_EVERY_S = 0.5
-_WAIT_FOR_MOVER_S = 60.0
+_NOT_MIGRATED = (layout.BROKERS, layout.ALIVE)
+_POLL_INTERVAL_S = 0.5
+_WAIT_FOR_MIGRATION_S = 60.0
+
+_CONCURRENT_CHANGE = "the metadata in etcd was changed by another client during the migration: start this broker again"
 
 log = logging.getLogger(__name__)
 
 
-async def cluster_in(store: MetadataStore) -> ClusterIdentity | None:
-    """The cluster that the store holds."""
+async def read_cluster(store: MetadataStore) -> ClusterIdentity | None:
+    """The identity of the cluster in the store; None if there is none."""
     item = await _item(store, layout.CLUSTER)
     return None if item is None else layout.decode_cluster(item.value)
 
 
 async def bootstrap_cluster(store: MetadataStore, cluster_id: str) -> ClusterIdentity:
-    """The cluster in the store, which has the given id and the latest feature level if there was none.
+    """Create a cluster with this id, at the latest feature level, unless the store has one; return the store's cluster.
 
-    A cluster that is being moved in is waited for.
+    Waits for a migration in progress.
     """
     record = layout.encode_cluster(ClusterIdentity(cluster_id, LATEST_LEVEL))
-    looks_left = int(_WAIT_FOR_MOVER_S / _LOOK_EVERY_S)
+    polls_left = int(_WAIT_FOR_MIGRATION_S / _POLL_INTERVAL_S)
     while True:
-        if (here := await cluster_in(store)) is not None:
-            return here
-        moving = await _item(store, layout.MOVING)
-        if moving is None:
-            empty = [Compare(layout.CLUSTER, ABSENT), Compare(layout.MOVING, ABSENT)]
+        if (existing := await read_cluster(store)) is not None:
+            return existing
+        migration = await _item(store, layout.MIGRATION)
+        if migration is None:
+            empty = [Compare(layout.CLUSTER, ABSENT), Compare(layout.MIGRATION, ABSENT)]
             await store.commit(empty, [Put(layout.CLUSTER, record)])
-            continue
-        mover = layout.decode_moving(moving.value).broker_id
-        if not looks_left:
-            raise StartupError(f"broker {mover} has begun to move its metadata into etcd and not ended: start it first")
-        if looks_left * _LOOK_EVERY_S == _WAIT_FOR_MOVER_S:
-            log.info("waiting for broker %d, which moves its metadata into etcd", mover)
-        looks_left -= 1
-        await asyncio.sleep(_LOOK_EVERY_S)
+            continue  # Read it back: another broker may have committed first.
+        migrator = layout.decode_migration(migration.value).broker_id
+        if not polls_left:
+            raise StartupError(f"broker {migrator} has not finished migrating its metadata to etcd: start it first")
+        if polls_left * _POLL_INTERVAL_S == _WAIT_FOR_MIGRATION_S:
+            log.info("waiting for broker %d, which is migrating its metadata to etcd", migrator)
+        polls_left -= 1
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
-async def move_in(source: MetadataStore, target: MetadataStore, cluster_id: str, broker_id: BrokerId) -> None:
-    """Make the cluster of a broker that was alone the one of `target`, at its level. Repeat it until it returns.
+async def migrate_cluster(source: MetadataStore, target: MetadataStore, cluster_id: str, broker_id: BrokerId) -> None:
+    """Migrate a single-node broker's metadata to `target`, at its feature level. Call it again until it returns.
 
-    `StartupError` if the target holds something else. `StoreUnavailable` leaves it unfinished.
+    `StartupError` if the target has other data. `StoreUnavailable` leaves the migration unfinished.
     """
-    own = layout.MovingRecord(cluster_id, broker_id)
-    revision = await _begin(target, own)
+    own = layout.MigrationRecord(cluster_id, broker_id)
+    revision = await _begin_migration(target, own)
     if revision is None:
         return
     records = (await source.snapshot()).items
-    log.info("moving %d records of the metadata into etcd", len(records))
-    is_ours = Compare(layout.MOVING, revision)
+    log.info("migrating %d metadata records to etcd", len(records))
+    is_ours = Compare(layout.MIGRATION, revision)
     try:
-        for batch in _batches(_moved(records, broker_id)):
+        for batch in _batches(_migrated(records, broker_id)):
             if await target.commit([is_ours], batch) is None:
-                raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
+                raise StartupError(_CONCURRENT_CHANGE)
     except StoreRefused as error:
-        raise StartupError(f"the metadata cannot be moved into etcd: {error}") from None
-    end: list[Write] = [Put(layout.CLUSTER, records[layout.CLUSTER].value), DeleteKey(layout.MOVING)]
+        raise StartupError(f"the metadata cannot be migrated to etcd: {error}") from None
+    end: list[Write] = [Put(layout.CLUSTER, records[layout.CLUSTER].value), DeleteKey(layout.MIGRATION)]
     if await target.commit([is_ours, Compare(layout.CLUSTER, ABSENT)], end) is None:
-        raise StartupError("somebody else changed the metadata in etcd while it was moved there: start again")
+        raise StartupError(_CONCURRENT_CHANGE)
 
 
-async def _begin(target: MetadataStore, own: layout.MovingRecord) -> Revision | None:
-    """Say that we move in, and return the revision that fences it. None if we have done so already."""
+async def _begin_migration(target: MetadataStore, own: layout.MigrationRecord) -> Revision | None:
+    """Write /moving and return the revision that fences the migration; None if the migration is complete."""
     while True:
         items = (await target.snapshot()).items
         if (cluster := items.get(layout.CLUSTER)) is not None:
-            here = layout.decode_cluster(cluster.value).cluster_id
-            if here == own.cluster_id:
+            existing_id = layout.decode_cluster(cluster.value).cluster_id
+            if existing_id == own.cluster_id:
                 return None
-            raise StartupError(f"etcd holds the cluster {here}, not {own.cluster_id}: choose another etcd.prefix")
-        moving = items.get(layout.MOVING)
-        if moving is None:
+            raise StartupError(f"etcd has the cluster {existing_id}, not {own.cluster_id}: choose another etcd.prefix")
+        migration = items.get(layout.MIGRATION)
+        if migration is None:
             if items:
                 raise StartupError(
-                    f"etcd holds {min(items)} under etcd.prefix, which is of no cluster: choose another etcd.prefix"
+                    f"etcd has {min(items)} under etcd.prefix but no cluster: choose another etcd.prefix"
                 )
-            empty = [Compare(layout.CLUSTER, ABSENT), Compare(layout.MOVING, ABSENT)]
-            revision = await target.commit(empty, [Put(layout.MOVING, layout.encode(own))])
+            empty = [Compare(layout.CLUSTER, ABSENT), Compare(layout.MIGRATION, ABSENT)]
+            revision = await target.commit(empty, [Put(layout.MIGRATION, layout.encode(own))])
             if revision is not None:
                 return revision
-        elif (other := layout.decode_moving(moving.value)) != own:
-            raise StartupError(f"broker {other.broker_id} moves the cluster {other.cluster_id} into this etcd")
+        elif (other := layout.decode_migration(migration.value)) != own:
+            raise StartupError(f"broker {other.broker_id} is migrating the cluster {other.cluster_id} to this etcd")
         else:
-            return moving.mod_revision
+            return migration.mod_revision
 
 
-def _moved(records: Mapping[str, Versioned], broker_id: BrokerId) -> Iterator[Put]:
-    """What the records of a broker that was alone are in a cluster. It registers there by itself."""
+def _migrated(records: Mapping[str, Versioned], broker_id: BrokerId) -> Iterator[Put]:
+    """The single-node records as a cluster stores them, without the broker's own: it registers by itself."""
     for key, item in records.items():
-        if key == layout.CLUSTER or key.startswith(_NOT_MOVED):
+        if key == layout.CLUSTER or key.startswith(_NOT_MIGRATED):
             continue
-        value = layout.deleted_on(key, item.value, broker_id) if key.startswith(layout.DELETED) else item.value
+        value = layout.deleted_on_broker(key, item.value, broker_id) if key.startswith(layout.DELETED) else item.value
         yield Put(key, value)
 
 

@@ -1,28 +1,29 @@
-"""What the controller decides. Pure: from an image and what has happened to the changes that put things right.
+"""The controller's decisions: leader election, ISR shrinking, admission, draining. Pure: an image and an event in,
+changes out.
 
-What holds after the changes of `decide` for every partition that was looked at:
-- the leader is a member of the ISR that is alive and has been admitted; there is none (-1) if there is no such member.
-  Nobody from outside the ISR is ever elected, so nothing that was acknowledged is lost by an election;
-- members of the ISR that are dead, starting or stopping have left it, as long as one that can lead is left. The ISR is
-  never emptied, and where nobody can lead it stays whole: whoever of it comes back first has everything;
-- every change of the leader has a new leader epoch, and every change a new partition epoch.
-Deciding again from the image that results changes nothing.
+After the changes of `decide`, for every partition examined:
+- the leader is an ISR member that is alive and admitted; the partition has no leader (-1) if the ISR has no such
+  member. A replica outside the ISR is never elected, so an election loses no acknowledged record;
+- dead, starting and stopping brokers are out of the ISR as long as one member that can lead remains. The ISR is never
+  emptied, and stays whole while no member can lead: the first one to come back has every committed record;
+- every change of leader has a new leader epoch, and every change a new partition epoch.
+Deciding again from the resulting image changes nothing.
 
-Admission. A broker that has started may have lost what it had not flushed, and others may have gone on without it. So
-before it becomes ACTIVE each partition that counts on it is put right: where another member of the ISR can lead, it
-leaves the ISR and comes back by catching up; where none can, it is the best there is and leads, with a new epoch. Its
-own change to ACTIVE comes after all of these, and since everybody sees changes in order, it has seen them by then.
+Admission. A restarted broker may have lost unflushed data, and the others may have moved on without it. So before it
+becomes ACTIVE, every partition that has it in the ISR is updated: where another ISR member can lead, it leaves the ISR
+and rejoins by catching up; where none can, it is the best replica left and leads, with a new epoch. Its own change to
+ACTIVE is written last; since every broker sees changes in order, it has seen the others by then.
 
-A broker that comes back with another data directory has nothing of what it is thought to have. It leaves every ISR that
-has another member, be that alive or not. Where it is the only member, all is lost unless the directory comes back: it
-is not admitted while there is such a partition, and `Changes.refused` says so.
+A broker that returns with another data directory has none of its former data. It leaves every ISR that has another
+member, alive or not. Where it is the only member, the data is lost unless the old directory comes back: the broker is
+not admitted while there is such a partition (`Changes.refused`).
 
-A broker that does not know the cluster's feature level could not read what the others write: it is not admitted and
-never elected, and `Changes.outdated` says so.
+A broker that does not support the cluster's feature level cannot read the others' writes: it is neither admitted nor
+elected (`Changes.outdated`).
 
-A broker is drained by reassignments, a bounded number at a time. When it is dead and has nothing left, it is forgotten.
-In the same way topics that the cluster needs itself get the replicas they should have once there are brokers for them:
-whoever was the first to need them may have been there before the others.
+A broker is drained by reassignments, a bounded number at a time, and removed once it is dead and has no replica left.
+Internal topics are grown to their replication factor the same way: they may have been created before enough brokers
+had joined.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,51 +34,51 @@ from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex,
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, PartitionState, TopicImage
 
 MOVES_AT_ONCE = 10
-"""Partitions that move at the same time because a broker is drained; and as many that get more replicas."""
+"""Concurrent reassignments for draining; and as many for growing a topic's replication factor."""
 
 PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What has happened since the last decision: where to look."""
+    """What changed since the last decision: which partitions to examine."""
 
     everything: bool = False
-    """Look at every partition: nobody knows what happened before."""
+    """Examine every partition: earlier changes are unknown, as after a controller failover."""
     brokers: frozenset[BrokerId] = frozenset()
-    """These have come, gone, or changed their state."""
+    """Brokers that joined, left, or changed state."""
     partitions: frozenset[PartitionKey] = frozenset()
-    """These have changed, or are new."""
+    """New and changed partitions."""
     is_balancing: bool = False
-    """It is time to give leadership back to preferred leaders."""
+    """A preferred leader election is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     partitions: Mapping[PartitionKey, PartitionState] = field(default_factory=dict)
     brokers: tuple[BrokerInfo, ...] = ()
-    """To be written when all of `partitions` are."""
-    forgotten: tuple[BrokerId, ...] = ()
-    """Brokers that do not belong to the cluster any more."""
+    """Brokers to admit, written after all of `partitions`."""
+    removed_brokers: tuple[BrokerId, ...] = ()
+    """Drained brokers to remove from the cluster."""
     refused: Mapping[BrokerId, tuple[TopicPartition, ...]] = field(default_factory=dict)
-    """Brokers that are not admitted because they came back without their data, which nobody else has: that of these."""
+    """Brokers not admitted because they lost their data directory, each with the partitions only it had in sync."""
     outdated: tuple[BrokerId, ...] = ()
-    """Brokers that are not admitted because they do not know the cluster's feature level."""
+    """Brokers not admitted because they do not support the cluster's feature level."""
 
     def __bool__(self) -> bool:
-        return bool(self.partitions or self.brokers or self.forgotten)
+        return bool(self.partitions or self.brokers or self.removed_brokers)
 
 
 def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] | None = None) -> Changes:
-    """`factors` has topics that shall have so many replicas, or as many as there are brokers."""
+    """The changes to write. `factors`: replication factors to grow topics to, as far as there are brokers."""
     starting = frozenset(
         broker.broker_id
         for broker in image.brokers.values()
         if broker.is_alive and broker.state is BrokerState.STARTING
     )
     changed: dict[PartitionKey, PartitionState] = {}
-    for topic, index, state in _looked_at(image, event, starting):
-        new = settled(image, state)
+    for topic, index, state in _affected(image, event, starting):
+        new = reconciled(image, state)
         if new != state:
             changed[topic.topic_id, index] = new
     if event.is_balancing:
@@ -87,11 +88,11 @@ def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] |
                 changed.setdefault((topic.topic_id, index), preferred)
     draining = {broker.broker_id for broker in image.brokers.values() if broker.is_draining}
     if draining:
-        changed |= _drained(image, draining, changed)
+        changed |= _drain_moves(image, draining, changed)
     for name, factor in (factors or {}).items():
         if name in image.topics:
-            changed |= _grown(image, image.topics[name], factor, changed)
-    refused = _irreplaceable(image, changed, {broker for broker in starting if _has_lost_data(image, broker)})
+            changed |= _growth_moves(image, image.topics[name], factor, changed)
+    refused = _sole_copies(image, changed, {broker for broker in starting if _has_lost_data(image, broker)})
     outdated = tuple(sorted(broker for broker in starting if _is_outdated(image, broker)))
     return Changes(
         changed,
@@ -99,7 +100,7 @@ def decide(image: ClusterImage, event: Event, factors: Mapping[TopicName, int] |
             replace(image.brokers[broker], state=BrokerState.ACTIVE, former_data_dir="")
             for broker in sorted(starting - refused.keys() - set(outdated))
         ),
-        tuple(sorted(_to_forget(image, draining))),
+        tuple(sorted(_removable(image, draining))),
         refused,
         outdated,
     )
@@ -111,7 +112,7 @@ def _all(image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionState]
             yield topic, index, state
 
 
-def _looked_at(
+def _affected(
     image: ClusterImage, event: Event, starting: frozenset[BrokerId]
 ) -> Iterator[tuple[TopicImage, int, PartitionState]]:
     brokers = event.brokers | starting
@@ -130,57 +131,57 @@ def _looked_at(
             yield found, index, found.partitions[index]
 
 
-def settled(image: ClusterImage, state: PartitionState) -> PartitionState:
-    """The state that is right for a partition with the brokers as they are; the very same one if it is right."""
+def reconciled(image: ClusterImage, state: PartitionState) -> PartitionState:
+    """The partition's state for the brokers' current states; the same object if nothing has to change."""
     fit = tuple(filter(image.can_lead, state.isr))
     if fit:
-        return _led(state, fit)
+        return _with_isr(state, fit)
     if state.leader in state.isr and _is(image, state.leader, BrokerState.STOPPING):
-        # Nobody can take over from it, so it goes on for as long as it lives. Whoever is dead stays in the ISR: it has
-        # everything, and may be needed, for this one may be stopping because its disk has failed.
+        # No other broker can take over, so it leads until it exits. Dead members stay in the ISR: they have every
+        # committed record and may be needed, for this broker may be stopping because its disk has failed.
         isr = tuple(broker for broker in state.isr if not _is(image, broker, BrokerState.STARTING))
-        return _raised(state, replace(state, isr=isr))
+        return _with_epochs(state, replace(state, isr=isr))
     with_data = tuple(broker for broker in state.isr if not _has_lost_data(image, broker)) or state.isr
     for broker in state.replicas:
         if broker in with_data and _may_lead_once_admitted(image, broker):
-            return _raised(state, replace(state, leader=broker, isr=(broker,)), is_led_anew=True)
-    return _raised(state, replace(state, leader=NO_LEADER, isr=with_data))
+            return _with_epochs(state, replace(state, leader=broker, isr=(broker,)), is_new_leadership=True)
+    return _with_epochs(state, replace(state, leader=NO_LEADER, isr=with_data))
 
 
-def _led(state: PartitionState, isr: tuple[BrokerId, ...]) -> PartitionState:
-    """The state with these in sync, all of whom can lead. A reassignment that is complete ends."""
+def _with_isr(state: PartitionState, isr: tuple[BrokerId, ...]) -> PartitionState:
+    """The state with this ISR, all of whose members can lead. A complete reassignment ends."""
     new = state
     if state.is_reassigning and reassignment.is_complete(state, isr):
         isr = tuple(broker for broker in isr if broker not in state.removing)
         new = replace(state, replicas=reassignment.target(state), adding=(), removing=())
     leader = state.leader if state.leader in isr else next(broker for broker in new.replicas if broker in isr)
-    return _raised(state, replace(new, leader=leader, isr=isr))
+    return _with_epochs(state, replace(new, leader=leader, isr=isr))
 
 
 def with_preferred_leader(image: ClusterImage, state: PartitionState) -> PartitionState | None:
-    """The state with the first replica for a leader; None if that leads already, or must not."""
+    """The state with the first replica as leader; None if it leads already, or must not."""
     preferred = state.replicas[0]
     if preferred == state.leader or preferred not in state.isr or not image.can_lead(preferred):
         return None
     if image.brokers[preferred].is_draining:
         return None
-    return _raised(state, replace(state, leader=preferred))
+    return _with_epochs(state, replace(state, leader=preferred))
 
 
-def _raised(old: PartitionState, new: PartitionState, *, is_led_anew: bool = False) -> PartitionState:
-    """The new state with the epochs that follow from what is new in it; the old one if nothing is."""
-    is_led_anew = is_led_anew or new.leader != old.leader or reassignment.somebody_leaves(old, new.replicas)
-    if new == old and not is_led_anew:
+def _with_epochs(old: PartitionState, new: PartitionState, *, is_new_leadership: bool = False) -> PartitionState:
+    """The new state with its epochs bumped as its changes require; the old one if nothing changed."""
+    is_new_leadership = is_new_leadership or new.leader != old.leader or reassignment.removes_replica(old, new.replicas)
+    if new == old and not is_new_leadership:
         return old
     return replace(
         new,
-        leader_epoch=LeaderEpoch(old.leader_epoch + is_led_anew),
+        leader_epoch=LeaderEpoch(old.leader_epoch + is_new_leadership),
         partition_epoch=old.partition_epoch + 1,
     )
 
 
 def _is(image: ClusterImage, broker_id: BrokerId, state: BrokerState) -> bool:
-    """Whether a broker is alive and in this state."""
+    """True if the broker is alive and in this state."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.is_alive and broker.state is state
 
@@ -199,11 +200,11 @@ def _has_lost_data(image: ClusterImage, broker_id: BrokerId) -> bool:
     return broker is not None and broker.has_lost_data
 
 
-def _drained(
+def _drain_moves(
     image: ClusterImage, draining: set[BrokerId], changed: Mapping[PartitionKey, PartitionState]
 ) -> dict[PartitionKey, PartitionState]:
-    """The next partitions to leave the brokers that are drained, as many as may move at the same time."""
-    racks = topics.takers(image)
+    """The next reassignments away from draining brokers, up to `MOVES_AT_ONCE` at a time."""
+    racks = topics.placement_candidates(image)
     load = topics.replicas_by_broker(image)
     moves: dict[PartitionKey, PartitionState] = {}
     under_way = 0
@@ -212,11 +213,11 @@ def _drained(
         key = (topic.topic_id, index)
         state = changed.get(key, before)
         partition = TopicPartition(topic.name, PartitionIndex(index))
-        is_changed = state is not before  # One thing at a time: it is looked at again when that is done.
+        is_changed = state is not before  # One change at a time: the partition is examined again after this one.
         if not draining.isdisjoint(state.removing):
             under_way += 1
             lost = [broker for broker in state.adding if broker not in racks]
-            if lost and not is_changed and (move := _moved_off(racks, partition, state, lost, load)) is not None:
+            if lost and not is_changed and (move := _replacement(racks, partition, state, lost, load)) is not None:
                 moves[key] = move
         elif not draining.isdisjoint(state.replicas) and image.can_lead(state.leader) and not is_changed:
             waiting.append((key, partition, state))
@@ -224,21 +225,21 @@ def _drained(
         if under_way >= MOVES_AT_ONCE:
             break
         leaving = [broker for broker in reassignment.target(state) if broker in draining]
-        if (move := _moved_off(racks, partition, state, leaving, load)) is not None:
+        if (move := _replacement(racks, partition, state, leaving, load)) is not None:
             moves[key] = move
             load.update(move.adding)
             under_way += 1
     return moves
 
 
-def _moved_off(
+def _replacement(
     racks: placement.Racks,
     partition: TopicPartition,
     state: PartitionState,
     leaving: Iterable[BrokerId],
     load: Mapping[BrokerId, int],
 ) -> PartitionState | None:
-    """The beginning of a move that puts others in the place of these; None if there are no others."""
+    """The reassignment that replaces the `leaving` brokers; None if there are no others to take their replicas."""
     wanted = reassignment.target(state)
     for broker in leaving:
         found = placement.replaced(racks, partition, wanted, broker, load)
@@ -248,15 +249,15 @@ def _moved_off(
     return reassignment.begun(state, wanted)
 
 
-def _grown(
+def _growth_moves(
     image: ClusterImage, topic: TopicImage, factor: int, changed: Mapping[PartitionKey, PartitionState]
 ) -> dict[PartitionKey, PartitionState]:
-    """The next partitions of a topic to get more replicas, as many as may at the same time."""
+    """The next reassignments that raise a topic's replication factor, up to `MOVES_AT_ONCE` at a time."""
     under_way = sum(state.is_reassigning for state in topic.partitions)
     short = [index for index, state in enumerate(topic.partitions) if len(state.replicas) < factor]
     if not short or under_way >= MOVES_AT_ONCE:
         return {}
-    racks = topics.takers(image)
+    racks = topics.placement_candidates(image)
     load = topics.replicas_by_broker(image)
     moves: dict[PartitionKey, PartitionState] = {}
     for index in short:
@@ -273,10 +274,10 @@ def _grown(
     return moves
 
 
-def _irreplaceable(
+def _sole_copies(
     image: ClusterImage, changed: Mapping[PartitionKey, PartitionState], brokers: set[BrokerId]
 ) -> dict[BrokerId, tuple[TopicPartition, ...]]:
-    """The partitions of which each of these brokers is the only one in sync."""
+    """The partitions for which each of these brokers is the only ISR member."""
     found: dict[BrokerId, tuple[TopicPartition, ...]] = {}
     if brokers:
         for topic, index, before in _all(image):
@@ -286,8 +287,8 @@ def _irreplaceable(
     return found
 
 
-def _to_forget(image: ClusterImage, draining: set[BrokerId]) -> set[BrokerId]:
-    """Brokers that were drained, are dead and have nothing left."""
+def _removable(image: ClusterImage, draining: set[BrokerId]) -> set[BrokerId]:
+    """Drained brokers that are dead and have no replica left."""
     gone = {broker for broker in draining if not image.is_alive(broker)}
     if gone:
         for _, _, state in _all(image):

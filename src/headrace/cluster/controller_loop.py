@@ -1,13 +1,13 @@
-"""The controller at work. Every broker of a cluster runs one of these; the one that holds `/controller` decides.
+"""The controller's event loop. Every broker of a cluster runs one; the one that owns `/controller` decides.
 
-- Who controls: `/controller` is taken under the broker's own lease, where there is none. It goes with the lease.
-- What happens: the difference between one image and the next says which brokers and partitions to look at. Nothing is
-  done while nothing changes, however many partitions there are, but for the look at preferred leaders every
+- Election: a broker creates `/controller` under its own lease if the key is absent. It is deleted with the lease.
+- Events: the difference between two images determines which brokers and partitions to examine. Without changes there
+  is no work, however many partitions there are, except the preferred leader check every
   `leader.imbalance.check.interval.seconds`.
-- What is written: what `controller.decide` says, compared with the revision of `/controller`, of each partition and of
-  its topic. A former controller, paused for however long, cannot write. When a comparison does not hold, the decision
-  is made anew from the image that shows why.
-- A broker that starts becomes ACTIVE in a transaction of its own, after every one of its partitions is put right.
+- Writes: the changes of `controller.decide`, each a compare-and-set on the revisions of `/controller`, the partition
+  and its topic. A former controller, paused for however long, cannot write. After a conflict the decision is made again
+  from the next image.
+- A starting broker becomes ACTIVE in a transaction of its own, after all of its partitions have been updated.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _STOP_TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class _Pending:
-    """What has happened and is not decided yet."""
+    """Events that no decision has covered yet."""
 
     everything: bool = False
     brokers: set[BrokerId] = field(default_factory=set)
@@ -57,12 +57,14 @@ class _Pending:
 
 
 class ControllerLoop:
+    """Elects itself controller when there is none, then writes the controller's decisions."""
+
     def __init__(self, metadata: Metadata, membership: Membership, clock: Clock) -> None:
         self._metadata = metadata
         self._membership = membership
         self._clock = clock
         self._fence: Compare | None = None
-        """Holds while this broker controls, as far as it knows."""
+        """Holds while this broker is the controller; None if it is not, as far as it knows."""
         self._pending = _Pending()
         self._wake = asyncio.Event()
         self._refused: dict[BrokerId, tuple[TopicPartition, ...]] = {}
@@ -72,18 +74,18 @@ class ControllerLoop:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker controls, as far as its image shows."""
+        """True if this broker is the controller, according to its image."""
         return self._fence is not None and self._metadata.unchanged(layout.CONTROLLER) == self._fence
 
     def start(self) -> None:
-        """From now on, control the cluster whenever nobody else does and this broker is registered."""
-        self._metadata.subscribe(self._image_changed)
+        """Start the loop: become controller whenever there is none and this broker is registered."""
+        self._metadata.subscribe(self._on_image_change)
         self._membership.on_registered.append(self._wake.set)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
         self._wake.set()
 
     async def stop(self) -> None:
-        """Decide nothing any more, and let another broker control at once."""
+        """Stop deciding, and delete `/controller` so that another broker takes over at once."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -94,7 +96,7 @@ class ControllerLoop:
                 async with asyncio.timeout(_STOP_TIMEOUT_S):
                     await self._metadata.commit([fence], [DeleteKey(layout.CONTROLLER)])
 
-    def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _on_image_change(self, old: ClusterImage, new: ClusterImage) -> None:
         if self._fence is None:
             if new.controller_id == NO_LEADER or new.controller_id == self._membership.broker_id:
                 self._wake.set()
@@ -102,7 +104,7 @@ class ControllerLoop:
         self._pending.brokers.update(_changed_brokers(old, new))
         self._pending.partitions.update(_changed_partitions(old, new))
         if self._refused and old.topics.keys() != new.topics.keys():
-            self._pending.brokers.update(self._refused)  # What kept them out may have been deleted.
+            self._pending.brokers.update(self._refused)  # The topics that blocked them may have been deleted.
         if self._pending or not self.is_controller:
             self._wake.set()
 
@@ -118,25 +120,25 @@ class ControllerLoop:
                 pause_s = _RETRY_FIRST_S
                 continue
             except StoreConflict:
-                pause_s = min(pause_s, _CONFLICT_MAX_S)  # Somebody else was faster, and will not be for ever.
+                pause_s = min(pause_s, _CONFLICT_MAX_S)  # A concurrent change; conflicts do not last.
             except HeadraceError as error:
-                log.warning("what the controller decided could not be written, trying again: %s", error)
+                log.warning("the controller could not write its changes, retrying: %s", error)
             except Exception:
-                log.exception("the controller failed, trying again")
-            # What the image shows by then may make all of it superfluous.
+                log.exception("the controller failed, retrying")
+            # The next image may make these changes unnecessary.
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _RETRY_MAX_S)
             self._wake.set()
 
     async def _step(self) -> None:
         if self._fence is not None and not self.is_controller:
-            log.info("broker %d does not control the cluster any more", self._membership.broker_id)
+            log.info("broker %d is no longer the controller", self._membership.broker_id)
             self._fence, self._pending = None, _Pending()
         if self._fence is None and not await self._take_control():
             return
         if self._until_balancing_s() == 0:
             self._pending.is_balancing |= self._metadata.settings.auto_leader_rebalance_enable
-            self._rearm()
+            self._schedule_balancing()
         if self._pending:
             await self._decide()
 
@@ -152,14 +154,14 @@ class ControllerLoop:
             )
         fence = self._metadata.unchanged(layout.CONTROLLER)
         if self._metadata.image.controller_id != membership.broker_id or fence.mod_revision < membership.epoch:
-            return False  # It is another broker, or what is left of this one's former lease.
+            return False  # It is another broker, or a leftover of this one's former lease.
         self._fence, self._pending = fence, _Pending(everything=True)
         self._refused, self._outdated = {}, frozenset()
-        self._rearm()
-        log.info("broker %d controls the cluster", membership.broker_id)
+        self._schedule_balancing()
+        log.info("broker %d is the controller", membership.broker_id)
         return True
 
-    def _rearm(self) -> None:
+    def _schedule_balancing(self) -> None:
         interval_ms = self._metadata.settings.leader_imbalance_check_interval_seconds * 1000
         self._balance_at_ms = self._clock.monotonic_ms() + interval_ms
 
@@ -169,28 +171,28 @@ class ControllerLoop:
         return max(0.0, self._balance_at_ms - self._clock.monotonic_ms()) / 1000
 
     async def _decide(self) -> None:
-        """One decision from the current image, written. What happened is pending again if that fails."""
+        """Decide from the current image and write the changes. On failure the events are pending again."""
         assert self._fence is not None
         pending, self._pending = self._pending, _Pending()
         try:
             changes = decide(self._metadata.image, pending.event(), self._factors())
             admissions = [(self._admission(broker), broker) for broker in changes.brokers]
-            self._say_who_is_refused(changes)
+            self._log_refused(changes)
             if changes.partitions:
-                log.info("the controller changes %d partitions", len(changes.partitions))
+                log.info("the controller updates %d partitions", len(changes.partitions))
                 await self._metadata.change_partitions(changes.partitions, self._fence)
             for compares, broker in admissions:
                 put = Put(layout.broker_key(broker.broker_id), layout.encode_broker(broker))
                 await self._metadata.commit(compares, [put])
                 log.info("broker %d is admitted by broker %d", broker.broker_id, self._membership.broker_id)
-            for broker_id in changes.forgotten:
-                await self._forget(broker_id)
+            for broker_id in changes.removed_brokers:
+                await self._remove_broker(broker_id)
         except BaseException:
             self._pending.add(pending)
             raise
 
     def _factors(self) -> dict[TopicName, int]:
-        """Of the topics that the cluster needs itself."""
+        """The replication factors of the internal topics."""
         settings = self._metadata.settings
         return {
             TopicName("__consumer_offsets"): settings.offsets_topic_replication_factor,
@@ -198,25 +200,25 @@ class ControllerLoop:
         }
 
     def _admission(self, broker: BrokerInfo) -> list[Compare]:
-        """What must still hold when a broker becomes ACTIVE: it is the very one that all was put right for."""
+        """The comparisons for admitting a broker: it still has the registration that the changes were decided for."""
         assert self._fence is not None
         of_broker = self._metadata.unchanged(layout.broker_key(broker.broker_id))
         return [self._fence, of_broker, self._metadata.unchanged(layout.alive_key(broker.broker_id))]
 
-    async def _forget(self, broker_id: BrokerId) -> None:
+    async def _remove_broker(self, broker_id: BrokerId) -> None:
         assert self._fence is not None
         keys = layout.broker_key(broker_id), layout.broker_settings_key(broker_id)
         is_dead = Compare(layout.alive_key(broker_id), ABSENT)
         compares = [self._fence, is_dead, *map(self._metadata.unchanged, keys)]
         await self._metadata.commit(compares, [DeleteKey(key) for key in keys])
-        log.info("broker %d was drained and stopped: it has left the cluster", broker_id)
+        log.info("broker %d was drained and stopped: removed from the cluster", broker_id)
 
-    def _say_who_is_refused(self, changes: Changes) -> None:
+    def _log_refused(self, changes: Changes) -> None:
         for broker_id, partitions in changes.refused.items():
             if self._refused.get(broker_id) != partitions:
                 log.error(
-                    "broker %d is not admitted: it came back without its data directory, and nobody else has what was "
-                    "in %s (%d in all). Start it with its old data.dir, or delete those topics",
+                    "broker %d is not admitted: it came back without its data directory, and no other broker has the "
+                    "data of %s (%d in all). Start it with its old data.dir, or delete those topics",
                     broker_id,
                     ", ".join(map(str, partitions[:5])),
                     len(partitions),
@@ -225,8 +227,8 @@ class ControllerLoop:
         level = self._metadata.image.feature_level
         for broker_id in sorted(set(changes.outdated) - self._outdated):
             log.error(
-                "broker %d is not admitted: its version does not know feature level %d of this cluster. Start it with "
-                "a newer version of Headrace",
+                "broker %d is not admitted: its version does not support feature level %d of this cluster. Start it "
+                "with a newer version of Headrace",
                 broker_id,
                 level,
             )

@@ -1,9 +1,9 @@
-"""Which address a client is told to connect to: the newcomer's trap of Kafka, with a default that needs no thought.
+"""The advertised listener: which address a client is to connect to, with a default that rarely needs configuration.
 
-A client connects to a bootstrap address, asks for metadata, and from then on uses the addresses in the answer. What
-it can reach is known only from where it stands. So, unless `advertise` says otherwise, a broker that listens on every
-address names the one the client has just used: the local end of its connection. That is right on loopback, on each
-network of a machine with several, and over IPv6. Behind NAT it is not, and `advertise` is for that.
+A client connects to a bootstrap address, requests metadata, and from then on uses the addresses in the response. Which
+of them it can reach depends on its network. So, unless `advertise` is set, a broker that listens on every address
+advertises the one the client has just used: the local end of its connection. That works on loopback, on each network of
+a multi-homed machine, and over IPv6. Behind NAT it does not: set `advertise`.
 """
 
 from headrace.config.address import EVERY_ADDRESS, parse_address
@@ -13,7 +13,7 @@ _MAPPED = "::ffff:"
 
 
 def advertised_endpoint(listen: Endpoint, advertise: str, local: Endpoint) -> Endpoint:
-    """The endpoint to name to one client. `local` is the local end of its connection (getsockname)."""
+    """The endpoint to advertise to one client. `local` is the local end of its connection (getsockname)."""
     if advertise:
         return parse_address(advertise, default_port=local.port)
     if listen.host not in EVERY_ADDRESS:
@@ -22,11 +22,11 @@ def advertised_endpoint(listen: Endpoint, advertise: str, local: Endpoint) -> En
 
 
 def default_endpoint(listen: Endpoint, advertise: str, port: int) -> Endpoint:
-    """The endpoint to name where no client asks: in logs, and in the image. `port` is the one that was bound."""
+    """The endpoint to advertise without a client connection: in logs and in the image. `port` is the bound one."""
     loopback = "127.0.0.1" if listen.host in EVERY_ADDRESS else listen.host
     return advertised_endpoint(listen, advertise, Endpoint(loopback, port))
 
 
 def _plain(host: str) -> str:
-    """An IPv4 address that came in through an IPv6 socket, as IPv4."""
+    """The host, as IPv4 if it is an IPv4-mapped IPv6 address."""
     return host[len(_MAPPED) :] if host.lower().startswith(_MAPPED) and "." in host else host

@@ -1,14 +1,13 @@
-"""The metadata store on etcd: for a cluster.
+"""The metadata store on etcd, for a cluster.
 
 - Keys are those of `layout.py` behind a prefix, so that one etcd can serve several clusters.
-- A transaction is one of etcd's, with comparisons of mod revisions. When the connection breaks before the answer, its
-  outcome is unknown: `StoreUnavailable`. Whoever retries decides anew, from what the watch then shows.
-- A snapshot is read in pages at one revision. It may be stale: only a comparison in a transaction
-  is to be relied on.
-- etcd counts the time of a lease in whole seconds and has a lower bound (two seconds by default), so a lease may live
-  longer than was asked for, never shorter.
+- A transaction is an etcd transaction that compares mod revisions. If the connection breaks before the response, its
+  outcome is unknown: `StoreUnavailable`. A caller that retries decides again from the image the watch then delivers.
+- A snapshot is read in pages at one revision. It may be stale: only a comparison in a transaction is authoritative.
+- etcd counts lease TTLs in whole seconds and has a lower bound (two seconds by default), so a lease may last longer
+  than requested, never shorter.
 
-Limits are etcd's: 128 comparisons and 128 writes in a transaction, 1.5 MiB in all. More is `StoreRefused`.
+Limits are etcd's: 128 comparisons and 128 writes per transaction, 1.5 MiB in all. More is `StoreRefused`.
 """
 
 import asyncio
@@ -56,9 +55,9 @@ class EtcdStore:
     async def open(
         cls, access: EtcdAccess, prefix: str, *, timeout_s: float = 5.0, start_timeout_s: float = 15.0
     ) -> "EtcdStore":
-        """Connect; `StartupError` says in a sentence why that is not possible.
+        """Connect, retrying for up to `start_timeout_s` while etcd is not up; raises `StartupError`.
 
-        `timeout_s` is for each call. An etcd that is not there yet is waited for until `start_timeout_s` have passed.
+        `timeout_s` limits each call.
         """
         store = cls(access, prefix, timeout_s)
         give_up_at = asyncio.get_running_loop().time() + start_timeout_s
@@ -150,7 +149,7 @@ class EtcdStore:
         return await self._client.ask(method, request, self._timeout_s)
 
     async def _read(self, prefix: str) -> Snapshot:
-        """All keys under a prefix, at the revision of the first page."""
+        """Read all keys under a prefix, at the revision of the first page."""
         request = self._range(prefix, limit=PAGE_KEYS)
         items: dict[str, Versioned] = {}
         while True:
@@ -163,12 +162,12 @@ class EtcdStore:
             request.key = page.kvs[-1].key + b"\0"
 
     def _check_watch(self, answer: Any, after: Revision) -> None:
-        """Refuse an answer that says that there will be no more, or that is from another etcd."""
+        """Raise if the watch was cancelled or compacted, or the response is from another etcd cluster."""
         self._client.check(answer.header)
         if answer.compact_revision:
-            raise WatchLost(f"etcd has forgotten what was before revision {answer.compact_revision}, after {after}")
+            raise WatchLost(f"etcd has compacted up to revision {answer.compact_revision}, the watch was at {after}")
         if answer.canceled:
-            raise StoreUnavailable(f"etcd does not watch any more: {answer.cancel_reason}")
+            raise StoreUnavailable(f"etcd cancelled the watch: {answer.cancel_reason}")
 
     def _by_transaction(self, events: Sequence[Any]) -> Iterator[list[Change]]:
         for revision, group in groupby(events, lambda event: event.kv.mod_revision):

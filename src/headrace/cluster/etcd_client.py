@@ -1,15 +1,15 @@
-"""Connections to etcd: which member is asked, as whom, for how long, and what its refusals mean.
+"""The etcd client: failover between members, authentication, timeouts, and the mapping of gRPC errors.
 
-The messages and stubs are those of `aetcd`; its client is not used, because it knows one address, no TLS, no token that
-ends, and no time limit on a watch. What is promised here:
+Messages and stubs are `aetcd`'s; its client is not used, because it supports one address, no TLS, no token expiry and
+no timeout on a watch. Guarantees:
 
-- One connection at a time, to a member that answers. A call that the connection did not survive, or that got no answer
-  in time, condemns it: its watches end, the calls still on it run out, and the next call connects to the next member.
-- Every call ends in bounded time, with an answer or with one of the errors below. A call is never sent twice, unless
-  etcd refused the first one for its token.
-- A member that has lost its leader is not asked on: etcd refuses at once when the metadata `hasleader` is sent.
-- An etcd that is not the one of the first answer (another cluster id: a new data directory, a restored backup) is
-  refused, for its revisions are not those that this process knows.
+- One connection at a time, to a member that answers. A call that fails with its connection, or times out, retires the
+  connection: its watches end, its other calls run to their end, and the next call connects to the next member.
+- Every call ends in bounded time, with a response or with one of the errors below. A call is never sent twice, unless
+  etcd rejected the first one for its token.
+- A member without a leader is not used: etcd rejects requests with the metadata `hasleader` at once.
+- An etcd with another cluster id than in the first response (a new data directory, a restored backup) is refused: its
+  revisions are unrelated to those this process has seen.
 """
 
 import asyncio
@@ -31,31 +31,32 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _OPTIONS = (
-    # A proxy of the environment is for the web, not for etcd.
+    # The environment's HTTP proxy is not meant for etcd.
     ("grpc.enable_http_proxy", 0),
-    # Else a channel that replaces another would share its broken connection, and how long that waits to reconnect.
+    # Otherwise a new channel would share the old one's broken connection and its reconnect backoff.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
-    # etcd hangs up on those who ping more often than every 5 seconds.
+    # etcd disconnects clients that ping more often than every 5 seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )
-_LONG_WAY = re.compile(
+_CONNECT_FAILURE = re.compile(
     r"^failed to connect to all addresses; last error: \w+: \S+: (Failed to connect to remote host: )?"
 )
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 _LINGER_S = 0.05
 _GRACE_S = 0.5
 _CLOSE_TIMEOUT_S = 2.0
+_NO_USER = "etcd requires authentication: set etcd.user and etcd.password"
 _UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """Where etcd is and how to be let in. `ca`, `certificate` and `key` are PEM."""
+    """Endpoints and credentials of etcd. `ca`, `certificate` and `key` are PEM."""
 
     endpoints: tuple[str, ...]
     """HOST:PORT of each member."""
@@ -70,23 +71,23 @@ class EtcdAccess:
 
 
 class AccessDenied(StoreUnavailable):
-    """etcd answers, and refuses who asks."""
+    """etcd rejects the client's credentials or permissions."""
 
 
 class LeaseGone(StoreUnavailable):
-    """There is no such lease any more: nothing was changed."""
+    """The lease has expired or was revoked: nothing was changed."""
 
 
 class Compacted(StoreUnavailable):
-    """etcd has forgotten the revision that was asked for."""
+    """The requested revision has been compacted."""
 
 
 class _StaleToken(StoreUnavailable):
-    """Refused before anything was done, since the token has ended."""
+    """Rejected because the token has expired; nothing was executed."""
 
 
 class EtcdChannel:
-    """A channel to one member. Ended by `condemn`, closed when the last call on it is over."""
+    """A gRPC channel to one member. `retire` ends it; it is closed after the last call on it."""
 
     def __init__(self, endpoint: str, channel: Channel) -> None:
         self.endpoint = endpoint
@@ -95,7 +96,7 @@ class EtcdChannel:
         self.watches = rpc.WatchStub(channel)
         self.auth = rpc.AuthStub(channel)
         self.maintenance = rpc.MaintenanceStub(channel)
-        self.is_condemned = False
+        self.is_retired = False
         self.token = ""
         self._channel = channel
         self._calls = 0
@@ -112,14 +113,14 @@ class EtcdChannel:
         return self._closing is not None and self._closing.done()
 
     async def wait_until_settled(self) -> None:
-        """Until the member has taken the connection or refused it."""
+        """Wait until the connection is established or refused."""
         state = self._channel.get_state(try_to_connect=True)
         while state in _UNDECIDED:
             await self._channel.wait_for_state_change(state)
             state = self._channel.get_state(try_to_connect=True)
 
     def begin(self, stream: Any = None) -> None:
-        """A call uses this connection until `end`; a stream is cancelled when the connection is condemned."""
+        """Register a call on this connection until `end`; a stream is cancelled when the connection is retired."""
         self._calls += 1
         if stream is not None:
             self._streams.add(stream)
@@ -129,40 +130,40 @@ class EtcdChannel:
         self._streams.discard(stream)
         self._close_when_unused()
 
-    def condemn(self) -> None:
-        """Take no more calls. Watches on it end now."""
-        self.is_condemned = True
+    def retire(self) -> None:
+        """Accept no more calls, and cancel the streams on it."""
+        self.is_retired = True
         for stream in tuple(self._streams):
             stream.cancel()
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        # Not before: closing a channel makes the calls on it look as if their tasks had been cancelled.
-        if self.is_condemned and not self._calls and self._closing is None:
+        # Not before: closing a channel makes pending calls look as if their tasks had been cancelled.
+        if self.is_retired and not self._calls and self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._channel.close(), name="etcd connection")
 
     async def closed(self) -> None:
-        """Condemn it and wait until it is closed, whatever is still on it."""
-        self.condemn()
+        """Retire it and wait until it is closed, even with calls pending."""
+        self.retire()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._channel.close(), name="etcd connection")
         await asyncio.wait((self._closing,), timeout=_CLOSE_TIMEOUT_S)
 
 
 class EtcdStream:
-    """A call with messages both ways."""
+    """A bidirectional streaming call."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
 
     async def write(self, message: Any) -> None:
-        """If the call has ended meanwhile, this or reading from it tells why."""
+        """Send a message. If the call has ended, this or the next `read` raises the reason."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         self._call.add_done_callback(lambda _: ended.set())
         writing, ending = loop.create_task(self._call.write(message)), loop.create_task(ended.wait())
         try:
-            # grpc does not wake who writes when the connection breaks before the call has begun.
+            # grpc does not wake a pending write when the connection breaks before the call has started.
             await asyncio.wait((writing, ending), return_when=asyncio.FIRST_COMPLETED)
             if not writing.done():
                 await self.read()
@@ -181,6 +182,8 @@ class EtcdStream:
 
 
 class EtcdClient:
+    """Calls etcd over one connection, and fails over to the next member."""
+
     def __init__(self, access: EtcdAccess) -> None:
         self._access = access
         self._next = 0
@@ -194,7 +197,7 @@ class EtcdClient:
     async def ask(
         self, method: Callable[[EtcdChannel], Callable[..., Awaitable[Any]]], request: Any, timeout_s: float
     ) -> Any:
-        """The answer to one request. `StoreUnavailable` if there is none: the request may have been carried out."""
+        """Send one request and return the response. After `StoreUnavailable` the request may have been executed."""
         connection = await self._connected_to()
         try:
             return await self._ask(connection, method, request, timeout_s)
@@ -204,9 +207,9 @@ class EtcdClient:
 
     @asynccontextmanager
     async def stream(self, method: Callable[[EtcdChannel], Callable[..., Any]]) -> AsyncIterator[EtcdStream]:
-        """A stream of messages both ways. Ends with `StoreUnavailable` when its connection does.
+        """Open a bidirectional stream. Raises `StoreUnavailable` when its connection ends.
 
-        Whoever uses it sets time limits for reading and writing; past one the connection is condemned, too.
+        The caller sets timeouts for reads and writes; a `TimeoutError` in the block retires the connection.
         """
         connection = await self._connected_to()
         call = method(connection)(metadata=connection.metadata)
@@ -214,38 +217,38 @@ class EtcdClient:
         try:
             yield EtcdStream(call)
         except (AioRpcError, UsageError, asyncio.CancelledError) as error:
-            explained = self._explained(connection, error)
-            if isinstance(explained, _StaleToken):
+            store_error = self._store_error(connection, error)
+            if isinstance(store_error, _StaleToken):
                 await self._authenticate_again(connection)
-            raise explained from None
+            raise store_error from None
         except TimeoutError:
-            self._condemn(connection)
+            self._retire(connection)
             raise StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time") from None
         finally:
             call.cancel()
             connection.end(call)
 
     async def _connected_to(self) -> EtcdChannel:
-        """A connection to a member that answers; `StoreUnavailable` if there is none."""
+        """The current connection, or a new one to a member that answers; raises `StoreUnavailable`."""
         if self._is_closed:
             raise StoreUnavailable("the metadata store is closed")
-        if self._connection is not None and not self._connection.is_condemned:
+        if self._connection is not None and not self._connection.is_retired:
             return self._connection
         if self._connecting is None:
-            # One attempt for all who wait, and it outlives each of them.
+            # One attempt shared by all callers; it outlives a caller that is cancelled.
             self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="etcd connecting")
             self._connecting.add_done_callback(self._connected)
-        return await _shared(self._connecting)
+        return await _await_shared(self._connecting)
 
-    def _condemn(self, connection: EtcdChannel) -> None:
-        """This connection is of no use any more."""
-        connection.condemn()
+    def _retire(self, connection: EtcdChannel) -> None:
+        """Retire a broken connection: the next call connects to another member."""
+        connection.retire()
         if self._connection is connection:
             self._connection = None
             self._retired.add(connection)
 
     def check(self, header: Any) -> None:
-        """`StoreUnavailable` if an answer with this header came from another etcd than the first one did."""
+        """Raise `StoreUnavailable` if this response header has another cluster id than the first one."""
         if not self._etcd_id:
             self._etcd_id = header.cluster_id
         elif header.cluster_id != self._etcd_id:
@@ -266,15 +269,15 @@ class EtcdClient:
         self._connection = None
         self._retired.clear()
         if connections:
-            # A thread of grpc still tells the loop of the calls that have ended, and complains if that is closed.
+            # A grpc thread still reports ended calls to the event loop, and logs an error if that is closed.
             await asyncio.sleep(_LINGER_S)
 
     async def _authenticate_again(self, connection: EtcdChannel) -> None:
-        """Get a new token, once for all who need one."""
+        """Get a new token; concurrent callers share one request."""
         if self._authenticating is None:
             self._authenticating = asyncio.get_running_loop().create_task(self._authenticate(connection))
             self._authenticating.add_done_callback(self._authenticated)
-        await _shared(self._authenticating)
+        await _await_shared(self._authenticating)
 
     def _authenticated(self, task: asyncio.Task[None]) -> None:
         self._authenticating = None
@@ -284,20 +287,20 @@ class EtcdClient:
     async def _authenticate(self, connection: EtcdChannel) -> None:
         access = self._access
         if not access.user:
-            raise AccessDenied("etcd asks who this is: set etcd.user and etcd.password")
+            raise AccessDenied(_NO_USER)
         request = rpc.AuthenticateRequest(name=access.user, password=access.password)
         connection.token = ""
         try:
             answer = await self._ask(connection, lambda to: to.auth.Authenticate, request, access.connect_timeout_s)
         except StoreRefused as error:
             if "authentication is not enabled" not in str(error):
-                raise AccessDenied(f"etcd does not let the user {access.user} in: check etcd.password") from None
-            log.warning("etcd asks nobody who they are: etcd.user is not needed")
+                raise AccessDenied(f"etcd rejects the user {access.user}: check etcd.user and etcd.password") from None
+            log.warning("etcd has authentication disabled: etcd.user has no effect")
         else:
             connection.token = answer.token
 
     async def _connect(self) -> EtcdChannel:
-        """The next member that takes a connection, beginning with the one after the last."""
+        """Connect to the first member that answers, starting after the last one tried."""
         endpoints, why = self._access.endpoints, ""
         for _ in endpoints:
             endpoint = endpoints[self._next % len(endpoints)]
@@ -312,13 +315,15 @@ class EtcdClient:
                 why = str(error)
             else:
                 return connection
-        raise StoreUnavailable(why if len(endpoints) == 1 else f"no etcd of {', '.join(endpoints)} answers; {why}")
+        raise StoreUnavailable(
+            why if len(endpoints) == 1 else f"no etcd member of {', '.join(endpoints)} answers; {why}"
+        )
 
     async def _try(self, connection: EtcdChannel) -> None:
         try:
             async with asyncio.timeout(self._access.connect_timeout_s):
                 await connection.wait_until_settled()
-                # Says why there is no connection, and refuses another etcd before anything is written to it.
+                # Raises the reason if there is no connection, and checks the cluster id before anything is written.
                 await self._ask(
                     connection, lambda to: to.maintenance.Status, rpc.StatusRequest(), self._access.connect_timeout_s
                 )
@@ -352,9 +357,9 @@ class EtcdClient:
             async with asyncio.timeout(timeout_s + _GRACE_S):
                 answer = await method(connection)(request, timeout=timeout_s, metadata=connection.metadata)
         except (AioRpcError, UsageError, asyncio.CancelledError) as error:
-            raise self._explained(connection, error) from None
+            raise self._store_error(connection, error) from None
         except TimeoutError:
-            self._condemn(connection)
+            self._retire(connection)
             raise StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time") from None
         finally:
             connection.end()
@@ -362,45 +367,45 @@ class EtcdClient:
             self.check(answer.header)
         return answer
 
-    def _explained(self, connection: EtcdChannel, error: BaseException) -> BaseException:
-        """What an error of a call means. Condemns the connection if it is of no more use."""
+    def _store_error(self, connection: EtcdChannel, error: BaseException) -> BaseException:
+        """The `StoreUnavailable` or `StoreRefused` for a call's error. Retires the connection if it is broken."""
         if isinstance(error, asyncio.CancelledError):
             if _is_cancelled():
                 return error
-            # Not this task was cancelled but the call, because its connection was given up.
-            return StoreUnavailable(f"the connection to etcd at {connection.endpoint} was given up")
+            # The call was cancelled, not this task, because its connection was retired.
+            return StoreUnavailable(f"the connection to etcd at {connection.endpoint} was abandoned")
         if not isinstance(error, AioRpcError):
-            self._condemn(connection)
+            self._retire(connection)
             return StoreUnavailable(f"the connection to etcd at {connection.endpoint} is closed: {error}")
-        return self._meaning(connection, error.code(), error.details() or "")
+        return self._status_error(connection, error.code(), error.details() or "")
 
-    def _meaning(self, connection: EtcdChannel, code: grpc.StatusCode, details: str) -> Exception:
-        text = _LONG_WAY.sub("", details.removeprefix("etcdserver: "))
+    def _status_error(self, connection: EtcdChannel, code: grpc.StatusCode, details: str) -> Exception:
+        text = _CONNECT_FAILURE.sub("", details.removeprefix("etcdserver: "))
         if any(stale in details for stale in _STALE_TOKEN):
-            return _StaleToken(f"etcd does not know the token any more: {text}")
+            return _StaleToken(f"the etcd token has expired: {text}")
         if "user name is empty" in details:
-            return AccessDenied("etcd asks who this is: set etcd.user and etcd.password")
+            return AccessDenied(_NO_USER)
         match code:
             case grpc.StatusCode.NOT_FOUND if "lease not found" in details:
-                return LeaseGone("the lease has ended")
+                return LeaseGone("the lease has expired")
             case grpc.StatusCode.OUT_OF_RANGE if "compacted" in details:
-                return Compacted(f"etcd has forgotten the revision: {text}")
+                return Compacted(f"etcd has compacted the revision: {text}")
             case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
                 who = f"the user {self._access.user}" if self._access.user else "a client without a user"
-                return AccessDenied(f"etcd does not let {who} read and write under etcd.prefix: {text}")
+                return AccessDenied(f"etcd does not allow {who} to read and write under etcd.prefix: {text}")
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in details:
                 return StoreUnavailable("etcd is full: compact and defragment it, then disarm its alarm")
             case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
-                return StoreRefused(f"etcd refuses the request: {text}")
+                return StoreRefused(f"etcd rejects the request: {text}")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._condemn(connection)
+                self._retire(connection)
                 return StoreUnavailable(f"etcd at {connection.endpoint} did not answer in time")
-        self._condemn(connection)
+        self._retire(connection)
         return StoreUnavailable(f"etcd at {connection.endpoint} cannot be reached: {text}")
 
 
-async def _shared(task: asyncio.Task[_T]) -> _T:
-    """What a task for everybody gives. It outlives who waits; ended by `close`, it does not cancel them."""
+async def _await_shared(task: asyncio.Task[_T]) -> _T:
+    """Await a task shared by several callers. Cancelling a caller does not cancel it; `close` does."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -410,6 +415,6 @@ async def _shared(task: asyncio.Task[_T]) -> _T:
 
 
 def _is_cancelled() -> bool:
-    """Whether it is this task that was cancelled, and not just what it waits for."""
+    """True if this task was cancelled, and not just the future it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

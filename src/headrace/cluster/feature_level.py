@@ -1,8 +1,8 @@
-"""Changing the cluster's features: one compare-and-set, which raises the level once every broker knows the new one.
+"""UpdateFeatures: one compare-and-set raises the cluster's feature level once every broker supports the new one.
 
-The transaction compares /cluster and the lease of every broker that was looked at. A broker that registers meanwhile
-compares /cluster as well, so none that does not know the new level can come in between. A broker that is away may be of
-any version: it has to come back, or to be drained, first.
+The transaction compares /cluster and the lease of every broker that was checked. A broker that registers concurrently
+compares /cluster as well, so no broker that lacks the new level can slip in. A broker that is down may run any version:
+it must be restarted or drained first.
 """
 
 import logging
@@ -25,17 +25,17 @@ async def update_features(
     may_lower: Container[str] = (),
     validate_only: bool = False,
 ) -> None:
-    """Returns when these features have these versions, all or none of them.
+    """Set these features to these versions, all or none; returns when the change is committed.
 
-    `InvalidFeatureLevel` and `FeatureUpdateRefused` say why that cannot be. Only those of Kafka's features in
-    `may_lower` are lowered, and the level never is.
+    Raises `InvalidFeatureLevel` or `FeatureUpdateRefused`. Only Kafka features in `may_lower` may be lowered; the
+    feature level never is.
     """
 
     async def attempt() -> None:
         image = metadata.image
         new_level = wanted.get(FEATURE, image.feature_level)
         _check_level(image, new_level)
-        if new_level != image.feature_level and not metadata.is_alone:
+        if new_level != image.feature_level and not metadata.is_single_node:
             _check_brokers(image, new_level)
         chosen = dict(image.chosen_features)
         for name, version in wanted.items():
@@ -46,7 +46,7 @@ async def update_features(
         if validate_only or (new_level, chosen) == (image.feature_level, image.chosen_features):
             return
         compares = [metadata.unchanged(layout.CLUSTER)]
-        if not metadata.is_alone:
+        if not metadata.is_single_node:
             compares += _leases(metadata, image)
         cluster = layout.ClusterIdentity(image.cluster_id, new_level, chosen)
         await metadata.commit(compares, [Put(layout.CLUSTER, layout.encode_cluster(cluster))])
@@ -58,14 +58,14 @@ async def update_features(
 def _check_level(image: ClusterImage, wanted: int) -> None:
     if wanted > LATEST_LEVEL:
         raise InvalidFeatureLevel(
-            f"this broker knows feature levels up to {LATEST_LEVEL}, not {wanted}: upgrade it to a newer Headrace first"
+            f"this broker supports feature levels up to {LATEST_LEVEL}, not {wanted}: upgrade Headrace first"
         )
     if wanted < FIRST_LEVEL:
         raise InvalidFeatureLevel(f"the feature level cannot be removed: give one from {FIRST_LEVEL} on")
     if wanted < image.feature_level:
         raise FeatureUpdateRefused(
-            f"the feature level is {image.feature_level} and cannot be lowered: what was written since may be "
-            "unreadable for older versions"
+            f"the feature level is {image.feature_level} and cannot be lowered: older versions may be unable to read "
+            "data written since"
         )
 
 
@@ -88,16 +88,16 @@ def _check_choice(image: ClusterImage, new_level: int, name: str, wanted: int, m
 
 
 def _check_brokers(image: ClusterImage, wanted: int) -> None:
-    away = [broker.broker_id for broker in image.brokers.values() if not broker.is_alive]
-    if away:
+    down = [broker.broker_id for broker in image.brokers.values() if not broker.is_alive]
+    if down:
         raise FeatureUpdateRefused(
-            f"{_named(away)} away, and nobody knows which version will come back: start it with the new version, "
+            f"{_named(down)} down, so its version is unknown: start it with the new version, "
             "or remove it with: headrace cluster drain"
         )
     old = [broker.broker_id for broker in image.brokers.values() if broker.max_level < wanted]
     if old:
         raise FeatureUpdateRefused(
-            f"{_named(old)} of a version before {level(wanted).since}, which does not know feature level {wanted}: "
+            f"{_named(old)} of a version before {level(wanted).since}, which does not support feature level {wanted}: "
             "upgrade it first"
         )
 

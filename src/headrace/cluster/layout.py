@@ -1,24 +1,24 @@
-"""What is in the metadata store: the keys, their values as JSON, and how they make up a `ClusterImage`.
+"""The metadata store's schema: its keys, their values as JSON, and how they make up a `ClusterImage`.
 
     /cluster                     the cluster's id, and its feature level from 2 on
-    /moving                      a broker that was alone moves its metadata in; then there is no /cluster yet
-    /brokers/<id>                a broker that belongs to the cluster: where it is, how far it has come
-    /alive/<id>                  its lease holds; the key's mod revision is the broker's epoch
-    /controller                  the broker that controls, under its lease; the key's mod revision fences its changes
-    /topics/<name>               a topic: id, settings that were set on it, state of each partition when it was made
-    /partitions/<topic id>/<index>   the state of a partition since it first changed. The one with the larger partition
-                                 epoch counts, so that making a topic is one transaction however many partitions it has
-    /deleted/<topic id>          a deleted topic whose folders may still be there. Written in the transaction that
-                                 deletes /topics/<name>, removed when the folders are gone
-    /settings/brokers            broker settings changed on the running cluster, for all brokers
-    /settings/brokers/<id>       the same for one broker
+    /moving                      a single-node broker is migrating its metadata to this store; there is no /cluster yet
+    /brokers/<id>                a member of the cluster: endpoint, rack, state, data directory
+    /alive/<id>                  under the broker's lease; the key's mod revision is the broker's epoch
+    /controller                  the controller, under its lease; the key's mod revision fences its changes
+    /topics/<name>               a topic: id, overridden settings, initial state of each partition
+    /partitions/<topic id>/<index>   the state of a partition since its first change. The one with the larger partition
+                                 epoch wins, so that creating a topic is one transaction, however many partitions it has
+    /deleted/<topic id>          a deleted topic whose folders may still exist. Written in the transaction that deletes
+                                 /topics/<name>, removed when the folders are gone
+    /settings/brokers            dynamic settings of all brokers
+    /settings/brokers/<id>       dynamic settings of one broker
     /settings/groups/<name>      settings of one group
-    /producer-ids                the first producer id that no block holds yet (see `producer_ids.py`)
+    /producer-ids                the first producer id not in any block yet (see `producer_ids.py`)
 
-Versions. A broker leaves keys alone that it does not know, and ignores unknown fields of records that it does. So keys
-and fields can be added without disturbing older brokers; any other change waits for a higher feature level, which is
-stored in /cluster. From level 2 on /cluster has fields that 0.1 cannot read, so that 0.1 refuses to join; every later
-version refuses a level that it does not know, in words.
+Versions. A broker ignores unknown keys, and unknown fields of known records. So keys and fields can be added without
+affecting older brokers; any other change requires a higher feature level, which is stored in /cluster. From level 2 on
+/cluster has fields that 0.1 cannot decode, so 0.1 refuses to join; later versions refuse an unknown level with an
+error message.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ from headrace.model.image import (
 _T = TypeVar("_T")
 
 CLUSTER = "/cluster"
-MOVING = "/moving"
+MIGRATION = "/moving"
 BROKERS = "/brokers/"
 ALIVE = "/alive/"
 CONTROLLER = "/controller"
@@ -60,18 +60,18 @@ PRODUCER_IDS = "/producer-ids"
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
-    """At level 1, as 0.1 wrote and reads it."""
+    """/cluster at feature level 1, in the format of 0.1."""
 
     cluster_id: str
 
 
 class LevelledClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From level 2 on. 0.1 refuses it, because `cluster_id` is missing."""
+    """/cluster from feature level 2 on. 0.1 refuses it, because `cluster_id` is missing."""
 
     id: str
     level: int
     features: dict[str, int] = {}
-    """Kafka's features that were chosen by UpdateFeatures (`model.features.CHOOSABLE`)."""
+    """Kafka features set by UpdateFeatures (`model.features.CHOOSABLE`)."""
 
 
 class ClusterIdentity(NamedTuple):
@@ -80,7 +80,7 @@ class ClusterIdentity(NamedTuple):
     features: Mapping[str, int] = MappingProxyType({})
 
 
-class MovingRecord(msgspec.Struct, frozen=True):
+class MigrationRecord(msgspec.Struct, frozen=True):
     cluster_id: str
     broker_id: int
 
@@ -88,13 +88,13 @@ class MovingRecord(msgspec.Struct, frozen=True):
 class BrokerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     rack: str | None = None
     host: str = ""
-    """Empty where there is only one broker: it knows its own address."""
+    """Empty on a single node, which knows its own address."""
     port: int = 0
     state: str = BrokerState.ACTIVE.value
     data_dir: str = ""
-    """The id of the data directory that it has, or had when it was last alive."""
+    """The id of its data directory, as of its last registration."""
     former_data_dir: str = ""
-    """That of the one it had before, if that is another and it has not been admitted with this one yet."""
+    """The id of its previous data directory, until it is admitted with the current one."""
 
 
 DRAINING_SETTING = "broker.draining"
@@ -102,13 +102,13 @@ DRAINING_SETTING = "broker.draining"
 
 class AliveRecord(msgspec.Struct, frozen=True):
     incarnation: str
-    """Made anew at each start."""
+    """New at each registration."""
     data_dir: str
-    """The id of its data directory: whoever holds the lock on that may take the lease over at once."""
+    """The id of its data directory: the process that holds the lock on it may revoke the lease at once."""
     lease: int
     max_level: int = FIRST_LEVEL
-    """The highest feature level that this broker knows. Here and not under /brokers, which a controller of 0.1 writes
-    again without fields that it does not know."""
+    """The highest feature level this broker supports. Not under /brokers, because a controller of 0.1 rewrites that
+    record without fields it does not know."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ encode = msgspec.json.Encoder(order="deterministic").encode
 _cluster = msgspec.json.Decoder(ClusterRecord)
 _levelled_cluster = msgspec.json.Decoder(LevelledClusterRecord)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_moving = msgspec.json.Decoder(MovingRecord)
+_migration = msgspec.json.Decoder(MigrationRecord)
 _broker = msgspec.json.Decoder(BrokerRecord)
 _alive = msgspec.json.Decoder(AliveRecord)
 _controller = msgspec.json.Decoder(ControllerRecord)
@@ -193,7 +193,7 @@ def encode_partition(state: PartitionState) -> bytes:
 
 
 def encode_broker(broker: BrokerInfo) -> bytes:
-    """Without what other keys say: whether it is alive, and is to be drained."""
+    """The /brokers record, without liveness and draining, which other keys store."""
     host, port = broker.endpoint.host, broker.endpoint.port
     record = BrokerRecord(broker.rack, host, port, broker.state.value, broker.data_dir, broker.former_data_dir)
     return encode(record)
@@ -210,7 +210,7 @@ def encode_cluster(cluster: ClusterIdentity) -> bytes:
 
 
 def decode_cluster(value: bytes) -> ClusterIdentity:
-    """`StartupError` if the cluster's feature level is one that this version does not know."""
+    """Decode /cluster; `StartupError` if this version does not support the cluster's feature level."""
     if "level" not in _read(CLUSTER, _fields, value):
         return ClusterIdentity(_read(CLUSTER, _cluster, value).cluster_id, FIRST_LEVEL)
     record = _read(CLUSTER, _levelled_cluster, value)
@@ -218,12 +218,12 @@ def decode_cluster(value: bytes) -> ClusterIdentity:
     return ClusterIdentity(record.id, record.level, record.features)
 
 
-def decode_moving(value: bytes) -> MovingRecord:
-    return _read(MOVING, _moving, value)
+def decode_migration(value: bytes) -> MigrationRecord:
+    return _read(MIGRATION, _migration, value)
 
 
-def deleted_on(key: str, value: bytes, broker_id: int) -> bytes:
-    """The record of a deleted topic, with folders on this broker only."""
+def deleted_on_broker(key: str, value: bytes, broker_id: int) -> bytes:
+    """The record of a deleted topic, naming only this broker as having folders."""
     record = _read(key, _deleted, value)
     return encode(DeletedRecord(record.name, record.partition_count, (broker_id,)))
 
@@ -237,12 +237,12 @@ def decode_next_producer_id(value: bytes) -> int:
 
 
 def broker_ids(keys: Iterable[str]) -> set[int]:
-    """The ids of the brokers that belong to the cluster."""
+    """The ids of the cluster's brokers."""
     return {int(key[len(BROKERS) :]) for key in keys if key.startswith(BROKERS)}
 
 
 def image_from(snapshot: Snapshot, cluster_id: str, only: BrokerInfo | None) -> ClusterImage:
-    """The image of a whole snapshot. `only` is the broker where there is just one, of which the store says nothing."""
+    """The image of a whole snapshot. `only` is the broker of a single node, whose endpoint is not in the store."""
     if only is None:
         empty = ClusterImage(cluster_id, NO_LEADER, {}, {}, {}, {}, snapshot.revision)
     else:
@@ -257,13 +257,13 @@ def _all_of(snapshot: Snapshot) -> Iterator[Change]:
 
 
 def apply_changes(image: ClusterImage, changes: Iterable[Change]) -> ClusterImage:
-    """The image after one transaction."""
+    """The image after one transaction's changes."""
     changes = tuple(changes)
     return apply(image, changes[-1].revision, changes)
 
 
 def apply(image: ClusterImage, revision: int, changes: Iterable[Change]) -> ClusterImage:
-    """The image with these keys set, or deleted where the value is None. What did not change is shared."""
+    """The image with these keys set, or deleted where the value is None. Unchanged parts are shared."""
     controller_id = image.controller_id
     cluster = ClusterIdentity(image.cluster_id, image.feature_level, image.chosen_features)
     features_revision = image.features_revision
@@ -362,7 +362,7 @@ def _put_broker(
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]],
 ) -> None:
     if not record.host:
-        return  # the only broker there is
+        return  # a single node, which adds itself to the image
     before = brokers.get(broker_id)
     brokers[broker_id] = BrokerInfo(
         broker_id,
@@ -379,7 +379,7 @@ def _put_broker(
 
 
 def _newest_states(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """The topic with the state of each partition that was known before, where that is newer than the topic's record."""
+    """The topic with each partition's state from `before` where its partition epoch is higher."""
     if before is None or before.topic_id != topic.topic_id:
         return topic
     known = before.partitions[: len(topic.partitions)]
@@ -391,7 +391,7 @@ def _newest_states(topic: TopicImage, before: TopicImage | None) -> TopicImage:
 
 
 def _put_partition(topics: dict[TopicName, TopicImage], topic_names: Mapping[UUID, TopicName], change: Change) -> None:
-    """A partition's own record. That of a topic which is gone, or that is older than the topic's, says nothing."""
+    """Apply a /partitions record, unless its topic is gone or the known state has a higher partition epoch."""
     topic_id, _, index_text = change.key[len(PARTITIONS) :].partition("/")
     name = topic_names.get(UUID(topic_id))
     if name is None or change.value is None:
@@ -449,4 +449,4 @@ def _read(key: str, decoder: msgspec.json.Decoder[_T], value: bytes) -> _T:
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
-        raise StartupError(f"the metadata under {key} cannot be read, was it changed by hand? {error}") from None
+        raise StartupError(f"the metadata under {key} cannot be decoded; was it edited by hand? {error}") from None

@@ -1,16 +1,16 @@
-"""The cluster's metadata: one immutable image that everyone reads, and the only way to change it.
+"""The cluster's metadata: one immutable image for all readers, and the only way to change it.
 
 A change is one compare-and-set transaction of the store. It comes back through the store's watch, makes a new image and
-is shown to the listeners, in order and one at a time; only then does the call that asked for it return. So a topic that
-was created can be used at once, on this and on any other broker the same code runs.
+is delivered to the listeners, in order and one at a time; only then does the call that requested it return. So a new
+topic can be used at once on this broker; every other broker runs the same code.
 
-Two brokers may change the same thing at the same time. Then one of the transactions does not hold, and what it was for
-is decided anew from the image that has the other's change.
+Two brokers may change the same key concurrently. Then one of the transactions fails, and its change is decided again
+from the image that includes the other's.
 
-Deletion is safe against a crash: the transaction that removes a topic leaves a record of it in `image.deleted`. Whoever
-owns the folders removes them (while running, or at the next start) and then calls `forget_deleted`.
+Deletion survives a crash: the transaction that removes a topic leaves a record in `image.deleted`. Each broker that has
+folders of the topic removes them (while running, or at the next start) and then calls `forget_deleted`.
 
-Limits: one transaction changes at most `PARTITIONS_PER_COMMIT` partitions, for etcd takes 128 comparisons.
+Limits: one transaction changes at most `PARTITIONS_PER_COMMIT` partitions, for etcd allows 128 comparisons.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 from headrace.cluster import layout, topics
 from headrace.cluster.setting_changes import UnusedSettings, to_store
 from headrace.cluster.store import ABSENT, Compare, DeleteKey, MetadataStore, Put, StoreUnavailable, Write
-from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, settings_in, uuid_text
+from headrace.cluster.store_watch import Listener, StoreWatcher, check_topics, effective_settings, uuid_text
 from headrace.config.broker import BROKER_SETTINGS, BrokerSettings, broker_settings
 from headrace.config.group import GROUP_SETTINGS, GroupSettings, check_group_settings, group_settings
 from headrace.config.topic import TOPIC_SETTINGS, TopicSettings, topic_settings
@@ -44,13 +44,13 @@ _ATTEMPTS = 20
 _T = TypeVar("_T")
 
 SettingsEdit = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From the settings that are set to those that shall be set. Must be pure."""
+"""Maps the current overrides to the new ones. Must be pure: it runs again after a conflict."""
 
 
 class Metadata:
-    """What the cluster agrees on, as seen by one broker.
+    """One broker's view of the cluster metadata, and the operations that change it.
 
-    `new_uuid` makes the ids of topics and of the cluster; tests may give their own.
+    `new_uuid` generates topic and cluster ids; tests may pass their own.
     """
 
     def __init__(
@@ -59,57 +59,57 @@ class Metadata:
         settings: BrokerSettings,
         endpoint: Endpoint,
         *,
-        is_alone: bool = True,
+        is_single_node: bool = True,
         new_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
-        """`is_alone`: the store is this broker's own, and there is no other."""
+        """`is_single_node`: this broker is the only one, with a store of its own."""
         broker = BrokerInfo(BrokerId(settings.broker_id), endpoint, settings.broker_rack or None)
-        self._follower = StoreWatcher(store, settings, broker, is_alone=is_alone)
+        self._watcher = StoreWatcher(store, settings, broker, is_single_node=is_single_node)
         self._new_uuid = new_uuid
         self._changing = asyncio.Lock()
         self._usual: tuple[TopicSettings, TopicSettings] | None = None
-        """The defaults, and what they are for most topics of a cluster."""
+        """Cache: the defaults, and the same with the `min.insync.replicas` of a replicated topic."""
         self._unused = UnusedSettings()
 
     @property
     def image(self) -> ClusterImage:
-        """The current image. It never changes: hold on to it to see one consistent state."""
-        return self._follower.image
+        """The current image. It is immutable: keep a reference to see one consistent state."""
+        return self._watcher.image
 
     @property
     def broker_id(self) -> BrokerId:
         """The id of this broker."""
-        return self._follower.broker.broker_id
+        return self._watcher.broker.broker_id
 
     @property
     def settings(self) -> BrokerSettings:
         """The settings of this broker in force now."""
-        return self._follower.settings
+        return self._watcher.settings
 
     @property
     def boot_settings(self) -> BrokerSettings:
         """The settings this broker was started with."""
-        return self._follower.boot_settings
+        return self._watcher.boot_settings
 
     @property
-    def is_alone(self) -> bool:
-        """Whether the store is this broker's own, and there is no other."""
-        return self._follower.is_alone
+    def is_single_node(self) -> bool:
+        """True if this broker is the only one, with a store of its own."""
+        return self._watcher.is_single_node
 
     @property
-    def is_following(self) -> bool:
-        """Whether changes of the store come in, as far as is known. What is in the image is agreed on either way."""
-        return self._follower.is_following
+    def is_watching(self) -> bool:
+        """True while the store's changes arrive, as far as is known. If not, the image is stale, never wrong."""
+        return self._watcher.is_watching
 
     def topic_settings(self, topic: TopicImage) -> TopicSettings:
         """The settings in force now for a topic.
 
-        Where nobody has set `min.insync.replicas`, a topic with three replicas or more gets two of them in a cluster:
-        what is acknowledged outlives any one broker.
+        In a cluster, `min.insync.replicas` defaults to 2 for a topic with three or more replicas: an acknowledged
+        record survives the loss of any one broker.
         """
         defaults = self.settings.topic_defaults
         settings = topic_settings(topic.settings, defaults) if topic.settings else defaults
-        if self.is_alone or _MIN_INSYNC in topic.settings or _MIN_INSYNC in self.settings.given:
+        if self.is_single_node or _MIN_INSYNC in topic.settings or _MIN_INSYNC in self.settings.given:
             return settings
         first = topic.partitions[0]
         wanted = max(1, min(2, len(first.replicas) - len(first.removing) - 1))
@@ -126,42 +126,43 @@ class Metadata:
         return group_settings(self.image.settings_by_group.get(group_id, {}), self.settings)
 
     def subscribe(self, listener: Listener) -> None:
-        """Show every change from now on to `listener`, in order. If it raises, so does the call that changed."""
-        self._follower.subscribe(listener)
+        """Deliver every later change to `listener`, in order. If it raises, the call that made the change does, too."""
+        self._watcher.subscribe(listener)
 
     async def open(self, new_cluster_id: str | None = None) -> None:
-        """Load the image; an empty store becomes a new cluster, with this id if there is one.
+        """Load the image; an empty store is bootstrapped as a new cluster, with this id if given.
 
-        `StartupError` if this broker has no place in it.
+        `StartupError` if the store's records or settings do not match this broker.
         """
-        await self._follower.open(new_cluster_id or uuid_text(self._random_id()))
+        await self._watcher.open(new_cluster_id or uuid_text(self._random_id()))
         given = {
             name: BROKER_SETTINGS[name].render(self.boot_settings.value(name)) for name in self.boot_settings.given
         }
         self._unused.note(BROKER_SETTINGS, given, "this broker")
 
     async def close(self) -> None:
-        """Stop following the store. The store itself is left to its owner."""
-        await self._follower.close()
+        """Stop the watch. The store itself is closed by its owner."""
+        await self._watcher.close()
 
     def announce(self, endpoint: Endpoint) -> None:
-        """Put this broker's endpoint into the image, once the port is known."""
-        self._follower.announce(endpoint)
+        """Set this broker's endpoint in the image, once the port is bound."""
+        self._watcher.announce(endpoint)
 
     def unchanged(self, key: str) -> Compare:
-        """Holds in a transaction for as long as this key of the store is as it is in the current image."""
-        return self._follower.unchanged(key)
+        """A comparison that holds while this key of the store is as in the current image."""
+        return self._watcher.unchanged(key)
 
     async def wait_for_image_after(self, known: ClusterImage) -> None:
-        """Until there is a newer image than this one, or for a while: after a conflict there soon is."""
-        await self._follower.wait_for_image_after(known)
+        """Wait for a newer image than `known`, for a bounded time: after a conflict one arrives soon."""
+        await self._watcher.wait_for_image_after(known)
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
-        """One transaction; returns when every listener has seen it. `StoreConflict` if a comparison does not hold.
+        """Commit one transaction; returns when every listener has seen it.
 
-        `StoreUnavailable` leaves open whether it was made: what the image shows later tells.
+        `StoreConflict` if a comparison does not hold. After `StoreUnavailable` the outcome is unknown until a later
+        image shows it.
         """
-        await self._follower.commit(compares, writes)
+        await self._watcher.commit(compares, writes)
 
     async def change_partitions(
         self,
@@ -169,11 +170,11 @@ class Metadata:
         fence: Compare | None = None,
         others: Sequence[Compare] = (),
     ) -> None:
-        """Put new states in the place of those in the image, each with the partition epoch that comes next.
+        """Replace partition states; each new state has the next partition epoch.
 
-        `StoreConflict` if a topic or a partition is not any more what the new state was decided from, or if `fence` or
-        one of the `others` does not hold. More than `PARTITIONS_PER_COMMIT` are several transactions: each holds or
-        does not, on its own.
+        `StoreConflict` if a topic or partition has changed since the new state was decided, or if `fence` or one of
+        `others` does not hold. More than `PARTITIONS_PER_COMMIT` changes are several transactions, each of which
+        succeeds or fails on its own.
         """
         fences = [*([fence] if fence is not None else []), *others]
         batches = _batches(list(changes.items()), PARTITIONS_PER_COMMIT)
@@ -209,7 +210,7 @@ class Metadata:
         settings: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> TopicImage:
-        """Create a topic and return it when every listener has seen it. None stands for this broker's default."""
+        """Create a topic and return it when every listener has seen it. None means this broker's default."""
         topic_name = topics.check_name(name)
 
         async def attempt() -> TopicImage:
@@ -235,7 +236,7 @@ class Metadata:
         async def attempt() -> None:
             topic = self._topic(name)
             holders = {broker for state in topic.partitions for broker in state.replicas}
-            left = () if self._follower.is_alone else tuple(sorted(holders))
+            left = () if self._watcher.is_single_node else tuple(sorted(holders))
             record = DeletedTopic(topic.name, topic.topic_id, len(topic.partitions), left)
             tombstone = Put(layout.deleted_key(topic.topic_id), layout.encode_deleted(record))
             key = layout.topic_key(topic.name)
@@ -244,9 +245,9 @@ class Metadata:
         await self.decide(attempt)
 
     async def forget_deleted(self, topic_id: UUID) -> None:
-        """The folders of this deleted topic are gone here. The last broker that says so removes all trace of it.
+        """Record that this broker has removed its folders of a deleted topic; the last broker removes the record.
 
-        Calling it again is fine.
+        Idempotent.
         """
 
         async def attempt() -> None:
@@ -265,15 +266,15 @@ class Metadata:
         await self.decide(attempt)
 
     async def _delete_partitions(self, gone: DeletedTopic) -> None:
-        """Remove the states of a deleted topic's partitions, before the record that says that they are of no use."""
+        """Remove the partition states of a deleted topic, before the /deleted record that makes them garbage."""
         every = (layout.partition_key(gone.topic_id, index) for index in range(gone.partition_count))
-        for batch in _batches(self._follower.stored_keys(every), PARTITIONS_PER_COMMIT):
+        for batch in _batches(self._watcher.stored_keys(every), PARTITIONS_PER_COMMIT):
             await self.commit([self.unchanged(layout.deleted_key(gone.topic_id))], [DeleteKey(key) for key in batch])
 
     async def add_partitions(
         self, name: str, total: int, assignment: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> TopicImage:
-        """Raise the number of partitions to `total`; `assignment` has the replicas of the new ones."""
+        """Raise the number of partitions to `total`; `assignment` lists the replicas of the new ones."""
 
         async def attempt() -> TopicImage:
             image, topic = self.image, self._topic(name)
@@ -302,7 +303,7 @@ class Metadata:
         return await self.decide(attempt)
 
     async def alter_topic_settings(self, name: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
-        """Change the settings set on a topic. `InvalidSettings` says which one cannot be and why."""
+        """Change a topic's settings. `InvalidSettings` names the invalid one and the reason."""
 
         async def attempt() -> None:
             topic = self._topic(name)
@@ -317,7 +318,7 @@ class Metadata:
     async def alter_broker_settings(
         self, broker_id: int | None, edit: SettingsEdit, *, validate_only: bool = False
     ) -> None:
-        """Change the settings of a running broker, or with None those of all brokers."""
+        """Change the dynamic settings of a broker, or with None of all brokers."""
 
         async def attempt() -> None:
             image = self.image
@@ -339,7 +340,7 @@ class Metadata:
         await self.decide(attempt)
 
     async def alter_group_settings(self, group_id: str, edit: SettingsEdit, *, validate_only: bool = False) -> None:
-        """Change the settings set on a group, which need not exist yet."""
+        """Change a group's settings; the group need not exist yet."""
 
         async def attempt() -> None:
             before = self.image.settings_by_group.get(group_id, {})
@@ -357,17 +358,17 @@ class Metadata:
         await self.decide(attempt)
 
     async def decide(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Make one change after the other; anew from the next image if another broker was faster."""
+        """Run `attempt` under the change lock; after a conflict, run it again on the next image."""
         async with self._changing:
-            if not self.is_following:
-                # Known already: else everybody who asks would wait for a timeout, one after the other.
+            if not self.is_watching:
+                # Fail fast: otherwise each caller would wait for a timeout, one after the other.
                 raise StoreUnavailable("the metadata store does not answer: try again later")
             for _ in range(_ATTEMPTS - 1):
                 image = self.image
                 try:
                     return await attempt()
                 except StoreConflict:
-                    await self._follower.wait_for_image_after(image)
+                    await self._watcher.wait_for_image_after(image)
             return await attempt()
 
     async def _put_settings(self, key: str, overrides: Mapping[str, str]) -> None:
@@ -396,7 +397,7 @@ class Metadata:
         else:
             changed = replace(image, settings_by_broker={**image.settings_by_broker, BrokerId(broker_id): overrides})
         broker_settings(overrides)
-        defaults = settings_in(changed, self.boot_settings, self.broker_id).topic_defaults
+        defaults = effective_settings(changed, self.boot_settings, self.broker_id).topic_defaults
         check_topics(image, defaults)
 
     def _place_topic(
@@ -426,7 +427,7 @@ class Metadata:
         return topic
 
     def _random_id(self) -> UUID:
-        """A random id whose text does not start with '-', which command lines would take for an option."""
+        """A random id whose text does not start with '-', which command lines would parse as an option."""
         while uuid_text(candidate := self._new_uuid()).startswith("-"):
             pass
         return candidate

@@ -1,8 +1,8 @@
-"""What somebody asks for of partitions: to move, to stop moving, to be led by the preferred leader.
+"""Requests of clients about partitions: reassign, cancel a reassignment, elect the preferred leader.
 
-Any broker can do it: each change is compared with the state that it was decided from, and with the lease of a broker
-that is to lead, and is decided anew when somebody else was faster. What then follows (a move that is complete, say) the
-controller sees to.
+Any broker can serve them: each change is a compare-and-set on the state it was decided from and on the lease of the
+broker that is to lead, and is decided again after a conflict. The controller does what follows, such as completing a
+reassignment.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,10 +27,10 @@ from headrace.model.image import ClusterImage, PartitionState
 ATTEMPTS = 20
 
 Outcomes = dict[TopicPartition, HeadraceError | None]
-"""What became of each partition that was asked for; None is success."""
+"""The result for each requested partition; None is success."""
 
 _Decide = Callable[[ClusterImage, TopicPartition, PartitionState], PartitionState | None]
-"""The state to put in the place of this one, None if it is as it should be. Raises why it cannot be."""
+"""Returns the new state, or None if nothing has to change. Raises the reason for a refusal."""
 
 
 async def reassign(
@@ -39,13 +39,13 @@ async def reassign(
     *,
     may_change_factor: bool = True,
 ) -> Outcomes:
-    """Move partitions to these replicas, or with None stop moving them and go back."""
+    """Start reassigning partitions to these replicas; None cancels a partition's reassignment."""
 
     def decide(image: ClusterImage, partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         replicas = wanted[partition]
         if replicas is None:
             if not state.is_reassigning:
-                raise NoReassignment(f"{partition} does not move")
+                raise NoReassignment(f"no reassignment of {partition} is in progress")
             return reassignment.cancelled(state, image.can_lead)
         _check(image, partition, state, replicas, may_change_factor=may_change_factor)
         new = reassignment.begun(state, [BrokerId(broker) for broker in replicas])
@@ -55,7 +55,7 @@ async def reassign(
 
 
 async def elect_preferred(metadata: Metadata, partitions: Iterable[TopicPartition]) -> Outcomes:
-    """Give leadership to the first replica of each partition, where that is in sync."""
+    """Make the first replica of each partition its leader, where it is in sync."""
 
     def decide(image: ClusterImage, partition: TopicPartition, state: PartitionState) -> PartitionState | None:
         preferred = state.replicas[0]
@@ -74,7 +74,7 @@ async def elect_preferred(metadata: Metadata, partitions: Iterable[TopicPartitio
 
 
 def refuse_unclean(image: ClusterImage, partitions: Iterable[TopicPartition]) -> Outcomes:
-    """Why nobody is elected who is not in sync: not needed, or not done here."""
+    """Refuse an unclean leader election: it is not needed, or would lose acknowledged messages."""
     outcomes: Outcomes = {}
     for partition in partitions:
         try:
@@ -82,8 +82,8 @@ def refuse_unclean(image: ClusterImage, partitions: Iterable[TopicPartition]) ->
             if state.leader != NO_LEADER and image.is_alive(state.leader):
                 raise ElectionNotNeeded(f"{partition} is led by broker {state.leader}")
             raise NoEligibleLeader(
-                f"{partition} has no leader, and nobody is elected who is not in sync: it might lack messages that "
-                f"were acknowledged. Start one of the brokers {list(state.isr)}"
+                f"{partition} has no leader, and unclean leader election is not supported: a replica that is not in "
+                f"sync might lack acknowledged messages. Start one of the brokers {list(state.isr)}"
             )
         except HeadraceError as error:
             outcomes[partition] = error
@@ -106,7 +106,7 @@ def _check(
     may_change_factor: bool,
 ) -> None:
     if not replicas:
-        raise InvalidReplicaAssignment(f"{partition} cannot be without replicas")
+        raise InvalidReplicaAssignment(f"{partition} must have at least one replica")
     if len(set(replicas)) != len(replicas):
         raise InvalidReplicaAssignment(f"the new replicas of {partition} name a broker twice: {list(replicas)}")
     for broker in replicas:
@@ -117,12 +117,12 @@ def _check(
     factor = len(state.replicas) - len(state.adding)
     if not may_change_factor and len(replicas) != factor:
         raise InvalidReplicationFactor(
-            f"{partition} has {factor} replicas, and the request does not allow to change that to {len(replicas)}"
+            f"{partition} has {factor} replicas, and the request does not allow changing that to {len(replicas)}"
         )
 
 
 async def _change(metadata: Metadata, asked: Iterable[TopicPartition], decide: _Decide) -> Outcomes:
-    """Change what needs to be, all from one image; again from the next one when a comparison does not hold."""
+    """Decide all changes from one image and commit them; on a conflict, decide again from the next image."""
     partitions = tuple(asked)
     outcomes: Outcomes = {}
     tried: set[TopicPartition] = set()
@@ -135,7 +135,7 @@ async def _change(metadata: Metadata, asked: Iterable[TopicPartition], decide: _
                 key, state = _find(image, partition)
                 new = decide(image, partition, state)
             except (ElectionNotNeeded, NoReassignment) as error:
-                # After a conflict, this is what was asked for.
+                # After a conflict the request's own change may have been committed: that is success.
                 outcomes[partition] = None if partition in tried else error
             except HeadraceError as error:
                 outcomes[partition] = error

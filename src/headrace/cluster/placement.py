@@ -1,13 +1,13 @@
-"""Which brokers get the replicas of a partition. Pure, and the same wherever and whenever it is asked.
+"""Replica placement: which brokers get a partition's replicas. Pure and deterministic.
 
-Three rules, the first before the second before the third:
-1. replicas of a partition are on different brokers, and on as many racks as there are (a broker without a rack is a
+Three rules, in order of priority:
+1. replicas of a partition are on different brokers, and on as many racks as possible (a broker without a rack is a
    rack of its own);
-2. leaders, then replicas, are even: within the topic first, then over the whole cluster;
-3. among equals the broker with the highest *score* for this partition wins (rendezvous hashing). The score depends on
-   that broker and that partition alone, so that a broker which comes or goes changes nothing between the others.
+2. leaders, then replicas, are balanced: within the topic first, then over the whole cluster;
+3. among equals the broker with the highest *score* for this partition wins (rendezvous hashing). The score depends only
+   on that broker and that partition, so a broker that joins or leaves moves nothing between the others.
 
-`even_out` moves what a new broker is to get, and nothing else: at most its fair share of all replicas.
+`even_out` moves only replicas that a broker below its share is to get: at most its fair share of all replicas.
 """
 
 from collections import Counter
@@ -20,16 +20,16 @@ Racks = Mapping[BrokerId, str | None]
 """The brokers that may get replicas, and the rack of each."""
 
 Replicas = tuple[BrokerId, ...]
-"""Of one partition, the first being the preferred leader."""
+"""The replicas of one partition; the first is the preferred leader."""
 
 
 def score(partition: TopicPartition, broker: BrokerId) -> int:
-    """How much a partition belongs on a broker: a hash of the two."""
+    """The rendezvous hash of a partition and a broker."""
     return int.from_bytes(blake2b(f"{partition}@{broker}".encode(), digest_size=8).digest(), "big")
 
 
 class _Loads:
-    """How much each broker has: of one topic, and of the whole cluster."""
+    """Leaders and replicas per broker, of one topic and of the whole cluster."""
 
     def __init__(self, topic: Iterable[Replicas], cluster: Mapping[BrokerId, int]) -> None:
         self.leaders: Counter[BrokerId] = Counter()
@@ -54,9 +54,10 @@ def place(
     existing: Sequence[Replicas] = (),
     load: Mapping[BrokerId, int] | None = None,
 ) -> list[Replicas]:
-    """Replicas for `count` more partitions of a topic which has `existing` ones; there must be brokers enough.
+    """Place `count` more partitions of a topic that has `existing` ones; `racks` needs at least as many brokers as
+    the replication factor.
 
-    `load` is the number of replicas that each broker has in the whole cluster.
+    `load` is the number of replicas on each broker, over the whole cluster.
     """
     loads = _Loads(existing, load or {})
     placed: list[Replicas] = []
@@ -95,7 +96,7 @@ def _next(racks: Racks, replicas: Sequence[BrokerId], loads: _Loads, scores: Map
 
 
 def rack_use(racks: Racks, replicas: Iterable[BrokerId]) -> Counter[str | BrokerId]:
-    """How many of these replicas are on each rack."""
+    """The number of these replicas on each rack."""
     return Counter(_rack(racks, broker) for broker in replicas)
 
 
@@ -106,9 +107,9 @@ def _rack(racks: Racks, broker: BrokerId) -> str | BrokerId:
 def replaced(
     racks: Racks, partition: TopicPartition, replicas: Replicas, leaving: BrokerId, load: Mapping[BrokerId, int]
 ) -> Replicas | None:
-    """The replicas with another broker in the place of one that leaves; None when there is no other.
+    """The replicas with `leaving` replaced by another broker; None if there is no other.
 
-    `racks` may lack brokers that have replicas already: those stay, and nothing else goes to them.
+    `racks` may lack brokers that already have a replica: those stay, but get no new one.
     """
     staying = [broker for broker in replicas if broker != leaving]
     if all(broker in staying or broker == leaving for broker in racks):
@@ -122,7 +123,7 @@ def replaced(
 def grown(
     racks: Racks, partition: TopicPartition, replicas: Replicas, replication_factor: int, load: Mapping[BrokerId, int]
 ) -> Replicas:
-    """The replicas with more behind them: as many as are wanted, or as there are brokers for."""
+    """The replicas with more appended, up to the replication factor or the number of brokers."""
     scores = {broker: score(partition, broker) for broker in racks}
     loads = _Loads((), load)
     while len(replicas) < replication_factor and not racks.keys() <= set(replicas):
@@ -131,11 +132,11 @@ def grown(
 
 
 def even_out(racks: Racks, placed: Mapping[TopicPartition, Replicas]) -> dict[TopicPartition, Replicas]:
-    """The partitions that should have other replicas, or another order of them, for all brokers to have alike.
+    """The partitions that need other replicas, or another replica order, to balance the brokers.
 
-    A broker that has less than its share gets the partitions for which its score is highest, from brokers that have
-    more than theirs, and only where that puts no two replicas on a rack that were on two. No replica moves between
-    brokers that have their share. Preferred leaders are evened out by order, which moves no data.
+    A broker below its share gets the partitions for which its score is highest, from brokers above theirs, and only
+    where that does not reduce the number of racks. No replica moves between brokers that have their share. Preferred
+    leaders are balanced by reordering replicas, which moves no data.
     """
     now = dict(placed)
     load = Counter(broker for replicas in now.values() for broker in replicas)
@@ -170,11 +171,11 @@ def _keeps_spread(racks: Racks, replicas: Replicas, giver: BrokerId, receiver: B
 
 
 def _even_leaders(racks: Racks, now: dict[TopicPartition, Replicas]) -> None:
-    """Change the order of replicas until nobody is preferred leader of much more than another who could be."""
+    """Reorder replicas until no preferred leader has more than one partition more than another of its replicas."""
     leads = Counter(replicas[0] for replicas in now.values())
     order = sorted(now, key=str)
     is_even = False
-    while not is_even:  # Each change makes the sum of the squares smaller, so there is a last one.
+    while not is_even:  # Terminates: each change makes the sum of squares smaller.
         is_even = True
         for partition in order:
             replicas = now[partition]

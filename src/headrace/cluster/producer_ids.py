@@ -1,8 +1,8 @@
-"""Producer ids: numbers that are given out once and never again, whatever crashes.
+"""Producer ids: unique numbers that are never reused, also across crashes.
 
-A broker takes a block of ids with one compare-and-set and hands them out from memory. Those of a block that are not
-used when the broker stops are lost, which costs nothing: there are 2^63 of them. In a cluster it takes the next block
-before it needs it, so that new producers can come while the store is away.
+A broker allocates a block of ids with one compare-and-set and assigns them from memory. The unused ids of a block are
+lost when the broker stops, which costs nothing: there are 2^63 of them. In a cluster it allocates the next block ahead
+of need, so that new producers get ids while the store is unavailable.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ class ProducerIds:
         self._next = 0
         self._end = 0
         self._spare: int | None = None
-        """The first id of a block that was taken ahead."""
+        """The first id of a block allocated ahead."""
         self._spare_used = asyncio.Event()
         self._taking = asyncio.Lock()
         self._failures = 0
 
     async def next(self) -> ProducerId:
-        """An id that nobody had before; `StoreUnavailable` if a block is needed and cannot be taken."""
+        """A new producer id; `StoreUnavailable` if a block is needed and cannot be allocated."""
         if self._next == self._end:
             failures = self._failures
             async with self._taking:
                 if self._next == self._end:
                     if self._failures != failures:
-                        # Else everybody who asks would wait for a timeout, one after the other.
+                        # Fail fast: otherwise each caller would wait for a timeout, one after the other.
                         raise StoreUnavailable("the metadata store does not answer: try again later")
                     await self._fill()
                 return self._pop()
         return self._pop()
 
-    async def keep_ahead(self) -> None:
-        """Always have a block in reserve, until cancelled."""
+    async def prefetch_blocks(self) -> None:
+        """Keep one block in reserve, until cancelled."""
         while True:
             self._spare_used.clear()
             if self._spare is None:
                 try:
                     self._spare = await self._take_block()
                 except HeadraceError:
-                    # Nobody waits for this one; whoever does is told why it cannot be had.
+                    # No caller waits for the spare block; one that needs a block gets the error from `next`.
                     await asyncio.sleep(_RETRY_S)
                     continue
             await self._spare_used.wait()
@@ -71,7 +71,7 @@ class ProducerIds:
         return given
 
     async def _take_block(self) -> int:
-        """The first id of a block that is ours alone once the transaction is durable."""
+        """Allocate a block and return its first id; it is ours once the transaction is committed."""
         key = layout.PRODUCER_IDS
         while True:
             item = (await self._store.snapshot(key)).items.get(key)

@@ -1,15 +1,15 @@
-"""Moving a partition to other brokers, as Kafka does it (KIP-455). Pure: from one state to the next.
+"""Partition reassignment, as Kafka does it (KIP-455). Pure: from one state to the next.
 
-    replicas = the new ones, then those that are to go
-    adding   = the new ones that were not there before
-    removing = those that are to go
+    replicas = the target replicas, then those being removed
+    adding   = the target replicas that are new
+    removing = the replicas being removed
 
-While it is under way everybody in `replicas` fetches, and whoever is in the ISR counts. It ends when every new replica
-is in the ISR and no fewer than before are in sync; then `removing` leave. It can be changed, and taken back, at any
-time. None of this takes anybody out of an ISR who is the last one in it.
+During a reassignment every broker in `replicas` fetches, and every ISR member counts for acks. It completes when every
+added replica is in the ISR and no fewer than before are in sync; then `removing` leave. It can be changed or cancelled
+at any time. It never removes the last member of an ISR.
 
-Whenever somebody leaves, the leader epoch rises (invariant 36). One that has not heard of it still fetches with the log
-that it will delete when it does: if it were a replica again by then, that log would count as its new one.
+Removing a replica raises the leader epoch (invariant 36). A broker that has not seen its removal yet still fetches into
+the log that it will delete on seeing it: if it were added again by then, that log would count as the new replica.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,15 +21,15 @@ from headrace.model.image import PartitionState
 
 
 def target(state: PartitionState) -> tuple[BrokerId, ...]:
-    """The replicas that the partition has when all is done."""
+    """The partition's replicas once the reassignment completes."""
     return tuple(broker for broker in state.replicas if broker not in state.removing)
 
 
 def begun(state: PartitionState, wanted: Sequence[BrokerId]) -> PartitionState:
-    """The state in which the partition moves to `wanted`; the same state if there is nothing to do.
+    """The state with a reassignment to `wanted` under way; the same state if there is nothing to do.
 
-    One move may take the place of another: what that had brought in and is not wanted any more goes at once, unless it
-    is in sync already; then it goes with the others.
+    A new reassignment replaces a running one: a replica that only the old one added is dropped at once, unless it is in
+    sync already; then it is removed with the others on completion.
     """
     had = [broker for broker in state.replicas if broker not in state.adding]
     in_sync_already = [broker for broker in state.adding if broker in state.isr]
@@ -43,39 +43,39 @@ def begun(state: PartitionState, wanted: Sequence[BrokerId]) -> PartitionState:
         replicas=replicas,
         adding=adding,
         removing=removing,
-        leader_epoch=LeaderEpoch(state.leader_epoch + somebody_leaves(state, replicas)),
+        leader_epoch=LeaderEpoch(state.leader_epoch + removes_replica(state, replicas)),
         partition_epoch=state.partition_epoch + 1,
     )
 
 
 def cancelled(state: PartitionState, can_lead: Callable[[BrokerId], bool]) -> PartitionState:
-    """The state with the replicas from before. `InvalidReplicaAssignment` if none of those is in sync."""
+    """The state with the original replicas. `InvalidReplicaAssignment` if none of those is in sync."""
     replicas = tuple(broker for broker in state.replicas if broker not in state.adding)
     isr = tuple(broker for broker in state.isr if broker not in state.adding)
     if not isr:
         raise InvalidReplicaAssignment(
-            f"of the replicas before the move, {list(replicas)}, none is in sync: to go back would lose messages"
+            f"none of the original replicas {list(replicas)} is in sync: cancelling would lose messages"
         )
     leader = state.leader
     if leader in state.adding:
         heirs = [broker for broker in replicas if broker in isr and can_lead(broker)]
         if not heirs:
             raise InvalidReplicaAssignment(
-                f"of the replicas before the move, {list(replicas)}, none that is in sync is up: try again when one is"
+                f"none of the original replicas {list(replicas)} is both in sync and up: try again when one is"
             )
         leader = heirs[0]
-    leader_epoch = LeaderEpoch(state.leader_epoch + somebody_leaves(state, replicas))
+    leader_epoch = LeaderEpoch(state.leader_epoch + removes_replica(state, replicas))
     return PartitionState(leader, leader_epoch, isr, replicas, state.partition_epoch + 1)
 
 
-def somebody_leaves(state: PartitionState, replicas: Sequence[BrokerId]) -> bool:
-    """Whether a broker has no replica any more when these are the replicas."""
+def removes_replica(state: PartitionState, replicas: Sequence[BrokerId]) -> bool:
+    """True if a current replica is not among `replicas`."""
     return not set(state.replicas) <= set(replicas)
 
 
 def is_complete(state: PartitionState, isr: Sequence[BrokerId]) -> bool:
-    """Whether those who are to go may go, with `isr` in sync: as many stay in sync as there were before."""
-    kept = [broker for broker in isr if broker not in state.removing]
+    """True if, with this ISR, `removing` may leave: all of `adding` are in sync, and no fewer in all than before."""
+    staying = [broker for broker in isr if broker not in state.removing]
     before = [broker for broker in isr if broker not in state.adding]
-    are_here = all(broker in isr for broker in state.adding)
-    return are_here and bool(kept) and len(kept) >= min(len(target(state)), len(before))
+    are_added = all(broker in isr for broker in state.adding)
+    return are_added and bool(staying) and len(staying) >= min(len(target(state)), len(before))

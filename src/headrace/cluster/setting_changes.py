@@ -1,4 +1,4 @@
-"""Which part of a change of settings is stored, and what the log says about it."""
+"""Dynamic settings changes: validation, and a warning for Kafka settings that have no effect here."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -10,13 +10,13 @@ log = logging.getLogger(__name__)
 
 
 class UnusedSettings:
-    """Logs, once for each name, that a setting of Kafka's that was changed has no effect here."""
+    """Logs a warning, once per name, when a Kafka setting without effect here is changed."""
 
     def __init__(self) -> None:
         self._noted: set[str] = set()
 
     def note(self, rows: Mapping[str, Setting], texts: Mapping[str, str], where: str) -> None:
-        """`where`: what they were set on, for example `the topic orders`. A default is not worth a line."""
+        """`where` is the resource, for example `the topic orders`. Setting the default value logs nothing."""
         for name, text in texts.items():
             row = rows.get(name)
             if row is None or row.has_effect or name in self._noted:
@@ -33,7 +33,7 @@ def to_store(
     default: Callable[[Setting], Value],
     check: Callable[[Mapping[str, str]], object],
 ) -> dict[str, str]:
-    """The part of `wanted` that is stored at a feature level, checked; `InvalidSettings` says what is wrong with it."""
+    """Validate `wanted` and return the subset stored at this feature level; raises `InvalidSettings`."""
     try:
         check(wanted)
         return storable(rows, wanted, level, default)

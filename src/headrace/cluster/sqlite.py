@@ -1,12 +1,12 @@
-"""The metadata store on SQLite: for one node, in one file, with nothing to install.
+"""The metadata store on SQLite, for a single node: one file, nothing to install.
 
 - One thread owns the connection; the event loop never waits for the disk.
 - WAL with `synchronous=FULL`: a transaction is on disk when `commit` returns. The revision is written in the same
   transaction, so it never repeats.
-- The file is locked for as long as it is open: a second broker on the same data directory does not start.
-- Watchers live in this process and are told by it. Changes of the last `HISTORY_LIMIT` transactions are kept in memory;
-  a watch that asks for older ones, or for those of an earlier run, is lost and takes a snapshot.
-- A lease belongs to the process that was granted it: those of an earlier run end when the file is opened.
+- The file is locked while it is open: a second broker on the same data directory does not start.
+- Watches are in-process. The changes of the last `HISTORY_LIMIT` transactions are in memory; a watch after an older
+  revision, or one from an earlier run, ends with `WatchLost`.
+- A lease belongs to the process that was granted it: leases of an earlier run end when the file is opened.
 """
 
 import asyncio
@@ -68,8 +68,8 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="metadata")
         self._revision = ABSENT
         self._history: list[tuple[Revision, tuple[Change, ...]]] = []
-        self._forgotten = ABSENT
-        """Changes up to this revision are not in the history."""
+        self._compacted = ABSENT
+        """Changes up to this revision are no longer in the history."""
         self._leases: dict[LeaseId, _Lease] = {}
         self._expiry: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -77,10 +77,10 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
-        """Open or create the file; `StartupError` says in a sentence why that is not possible."""
+        """Open or create the file; raises `StartupError`."""
         store = cls(path, clock)
         try:
-            store._revision = store._forgotten = await store._run(store._connect)
+            store._revision = store._compacted = await store._run(store._connect)
         except BaseException:
             store._thread.shutdown(wait=False)
             raise
@@ -99,11 +99,11 @@ class SqliteStore:
 
     async def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
         while not self._closed:
-            if after < self._forgotten:
-                raise WatchLost(f"changes up to revision {self._forgotten} are not kept, {after} was asked for")
+            if after < self._compacted:
+                raise WatchLost(f"changes up to revision {self._compacted} are compacted, the watch is after {after}")
             changed = self._changed
             start = bisect_right(self._history, after, key=lambda entry: entry[0])
-            # Copied, because the history may be cut while the reader has an entry in hand.
+            # Copied, because the history may be truncated while the reader handles an entry.
             for revision, changes in self._history[start:]:
                 after = revision
                 if wanted := [change for change in changes if change.key.startswith(prefix)]:
@@ -153,9 +153,9 @@ class SqliteStore:
         self._revision = revision
         self._history.append((revision, changes))
         if len(self._history) > HISTORY_LIMIT:
-            # Cut in halves: dropping one entry at a time would move the whole list for each transaction.
+            # Drop half at once: dropping one entry at a time would shift the whole list for each transaction.
             half = HISTORY_LIMIT // 2
-            self._forgotten = self._history[half - 1][0]
+            self._compacted = self._history[half - 1][0]
             del self._history[:half]
         self._wake()
 
@@ -171,7 +171,7 @@ class SqliteStore:
                 self._leases.pop(lease, None)
 
     def _arm(self) -> None:
-        """See to it that a lease ends also when nobody calls."""
+        """Start the task that expires leases between calls."""
         if self._expiry is None and self._leases:
             self._expiry = self._loop.create_task(self._expire(), name="metadata leases")
 
@@ -182,7 +182,7 @@ class SqliteStore:
             try:
                 await self._end_expired()
             except StoreUnavailable as error:
-                log.warning("a lease could not be ended, trying again: %s", error)
+                log.warning("an expired lease could not be deleted, retrying: %s", error)
         self._expiry = None
 
     # On the store's thread
@@ -204,7 +204,7 @@ class SqliteStore:
         (written_format,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application_id != APPLICATION_ID:
-            raise StartupError(f"{self._path} is not Headrace's: choose another data.dir")
+            raise StartupError(f"{self._path} was not written by Headrace: choose another data.dir")
         if written_format > FORMAT:
             raise StartupError(f"{self._path} was written by a newer version of Headrace: use that version")
         connection.execute("PRAGMA journal_mode=WAL")
@@ -261,12 +261,12 @@ class SqliteStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        # Before the caller is woken, and even if it was cancelled: the change is a fact.
+        # Before the caller is woken, and even if it was cancelled: the change is committed.
         self._loop.call_soon_threadsafe(self._publish, revision, tuple(changes))
         return revision
 
     def _write(self, write: Write, revision: Revision) -> Change | None:
-        """The change a write makes; deleting what is not there makes none."""
+        """Execute one write and return its change; deleting an absent key is no change."""
         if isinstance(write, DeleteKey):
             deleted = self._connection.execute("DELETE FROM items WHERE key=?", (write.key,)).rowcount
             return Change(write.key, None, revision) if deleted else None
@@ -298,7 +298,7 @@ def _why_not_opened(path: Path, error: sqlite3.DatabaseError) -> str:
     if "locked" in text:
         return f"{path} is in use: another broker runs on this data directory; stop it, or choose another data.dir"
     if "unable to open" in text or "readonly" in text:
-        return f"{path} cannot be opened for writing: check that the directory exists and who owns it"
+        return f"{path} cannot be opened for writing: check that the directory exists, and its owner"
     if "full" in text:
         return f"{path} cannot be written: the disk is full"
     return f"{path} is damaged ({text}): restore it from a backup, or move it away to start with empty metadata"

@@ -1,15 +1,16 @@
-"""The metadata store: a small ordered key-value space with three verbs: compare-and-set, lease, watch.
+"""The metadata store's interface: an ordered key-value store with compare-and-set, leases and watches.
 
-Adapters: `sqlite.py` for one node, `etcd.py` for a cluster. A key's *mod revision* is the store revision at which it
-was last written; 0 stands for "is not there". Fencing is always a comparison inside a transaction, never a read before.
+Implementations: `sqlite.py` for one node, `etcd.py` for a cluster. A key's *mod revision* is the store revision of its
+last write; 0 means that the key does not exist. Fencing is always a comparison inside a transaction, never a read
+before it.
 
-What a store promises:
-- a transaction is atomic and durable when `commit` returns, and sees all of its comparisons at one revision;
-- revisions grow with every committed write, and never repeat, also across restarts;
+Guarantees:
+- a transaction is atomic, durable when `commit` returns, and evaluates all of its comparisons at one revision;
+- revisions grow with every committed write and never repeat, also across restarts;
 - a watch delivers every change after the given revision exactly once, in order, or ends with `WatchLost`, after which
-  the reader takes a new snapshot, or with `StoreUnavailable`, after which it watches from the last revision it saw;
-- a key written under a lease is gone when the lease ends, which is not before the time that was asked for;
-- every call ends in bounded time. `StoreUnavailable` leaves open whether a transaction was carried out.
+  the reader takes a new snapshot, or with `StoreUnavailable`, after which it resumes from the last revision it saw;
+- a key written under a lease is deleted when the lease ends, which is not before its TTL;
+- every call ends in bounded time. After `StoreUnavailable` the outcome of a transaction is unknown.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -29,11 +30,11 @@ class StoreUnavailable(HeadraceError):
 
 
 class StoreRefused(HeadraceError):
-    """The store cannot take this transaction, now or later: it is too large, or not well formed."""
+    """The store rejects this transaction permanently: it is too large or malformed."""
 
 
 class WatchLost(HeadraceError):
-    """History before the watch's position is gone: take a snapshot and watch from there."""
+    """The changes after the watch's revision were compacted: take a snapshot and watch from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class MetadataStore(Protocol):
         ...
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> Revision | None:
-        """Apply `writes` if every comparison holds and no lease in them has ended; the new revision, or else None."""
+        """Apply `writes` if every comparison holds and every lease in them is live; the new revision, or else None."""
         ...
 
     def watch(self, prefix: str, after: Revision) -> AsyncGenerator[Sequence[Change], None]:
@@ -94,7 +95,7 @@ class MetadataStore(Protocol):
         ...
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
-        """A lease that ends when it was not renewed for this long, or a little longer."""
+        """Grant a lease that ends when not renewed for its TTL, or a little longer."""
         ...
 
     async def keep_alive(self, lease: LeaseId) -> bool:

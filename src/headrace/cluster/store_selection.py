@@ -1,4 +1,4 @@
-"""Which metadata store a broker uses, from its settings: etcd if `etcd.endpoints` is set, else a file of its own."""
+"""Opening the broker's metadata store: etcd if `etcd.endpoints` is set, else a SQLite file in the data directory."""
 
 import os
 from pathlib import Path
@@ -17,10 +17,10 @@ _SECURE, _PLAIN = "https://", "http://"
 
 
 async def open_store(settings: BrokerSettings, data_dir: Path, clock: Clock) -> MetadataStore:
-    """The store that these settings name, open; the caller closes it. `StartupError` says why it cannot be opened."""
+    """Open the store that these settings name; the caller closes it. Raises `StartupError`."""
     if not settings.etcd_endpoints:
         return await SqliteStore.open(data_dir / METADATA_FILE, clock)
-    # Read when grpc is imported. What it has to say comes as errors, too, and in our words.
+    # Read when grpc is imported. Its log lines repeat errors that we raise in our own words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     require(CLUSTER)
     from headrace.cluster.etcd import EtcdStore
@@ -35,7 +35,7 @@ async def open_store(settings: BrokerSettings, data_dir: Path, clock: Clock) -> 
         key=_pem("etcd.key.file", settings.etcd_key_file),
         user=settings.etcd_user,
         password=settings.etcd_password,
-        # So that a member which hangs can be given up, and another asked, while the session lasts.
+        # Short enough to give up a hanging member and try another within the session.
         connect_timeout_s=max(0.5, min(2.0, session_s / 4)),
     )
     return await EtcdStore.open(access, settings.etcd_prefix, timeout_s=max(1.0, min(5.0, session_s / 3)))

@@ -1,10 +1,10 @@
-"""Following the store: its changes become images, in order, and are shown to the listeners one at a time.
+"""The watch on the metadata store: its changes become images, in order, and are delivered to listeners one at a time.
 
 `commit` returns when the change is in the image and every listener has seen it, wherever the change was made.
 
-In a cluster the store may be away for a while. Then the image stays as it is, which is safe: whatever somebody decides
-from it is a comparison in a transaction, and none can be made. The store is asked again until it answers, and the watch
-goes on from the revision that was shown last; if the store has forgotten what came next, everything is read anew.
+In a cluster the store may be unavailable for a while. The image then stays as it is, which is safe: every decision from
+it is a compare-and-set, and none can be committed. The store is polled until it answers, and the watch resumes after
+the last revision delivered; if the store has compacted that revision, a new snapshot is read.
 """
 
 import asyncio
@@ -42,17 +42,19 @@ CONFLICT_WAIT_S = 5.0
 log = logging.getLogger(__name__)
 
 Listener = Callable[[ClusterImage, ClusterImage], Awaitable[None] | None]
-"""Called with the image before and after a change; what it returns is awaited before the next change. It must not wait
-for a change of its own: that would come after the one it is being shown."""
+"""Called with the image before and after a change; its awaitable, if any, is awaited before the next change. It must
+not wait for a change of its own: that would be delivered after the current one."""
 
 
 class StoreWatcher:
+    """Maintains the image from the store's watch and commits transactions to the store."""
+
     def __init__(
-        self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo, *, is_alone: bool = True
+        self, store: MetadataStore, boot_settings: BrokerSettings, broker: BrokerInfo, *, is_single_node: bool = True
     ) -> None:
-        """`is_alone`: there is no other broker, and no lease says whether this one is alive."""
+        """`is_single_node`: this is the only broker, and it holds no lease."""
         self.broker = broker
-        self.is_alone = is_alone
+        self.is_single_node = is_single_node
         self.boot_settings = boot_settings
         self.settings = boot_settings
         self._store = store
@@ -63,16 +65,16 @@ class StoreWatcher:
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
         self._commits_under_way = 0
         self._failures: dict[Revision, Exception] = {}
-        """Of changes that were shown before the store answered the commit that made them."""
+        """Listeners' failures on changes that were delivered before the store answered their commit."""
         self._task: asyncio.Task[None] | None = None
-        self._is_away = False
+        self._is_store_down = False
         self._changed = asyncio.Event()
         """Set when the image changes, and then replaced by another."""
 
     @property
-    def is_following(self) -> bool:
-        """Whether changes of the store come in, as far as is known."""
-        return self._task is not None and not self._task.done() and not self._is_away
+    def is_watching(self) -> bool:
+        """True while the watch is running and the store is not known to be unavailable."""
+        return self._task is not None and not self._task.done() and not self._is_store_down
 
     @property
     def image(self) -> ClusterImage:
@@ -85,21 +87,21 @@ class StoreWatcher:
 
     def announce(self, endpoint: Endpoint) -> None:
         self.broker = replace(self.broker, endpoint=endpoint)
-        if self.is_alone:
+        if self.is_single_node:
             self._image = replace(self.image, brokers={**self.image.brokers, self.broker.broker_id: self.broker})
 
     async def open(self, new_cluster_id: str) -> None:
-        """Load the image; an empty store becomes a cluster with the given id."""
-        await self._join(new_cluster_id)
+        """Load the image; an empty store is bootstrapped as a cluster with the given id."""
+        await self._bootstrap(new_cluster_id)
         snapshot = await self._store.snapshot()
         self._image = self._image_from(snapshot)
         try:
-            self.settings = settings_in(self._image, self.boot_settings, self.broker.broker_id)
+            self.settings = effective_settings(self._image, self.boot_settings, self.broker.broker_id)
             check_topics(self._image, self.settings.topic_defaults)
         except SettingsError as error:
-            raise StartupError(f"the stored settings do not fit those of this broker: {error}") from None
+            raise StartupError(f"the stored settings conflict with those of this broker: {error}") from None
         self._shown = snapshot.revision
-        self._task = asyncio.create_task(self._follow(snapshot.revision), name="metadata")
+        self._task = asyncio.create_task(self._watch(snapshot.revision), name="metadata")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -108,13 +110,13 @@ class StoreWatcher:
                 await self._task
 
     def unchanged(self, key: str) -> Compare:
-        """Holds while the key is as it is in the current image."""
+        """A comparison that holds while the key is as in the current image."""
         return Compare(key, self._key_revisions.get(key, ABSENT))
 
     async def commit(self, compares: Sequence[Compare], writes: Sequence[Write]) -> None:
-        """One transaction; `StoreConflict` if a comparison does not hold. What a listener raises is raised here."""
+        """Commit one transaction; `StoreConflict` if a comparison does not hold. Re-raises a listener's exception."""
         if self._task is None or self._task.done():
-            raise StoreUnavailable("the metadata store is not followed any more: restart the broker")
+            raise StoreUnavailable("the watch on the metadata store has ended: restart the broker")
         self._commits_under_way += 1
         try:
             revision = await self._store.commit(compares, writes)
@@ -128,29 +130,29 @@ class StoreWatcher:
                 self._failures.clear()
         if self._shown < revision:
             if self._task.done():
-                raise StoreUnavailable("the change was made, but the metadata store is not followed any more")
+                raise StoreUnavailable("the change was committed, but the watch on the metadata store has ended")
             shown: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((revision, shown))
             await shown
 
     def stored_keys(self, keys: Iterable[str]) -> list[str]:
-        """Those of `keys` that the store has, as of the current image."""
+        """The subset of `keys` that exists in the store, as of the current image."""
         return [key for key in keys if key in self._key_revisions]
 
     async def wait_for_image_after(self, known: ClusterImage) -> None:
-        """Until there is a newer image than this one, or for a while: after a conflict there soon is."""
+        """Wait for a newer image than `known`, at most `CONFLICT_WAIT_S`: after a conflict one arrives soon."""
         if self.image is known:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CONFLICT_WAIT_S):
                     await self._changed.wait()
 
-    async def _join(self, new_cluster_id: str) -> None:
+    async def _bootstrap(self, new_cluster_id: str) -> None:
         snapshot = await self._store.snapshot()
         if layout.CLUSTER not in snapshot.items:
             cluster = layout.ClusterIdentity(new_cluster_id, LATEST_LEVEL)
-            founded = Put(layout.CLUSTER, layout.encode_cluster(cluster))
-            await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [founded])
-        if not self.is_alone:
+            put = Put(layout.CLUSTER, layout.encode_cluster(cluster))
+            await self._store.commit([Compare(layout.CLUSTER, ABSENT)], [put])
+        if not self.is_single_node:
             return
         own_id = self.broker.broker_id
         if others := layout.broker_ids(snapshot.items) - {own_id}:
@@ -167,9 +169,9 @@ class StoreWatcher:
     def _image_from(self, snapshot: Snapshot) -> ClusterImage:
         self._key_revisions = {key: item.mod_revision for key, item in snapshot.items.items()}
         cluster_id = layout.decode_cluster(snapshot.items[layout.CLUSTER].value).cluster_id
-        return layout.image_from(snapshot, cluster_id, self.broker if self.is_alone else None)
+        return layout.image_from(snapshot, cluster_id, self.broker if self.is_single_node else None)
 
-    async def _follow(self, after: Revision) -> None:
+    async def _watch(self, after: Revision) -> None:
         try:
             while True:
                 try:
@@ -178,66 +180,66 @@ class StoreWatcher:
                             if changes[-1].revision < after:
                                 raise WatchLost(f"revision {changes[-1].revision} came after {after}")
                             after = changes[-1].revision
-                            await self._show(self._applied(changes), after)
+                            await self._show(self._apply(changes), after)
                     break
                 except WatchLost:
-                    after = await self._read_again(after)
+                    after = await self._reload(after)
                 except StoreUnavailable as error:
-                    if self.is_alone:
+                    if self.is_single_node:
                         raise
                     await self._wait_for_store(error)
             raise StoreUnavailable("the metadata store was closed")
         except Exception as error:
-            # Without its metadata a broker must not go on deciding: every later change is refused in `commit`.
-            log.critical("the metadata store is not followed any more: restart the broker", exc_info=error)
+            # A broker with a stale image must not decide anything: `commit` refuses every later change.
+            log.critical("the watch on the metadata store has ended: restart the broker", exc_info=error)
             self._release_all(error)
 
-    async def _read_again(self, after: Revision) -> Revision:
-        """Show what the store has now, and return its revision: history after the last one shown is gone."""
+    async def _reload(self, after: Revision) -> Revision:
+        """Deliver a new snapshot and return its revision: the changes after the last revision were compacted."""
         while True:
             try:
                 snapshot = await self._store.snapshot()
             except StoreUnavailable as error:
-                if self.is_alone:
+                if self.is_single_node:
                     raise
                 await self._wait_for_store(error)
                 continue
             if snapshot.revision >= after:
                 await self._show(self._image_from(snapshot), snapshot.revision)
                 return snapshot.revision
-            # A stale read. The image never goes back.
+            # A stale read: the image never goes back to an older revision.
             await asyncio.sleep(RETRY_FIRST_S)
 
     async def _wait_for_store(self, error: StoreUnavailable) -> None:
-        """Until the store answers. A connection that breaks and is there again at once is not worth a line."""
+        """Poll until the store answers. A connection that is restored at once is not logged."""
         pause_s = RETRY_FIRST_S
         while True:
             try:
                 revision = (await self._store.snapshot(layout.CLUSTER)).revision
                 if revision < self._shown:
                     raise StoreUnavailable(
-                        f"it is at revision {revision} and was at {self._shown} before: if it was restored from a "
+                        f"it went back from revision {self._shown} to {revision}: if it was restored from a "
                         "backup, restart every broker"
                     )
             except StoreUnavailable as again:
                 error = again
             else:
-                if self._is_away:
+                if self._is_store_down:
                     log.warning("the metadata store answers again")
-                self._is_away = False
+                self._is_store_down = False
                 return
-            if not self._is_away:
-                self._is_away = True
+            if not self._is_store_down:
+                self._is_store_down = True
                 log.warning(
-                    "the metadata store does not answer, so nothing about topics and brokers can change for now; "
-                    "messages are served on: %s",
+                    "the metadata store does not answer: topics and brokers cannot be changed for now; "
+                    "produce and fetch continue: %s",
                     error,
                 )
-            self._release_all(StoreUnavailable("the change was made, but the metadata store went away after it"))
+            self._release_all(StoreUnavailable("the change was committed, then the metadata store became unavailable"))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
 
-    def _applied(self, changes: Sequence[Change]) -> ClusterImage:
+    def _apply(self, changes: Sequence[Change]) -> ClusterImage:
         for change in changes:
             if change.value is None:
                 self._key_revisions.pop(change.key, None)
@@ -251,7 +253,7 @@ class StoreWatcher:
         self._changed = asyncio.Event()
         failure: Exception | None = None
         try:
-            self.settings = settings_in(new, self.boot_settings, self.broker.broker_id)
+            self.settings = effective_settings(new, self.boot_settings, self.broker.broker_id)
         except SettingsError as error:
             failure = error
         for listener in self._listeners:
@@ -266,7 +268,7 @@ class StoreWatcher:
         self._release(revision, failure)
 
     def _release(self, revision: Revision, failure: Exception | None) -> None:
-        """Wake those who wait for changes up to `revision`; whoever made this very change gets its failure."""
+        """Wake the commits waiting for changes up to `revision`; the one at `revision` gets `failure`."""
         due = [waiter for waiter in self._waiters if waiter[0] <= revision]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] > revision]
         if failure is not None and self._commits_under_way:
@@ -286,14 +288,14 @@ class StoreWatcher:
         self._waiters.clear()
 
 
-def settings_in(image: ClusterImage, boot_settings: BrokerSettings, broker_id: BrokerId) -> BrokerSettings:
-    """The settings of a broker started with `boot_settings` after what was changed on the running cluster."""
+def effective_settings(image: ClusterImage, boot_settings: BrokerSettings, broker_id: BrokerId) -> BrokerSettings:
+    """The settings in force on a broker: `boot_settings` with the image's dynamic settings on top."""
     changed = {**image.broker_settings, **image.settings_by_broker.get(broker_id, {})}
     return broker_settings(changed, boot_settings) if changed else boot_settings
 
 
 def check_topics(image: ClusterImage, defaults: TopicSettings) -> None:
-    """`SettingsError` unless every topic with settings of its own makes sense with these defaults."""
+    """Raise `SettingsError` if a topic's own settings conflict with these defaults."""
     for topic in image.topics.values():
         if topic.settings:
             try:

@@ -1,8 +1,8 @@
-"""What a topic may be called, and where its replicas go. Pure: decided from the image, changes nothing.
+"""Validation of topic names, partition counts and replica assignments. Pure: reads the image, changes nothing.
 
 Limits: a name has at most 249 characters of `[a-zA-Z0-9._-]`, so that `<topic>-<partition>` is a safe folder name.
-Counts from clients are compared with `max.partitions.per.topic` and `max.partitions.per.broker` before anything of that
-size is made.
+Counts from clients are checked against `max.partitions.per.topic` and `max.partitions.per.broker` before anything of
+that size is allocated.
 """
 
 import re
@@ -31,7 +31,7 @@ Assignment = Sequence[Sequence[int]]
 
 
 def check_name(name: str) -> TopicName:
-    """The name as a topic's name; `InvalidTopicName` says why it cannot be one."""
+    """Validate a topic name; raises `InvalidTopicName`."""
     if not name:
         raise InvalidTopicName("a topic's name must not be empty")
     if name in (".", ".."):
@@ -46,34 +46,34 @@ def check_name(name: str) -> TopicName:
 
 
 def check_collision(name: TopicName, others: Iterable[TopicName]) -> None:
-    """Refuse a name that differs from another only in '.' and '_': metrics cannot tell the two apart."""
+    """Refuse a name that differs from another only in '.' and '_', which metric names do not distinguish."""
     folded = name.replace(".", "_")
     for other in others:
         if other != name and len(other) == len(name) and other.replace(".", "_") == folded:
-            raise InvalidTopicName(f"the topic name {name} collides with the existing topic {other}: . and _ are alike")
+            raise InvalidTopicName(f"the topic name {name} collides with the existing topic {other}: . and _ are equal")
 
 
 def default_replication_factor(image: ClusterImage, settings: BrokerSettings) -> int:
-    """Replicas of a topic whose creator does not say: what was set, or three if the cluster has brokers enough."""
+    """The configured `default.replication.factor`, or else 3, capped at the number of brokers."""
     if "default.replication.factor" in settings.given:
         return settings.default_replication_factor
     return max(1, min(REPLICAS_BY_DEFAULT, len(_members(image))))
 
 
 def place(image: ClusterImage, topic: TopicName, count: int, replication_factor: int) -> Assignment:
-    """Replicas for `count` partitions that a topic is to have beside those it has, on brokers that take new ones.
+    """Place `count` additional partitions of a topic on brokers that accept replicas.
 
-    Where those are too few, brokers that are down get replicas, too: they catch up when they are back. So a topic can
-    be made while brokers are restarted.
+    If these are too few, brokers that are down get replicas, too, and catch up when they are back: a topic can be
+    created during a rolling restart.
     """
-    members, up = _members(image), takers(image)
+    members, up = _members(image), placement_candidates(image)
     if not 0 < replication_factor <= len(members):
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor} is not possible: the cluster has {len(members)} "
-            f"broker{'s' if len(members) != 1 else ''}{_those_that_leave(image)}"
+            f"broker{'s' if len(members) != 1 else ''}{_draining_note(image)}"
         )
     if not up:
-        raise NoBrokerReady("no broker of this cluster can take replicas yet: try again when one has started")
+        raise NoBrokerReady("no broker of this cluster accepts replicas yet: try again when one has started")
     existing = image.topics[topic].partitions if topic in image.topics else ()
     load = replicas_by_broker(image) if len(members) > 1 else Counter()
     placed = placement.place(
@@ -94,30 +94,30 @@ def place(image: ClusterImage, topic: TopicName, count: int, replication_factor:
 
 
 def _members(image: ClusterImage) -> dict[BrokerId, str | None]:
-    """The brokers of the cluster that are to stay in it, up or down, each with its rack."""
+    """The brokers that are not being drained, up or down, each with its rack."""
     return {broker_id: broker.rack for broker_id, broker in sorted(image.brokers.items()) if not broker.is_draining}
 
 
-def takers(image: ClusterImage) -> dict[BrokerId, str | None]:
-    """The brokers that may get new replicas, each with its rack: alive, started, and not about to leave."""
+def placement_candidates(image: ClusterImage) -> dict[BrokerId, str | None]:
+    """The brokers that accept new replicas, each with its rack: alive, active, and not being drained."""
     return {
         broker.broker_id: broker.rack for broker in image.alive_brokers() if broker.can_lead and not broker.is_draining
     }
 
 
 def replicas_by_broker(image: ClusterImage) -> Counter[BrokerId]:
-    """How many replicas each broker has."""
+    """The number of replicas on each broker."""
     return Counter(broker for topic in image.topics.values() for state in topic.partitions for broker in state.replicas)
 
 
-def _those_that_leave(image: ClusterImage) -> str:
-    """The end of a sentence about brokers, if there are some that are to leave."""
+def _draining_note(image: ClusterImage) -> str:
+    """The end of an error message that names the brokers being drained; empty if there are none."""
     left = sorted(image.brokers.keys() - _members(image).keys())
-    return f" beside those being drained: {', '.join(map(str, left))}" if left else ""
+    return f", not counting those being drained: {', '.join(map(str, left))}" if left else ""
 
 
 def manual_assignment(by_partition: Mapping[int, Sequence[int]]) -> Assignment:
-    """A client's own assignment in the order of partitions, which must be 0, 1, 2 …"""
+    """A client's assignment in partition order; the partitions must be 0, 1, 2 …"""
     if sorted(by_partition) != list(range(len(by_partition))):
         raise InvalidReplicaAssignment("an assignment must name the partitions 0, 1, 2 and so on without gaps")
     return [by_partition[index] for index in range(len(by_partition))]
@@ -139,7 +139,7 @@ def check_assignment(image: ClusterImage, assignment: Assignment, *, replication
 
 
 def check_count(count: int, settings: BrokerSettings) -> None:
-    """Refuse a number of partitions for one topic that is not sensible, before anything of that size is made."""
+    """Refuse a partition count below 1 or above `max.partitions.per.topic`."""
     if count <= 0:
         raise InvalidPartitions(f"a topic must have at least 1 partition, {count} were asked for")
     if count > settings.max_partitions_per_topic:
@@ -150,7 +150,7 @@ def check_count(count: int, settings: BrokerSettings) -> None:
 
 
 def check_queue(settings: Mapping[str, str], partitions: int) -> None:
-    """Refuse a queue with more than one partition: its messages are handed out by one engine, in one order."""
+    """Refuse a queue with more than one partition: one engine delivers its messages, in one order."""
     if partitions != 1 and settings.get("queue.type", "none") != "none":
         raise InvalidPartitions(f"a queue is a topic with one partition, and not {partitions}")
 
@@ -168,7 +168,7 @@ def check_load(image: ClusterImage, added: Assignment, settings: BrokerSettings)
 
 
 def new_partitions(image: ClusterImage, assignment: Assignment) -> tuple[PartitionState, ...]:
-    """The first state of partitions: every replica that is up is in sync, the first of them leads."""
+    """The initial state of partitions: every replica that is up is in sync, and the first of them leads."""
     states = []
     for replicas in assignment:
         brokers = tuple(map(BrokerId, replicas))

@@ -74,7 +74,7 @@ def changed(image: ClusterImage, changes: Changes) -> ClusterImage:
         states = list(topics[name].partitions)
         states[index] = state
         topics[name] = replace(topics[name], partitions=tuple(states))
-    known = {broker: info for broker, info in image.brokers.items() if broker not in changes.forgotten}
+    known = {broker: info for broker, info in image.brokers.items() if broker not in changes.removed_brokers}
     known |= {broker.broker_id: broker for broker in changes.brokers}
     return replace(image, brokers=known, topics=topics)
 

@@ -9,7 +9,7 @@ from tests.property.cluster.images import BROKERS, changed, images, with_broker,
 from tests.property.profile import examples
 
 from headrace.cluster import reassignment
-from headrace.cluster.controller import Changes, Event, decide, settled
+from headrace.cluster.controller import Changes, Event, decide, reconciled
 from headrace.model.errors import InvalidReplicaAssignment
 from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import BrokerState, ClusterImage, PartitionState
@@ -115,9 +115,9 @@ def test_a_restarted_broker_leads_with_a_new_epoch_or_not_at_all(image: ClusterI
 def test_settling_is_idempotent(image: ClusterImage) -> None:
     for topic in image.topics.values():
         for state in topic.partitions:
-            once = settled(image, state)
+            once = reconciled(image, state)
             if not any(image.brokers[b].state is BrokerState.STARTING for b in state.isr):
-                assert settled(image, once) is once
+                assert reconciled(image, once) is once
 
 
 @settings(max_examples=examples(40))
@@ -163,11 +163,11 @@ def test_a_topic_that_the_cluster_needs_gets_replicas_as_far_as_there_are_broker
                     image = with_state(image, image.topics[name], index, grown)
     else:
         raise AssertionError("there is no end to the decisions")
-    takers = {b.broker_id for b in image.brokers.values() if b.can_lead and not b.is_draining}
+    candidates = {b.broker_id for b in image.brokers.values() if b.can_lead and not b.is_draining}
     for name in factors:
         for state in image.topics[name].partitions:
             if image.can_lead(state.leader) and not state.is_reassigning:
-                assert len(state.replicas) >= factor or takers <= set(state.replicas)
+                assert len(state.replicas) >= factor or candidates <= set(state.replicas)
 
 
 class Cluster(RuleBasedStateMachine):
@@ -281,13 +281,13 @@ class Cluster(RuleBasedStateMachine):
         for _ in range(200):
             if not self._all_catch_up():
                 break
-        takers = [b for b in self.image.brokers.values() if not b.is_draining]
+        candidates = [b for b in self.image.brokers.values() if not b.is_draining]
         for topic in self.image.topics.values():
             for state in topic.partitions:
                 assert state.leader != NO_LEADER
                 assert not state.is_reassigning
                 assert set(state.isr) == set(state.replicas)
-                if len(takers) >= len(state.replicas):
+                if len(candidates) >= len(state.replicas):
                     assert not any(self.image.brokers[broker].is_draining for broker in state.replicas)
 
     def _all_catch_up(self) -> bool:

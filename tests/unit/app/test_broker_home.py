@@ -102,7 +102,7 @@ class Brokers:
 
     async def image(self, place: BrokerHome, broker_id: int = 0) -> ClusterImage:
         settings = broker_settings({"broker.id": str(broker_id)})
-        metadata = Metadata(place.store, settings, HERE, is_alone=place.is_alone)
+        metadata = Metadata(place.store, settings, HERE, is_single_node=place.is_single_node)
         await metadata.open(place.data_dir.cluster_id)
         await metadata.close()
         return metadata.image
@@ -138,7 +138,7 @@ async def check_moved(brokers: Brokers, place: BrokerHome, before: ClusterImage)
     assert [(gone.name, gone.brokers) for gone in after.deleted.values()] == [("gone", (0,))]
     assert after.brokers == {}
     assert await ProducerIds(place.store).next() >= BLOCK_SIZE
-    assert layout.MOVING not in (await place.store.snapshot()).items
+    assert layout.MIGRATION not in (await place.store.snapshot()).items
 
 
 def test_from_one_node_to_a_cluster(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_from_one_node_to_a_cluster(tmp_path: Path) -> None:
         before = await brokers.fill()
         for _ in range(2):
             async with brokers.place() as place:
-                assert not place.is_alone
+                assert not place.is_single_node
                 await check_moved(brokers, place, before)
         assert (tmp_path / "data" / MOVED_FILE).exists()
         async with brokers.place("new", broker_id=1) as place:
@@ -201,7 +201,7 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path: Path, monkeypatc
 
 
 def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "_WAIT_FOR_MOVER_S", 1.0)
+    monkeypatch.setattr(bootstrap, "_WAIT_FOR_MIGRATION_S", 1.0)
 
     async def scenario() -> None:
         brokers = Brokers(tmp_path)
@@ -213,17 +213,17 @@ def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeyp
                     pytest.fail("it moved in before it could be stopped")
             except Killed:
                 store = await SqliteStore.open(brokers.etcd, SystemClock())
-                has_begun = layout.MOVING in (await store.snapshot()).items
+                has_begun = layout.MIGRATION in (await store.snapshot()).items
                 await store.close()
                 if has_begun:
                     break
             at += 1
-        with pytest.raises(StartupError, match="broker 0 has begun to move its metadata into etcd"):
+        with pytest.raises(StartupError, match="broker 0 has not finished migrating its metadata to etcd"):
             async with brokers.place("new", broker_id=1):
                 pass
         assert not (tmp_path / "new").exists()
         await brokers.fill("other")
-        with pytest.raises(StartupError, match=f"broker 0 moves the cluster {before.cluster_id}"):
+        with pytest.raises(StartupError, match=f"broker 0 is migrating the cluster {before.cluster_id}"):
             async with brokers.place("other"):
                 pass
         async with brokers.place() as place:

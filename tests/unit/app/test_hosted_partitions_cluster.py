@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, root: Path, store: SqliteStore) -> None:
         self.root = root
         self.store = store
-        self.metadata = Metadata(store, broker_settings({"broker.id": "1"}), Endpoint("h", 1), is_alone=False)
+        self.metadata = Metadata(store, broker_settings({"broker.id": "1"}), Endpoint("h", 1), is_single_node=False)
         self.partitions = PartitionTable(lambda: self.metadata.image)
         self.fetching = Fetching()
         self.epoch = 0
@@ -245,7 +245,7 @@ def test_a_broker_that_stops_leaves_changes_to_the_next_start(tmp_path: Path) ->
 
 async def _change_behind_its_back(root: Path) -> None:
     store = await SqliteStore.open(root / "metadata.sqlite", SystemClock())
-    metadata = Metadata(store, broker_settings({"broker.id": "2"}), Endpoint("h", 1), is_alone=False)
+    metadata = Metadata(store, broker_settings({"broker.id": "2"}), Endpoint("h", 1), is_single_node=False)
     await metadata.open("cluster")
     topic = metadata.image.topics[TopicName("t")]
     state = topic.partitions[1]

@@ -32,7 +32,7 @@ class Member:
         self.clock = SystemClock()
         given = {"broker_id": str(broker_id), "broker_session_timeout_ms": str(SESSION_MS), **settings}
         self.settings = broker_settings({name.replace("_", "."): text for name, text in given.items()})
-        self.metadata = Metadata(self.way, self.settings, Endpoint("127.0.0.1", 9000 + broker_id), is_alone=False)
+        self.metadata = Metadata(self.way, self.settings, Endpoint("127.0.0.1", 9000 + broker_id), is_single_node=False)
         self.membership = Membership(
             self.way, self.metadata, self.settings, self.clock, data_dir or f"directory of {broker_id}"
         )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cluster.controller import settled
+from headrace.cluster.controller import reconciled
 from headrace.model.features import FIRST_LEVEL
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch
 from headrace.model.image import BrokerInfo, BrokerState, ClusterImage, Endpoint, PartitionState
@@ -65,7 +65,7 @@ def test_who_leads_and_who_is_in_sync(
     before = PartitionState(
         BrokerId(leader), LeaderEpoch(5), tuple(map(BrokerId, isr)), (BrokerId(1), BrokerId(2), BrokerId(3)), 7
     )
-    after = settled(image_with(*states), before)
+    after = reconciled(image_with(*states), before)
     assert (after.leader, after.isr) == (new_leader, new_isr)
     assert after.leader_epoch == (5 if new_leader == leader else 6)
     assert after.partition_epoch == (7 if after == before else 8)
@@ -73,5 +73,5 @@ def test_who_leads_and_who_is_in_sync(
 
 def test_a_restarted_leader_that_nobody_can_replace_leads_with_a_new_epoch() -> None:
     before = PartitionState(BrokerId(1), LeaderEpoch(5), (BrokerId(1),), (BrokerId(1), BrokerId(2)), 7)
-    after = settled(image_with(STARTING, ACTIVE), before)
+    after = reconciled(image_with(STARTING, ACTIVE), before)
     assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1,))

@@ -59,7 +59,7 @@ def test_user_and_password(own: EtcdProcess, caplog: pytest.LogCaptureFixture) -
     async def scenario() -> None:
         async with opened(own.endpoint, user="headrace", password="secret") as store:
             await put(store, "/before-etcd-asked")
-        assert "etcd.user is not needed" in caplog.text
+        assert "etcd.user has no effect" in caplog.text
         for command in (
             "user add root:r",
             "user grant-role root root",
@@ -72,7 +72,7 @@ def test_user_and_password(own: EtcdProcess, caplog: pytest.LogCaptureFixture) -
             own.ctl(*command.split())
         for wrong, sentence in (
             ({}, "set etcd.user and etcd.password"),
-            ({"user": "headrace", "password": "guess"}, "does not let the user headrace in: check etcd.password"),
+            ({"user": "headrace", "password": "guess"}, "rejects the user headrace: check etcd.user and etcd.password"),
         ):
             with pytest.raises(StartupError, match=sentence):
                 async with opened(own.endpoint, **wrong):

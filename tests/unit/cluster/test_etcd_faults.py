@@ -236,7 +236,7 @@ def test_calls_on_a_connection_that_is_given_up_before_they_have_begun_end(share
                 calls = [asyncio.ensure_future(store.keep_alive(lease)), asyncio.ensure_future(anext(watch))]
                 while not connection._streams:  # noqa: ASYNC110 - just until the calls are made
                     await asyncio.sleep(0)
-                store._client._condemn(connection)
+                store._client._retire(connection)
                 for outcome in await asyncio.gather(*calls, return_exceptions=True):
                     assert outcome is True or isinstance(outcome, StoreUnavailable)
                 await watch.aclose()

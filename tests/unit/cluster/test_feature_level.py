@@ -75,11 +75,11 @@ def test_an_older_broker_holds_the_level_down(tmp_path: Path, monkeypatch: pytes
             await raise_level(one.metadata, LATEST_LEVEL)
         await two.crash()
         await until(lambda: not one.metadata.image.is_alive(TWO))
-        with pytest.raises(FeatureUpdateRefused, match="broker 2 is away"):
+        with pytest.raises(FeatureUpdateRefused, match="broker 2 is down"):
             await raise_level(one.metadata, LATEST_LEVEL)
         assert one.metadata.image.feature_level == FIRST_LEVEL
         again = await members.start(2)
-        await asyncio.wait_for(again.membership.admitted(), 60)
+        await asyncio.wait_for(again.membership.wait_until_admitted(), 60)
         await until(lambda: one.metadata.image.can_lead(TWO))
         await raise_level(one.metadata, LATEST_LEVEL)
 
@@ -113,7 +113,7 @@ def test_a_broker_that_does_not_know_the_level_is_not_admitted(
         with monkeypatch.context() as older:
             older.setattr(membership, "LATEST_LEVEL", FIRST_LEVEL)
             two = await members.start(2)
-        await until(lambda: "broker 2 is not admitted: its version does not know feature level" in caplog.text)
+        await until(lambda: "broker 2 is not admitted: its version does not support feature level" in caplog.text)
         assert not one.metadata.image.can_lead(TWO)
         assert not two.membership.is_admitted
 
@@ -146,7 +146,7 @@ def test_a_cluster_of_an_unknown_level_is_refused_in_a_sentence(tmp_path: Path) 
             await store.commit(
                 [], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", LATEST_LEVEL + 1)))]
             )
-            for opened in (bootstrap.cluster_in(store), bootstrap.bootstrap_cluster(store, "other")):
+            for opened in (bootstrap.read_cluster(store), bootstrap.bootstrap_cluster(store, "other")):
                 with pytest.raises(StartupError, match=f"feature level {LATEST_LEVEL + 1}.*start a newer version"):
                     await opened
         finally:
@@ -161,8 +161,8 @@ def test_metadata_that_moves_into_etcd_keeps_its_level(tmp_path: Path) -> None:
         stores = [await SqliteStore.open(tmp_path / name, clock) for name in ("from", "to")]
         try:
             await stores[0].commit([], [Put(layout.CLUSTER, layout.encode_cluster(ClusterIdentity("id", FIRST_LEVEL)))])
-            await bootstrap.move_in(stores[0], stores[1], "id", BrokerId(0))
-            assert await bootstrap.cluster_in(stores[1]) == ClusterIdentity("id", FIRST_LEVEL)
+            await bootstrap.migrate_cluster(stores[0], stores[1], "id", BrokerId(0))
+            assert await bootstrap.read_cluster(stores[1]) == ClusterIdentity("id", FIRST_LEVEL)
         finally:
             for store in stores:
                 await store.close()

@@ -20,10 +20,10 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 def test_a_broker_registers_is_admitted_and_leaves(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
         one = await members.start(1, broker_rack="east")
-        await asyncio.wait_for(one.membership.admitted(), 60)
-        assert one.membership.is_certain()
+        await asyncio.wait_for(one.membership.wait_until_admitted(), 60)
+        assert one.membership.is_lease_live()
         two = await members.start(2)
-        await asyncio.wait_for(two.membership.admitted(), 60)
+        await asyncio.wait_for(two.membership.wait_until_admitted(), 60)
         await until(lambda: one.metadata.image.can_lead(TWO))
         seen = two.metadata.image.brokers[ONE]
         assert (seen.rack, seen.endpoint.port, seen.epoch) == ("east", 9001, one.membership.epoch)
@@ -31,7 +31,7 @@ def test_a_broker_registers_is_admitted_and_leaves(tmp_path: Path) -> None:
         await one.stop()
         await until(lambda: not two.metadata.image.is_alive(ONE))
         await until(lambda: two.metadata.image.controller_id == TWO)
-        with pytest.raises(StoreUnavailable, match="lost its place"):
+        with pytest.raises(StoreUnavailable, match="lost its lease"):
             one.membership.fence()
 
     run(tmp_path, scenario)
@@ -46,7 +46,7 @@ def test_silence_costs_the_place_and_another_is_taken_with_a_new_epoch(tmp_path:
         before = two.membership.epoch
         two.cut()
         await until(lambda: not one.metadata.image.is_alive(TWO))
-        assert not two.membership.is_certain(), "it knew before anybody could take it for dead"
+        assert not two.membership.is_lease_live(), "it knew before anybody could take it for dead"
         two.join_again()
         await until(lambda: one.metadata.image.can_lead(TWO))
         assert two.lost
@@ -62,9 +62,9 @@ def test_a_short_silence_costs_nothing(tmp_path: Path) -> None:
         (one,) = await members.start_all(1)
         epoch = one.membership.epoch
         one.cut()
-        await until(lambda: not one.metadata.is_following)
+        await until(lambda: not one.metadata.is_watching)
         one.join_again()
-        await until(lambda: one.metadata.is_following)
+        await until(lambda: one.metadata.is_watching)
         assert (one.membership.epoch, one.lost) == (epoch, 0)
 
     run(tmp_path, scenario)
@@ -76,7 +76,7 @@ def test_a_new_process_with_the_same_data_directory_does_not_wait(tmp_path: Path
         epoch = one.membership.epoch
         await one.crash(is_noticed=False)
         again = await members.start(1)
-        await asyncio.wait_for(again.membership.admitted(), 60)
+        await asyncio.wait_for(again.membership.wait_until_admitted(), 60)
         assert again.membership.epoch > epoch
         assert again.metadata.image.controller_id == ONE
 
@@ -90,12 +90,12 @@ def test_another_process_with_the_same_id_is_refused_while_the_first_lives(
 
     async def scenario(members: Members) -> None:
         one = await members.start(1)
-        await asyncio.wait_for(one.membership.admitted(), 60)
-        with pytest.raises(StartupError, match="another process is broker 1 of this cluster"):
+        await asyncio.wait_for(one.membership.wait_until_admitted(), 60)
+        with pytest.raises(StartupError, match="another process is registered as broker 1"):
             await members.start(1, data_dir="another directory", broker_session_timeout_ms="2000")
         # Tried several times, said once.
         assert sum("waiting for it to end" in each.message for each in caplog.records) == 1
-        assert one.membership.is_certain()
+        assert one.membership.is_lease_live()
         assert one.lost == 0
 
     run(tmp_path, scenario)

@@ -268,7 +268,7 @@ def test_metadata_changed_by_hand_stops_the_start(tmp_path: Path) -> None:
     async def nothing(metadata: Metadata) -> None: ...
 
     asyncio.run(spoil())
-    with pytest.raises(errors.StartupError, match="/topics/a cannot be read"):
+    with pytest.raises(errors.StartupError, match="/topics/a cannot be decoded"):
         run(tmp_path, nothing)
 
 
@@ -277,7 +277,7 @@ def test_a_lost_watch_is_made_good_by_a_snapshot(tmp_path: Path, monkeypatch: py
 
     async def scenario(metadata: Metadata) -> None:
         gate, held = asyncio.Event(), asyncio.Event()
-        store = metadata._follower._store
+        store = metadata._watcher._store
 
         async def hold(old: ClusterImage, new: ClusterImage) -> None:
             if "first" in new.topics:
@@ -300,7 +300,7 @@ def test_a_lost_watch_is_made_good_by_a_snapshot(tmp_path: Path, monkeypatch: py
 
 def test_a_store_that_fails_is_an_error_and_not_a_wait(tmp_path: Path) -> None:
     async def scenario(metadata: Metadata) -> None:
-        await metadata._follower._store.close()
+        await metadata._watcher._store.close()
         with pytest.raises(errors.HeadraceError):
             await asyncio.wait_for(metadata.create_topic("a"), 60)
 

@@ -49,7 +49,7 @@ def run(directory: Path, scenario: Scenario, *, brokers: int = 2) -> None:
             for broker_id, way in enumerate(ways):
                 await join(store, broker_id)
                 metadata = Metadata(
-                    way, broker_settings({"broker.id": str(broker_id)}), Endpoint("127.0.0.1", 1), is_alone=False
+                    way, broker_settings({"broker.id": str(broker_id)}), Endpoint("127.0.0.1", 1), is_single_node=False
                 )
                 everyone.append(metadata)
                 await metadata.open()
@@ -211,7 +211,7 @@ def test_states_survive_changes_of_the_topic_and_a_new_reader(tmp_path: Path) ->
         await one.add_partitions("a", 3)
         image = one.image
         assert [len(state.isr) for state in image.topics[A].partitions] == [2, 1, 2]
-        late = Metadata(ways[0], broker_settings({"broker.id": "7"}), Endpoint("127.0.0.1", 1), is_alone=False)
+        late = Metadata(ways[0], broker_settings({"broker.id": "7"}), Endpoint("127.0.0.1", 1), is_single_node=False)
         await late.open()
         assert late.image == image
         await late.close()
@@ -245,7 +245,7 @@ def test_a_change_to_a_topic_that_was_deleted_and_made_again_is_refused(tmp_path
         topic = await one.create_topic("a")
         await seen(two, topic)
         ways[1].go_away()
-        await until(lambda: not two.is_following)
+        await until(lambda: not two.is_watching)
         await one.delete_topic("a")
         recreated = await one.create_topic("a")
         ways[1].is_away = False
@@ -263,11 +263,11 @@ def test_a_change_to_a_topic_that_was_deleted_and_made_again_is_refused(tmp_path
 def test_a_store_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(everyone: list[Metadata], ways: list[WayToStore]) -> None:
         one, two = everyone
-        assert two.is_following
+        assert two.is_watching
         shown: list[int] = []
         two.subscribe(lambda old, new: shown.append(new.revision))
         ways[1].go_away()
-        await until(lambda: not two.is_following)
+        await until(lambda: not two.is_watching)
         with pytest.raises(StoreUnavailable):
             await two.create_topic("b")
         for name in ("a", "c"):
@@ -278,7 +278,7 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, caplog: pytest.LogCa
         assert two.image is image
         ways[1].is_away = False
         await until(lambda: len(two.image.topics) == 2)
-        assert two.is_following
+        assert two.is_watching
         assert shown == [one.image.revision - 1, one.image.revision]
         await two.create_topic("b")
         assert caplog.text.count("does not answer") == caplog.text.count("answers again") == 1
@@ -292,13 +292,13 @@ def test_a_store_that_has_gone_back_is_not_followed(tmp_path: Path, caplog: pyte
         one, two = everyone
         ways[1].behind = 1
         ways[1].break_watch()
-        await until(lambda: not two.is_following)
+        await until(lambda: not two.is_watching)
         assert "if it was restored from a backup, restart every broker" in caplog.text
         topic = await one.create_topic("a")
         # It was only late, after all.
         ways[1].behind = 0
         await seen(two, topic)
-        assert two.is_following
+        assert two.is_watching
 
     caplog.set_level(logging.WARNING)
     run(tmp_path, scenario)
@@ -312,7 +312,7 @@ def test_a_watch_that_breaks_and_is_there_again_is_not_worth_a_line(
             ways[1].break_watch()
             await everyone[0].create_topic(f"t{number}")
             await until(lambda number=number: len(everyone[1].image.topics) == number + 1)
-        assert everyone[1].is_following
+        assert everyone[1].is_watching
 
     caplog.set_level(logging.WARNING)
     run(tmp_path, scenario)
@@ -326,7 +326,7 @@ def test_a_lost_watch_is_followed_by_reading_everything_but_never_by_going_back(
         gone = await one.create_topic("gone")
         await seen(two, gone)
         ways[1].go_away()
-        await until(lambda: not two.is_following)
+        await until(lambda: not two.is_watching)
         await one.delete_topic("gone")
         await one.create_topic("a")
         shown: list[tuple[set[str], set[str]]] = []
@@ -369,7 +369,7 @@ def test_over_etcd_that_is_killed_paused_and_compacted() -> None:
         ]
         stores = [await open_store(each, Path(), SystemClock()) for each in settings]
         everyone = [
-            Metadata(store, each, Endpoint("127.0.0.1", 1), is_alone=False)
+            Metadata(store, each, Endpoint("127.0.0.1", 1), is_single_node=False)
             for store, each in zip(stores, settings, strict=True)
         ]
         one, two = everyone
@@ -395,7 +395,7 @@ def test_over_etcd_that_is_killed_paused_and_compacted() -> None:
 
         await same_after("before")
         etcd.kill()
-        await until(lambda: not one.is_following and not two.is_following)
+        await until(lambda: not one.is_watching and not two.is_watching)
         await asyncio.to_thread(etcd.start)
         await same_after("killed")
         etcd.pause()

@@ -21,7 +21,7 @@ def test_ids_are_given_out_while_the_store_is_away_and_never_twice(
     async def scenario() -> None:
         store = await SqliteStore.open(tmp_path / "store.sqlite", SystemClock())
         ids, others = ProducerIds(store), ProducerIds(store)
-        ahead = asyncio.create_task(ids.keep_ahead())
+        ahead = asyncio.create_task(ids.prefetch_blocks())
         try:
             await until(lambda: ids._spare is not None)
             with monkeypatch.context() as patched:

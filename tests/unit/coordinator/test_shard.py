@@ -69,7 +69,7 @@ def append(partition: Partition, entry: InternalRecord) -> None:
 
 
 @asynccontextmanager
-async def hosted(folder: Path, *, is_alone: bool = True) -> AsyncIterator[tuple[Partition, Flusher]]:
+async def hosted(folder: Path, *, is_single_node: bool = True) -> AsyncIterator[tuple[Partition, Flusher]]:
     disk = OsDisk()
     disk.make_dir(folder)
     log = Log.open(
@@ -84,7 +84,7 @@ async def hosted(folder: Path, *, is_alone: bool = True) -> AsyncIterator[tuple[
             log,
             LeaderEpoch(0),
             appended=flusher.appended,
-            high_watermark=None if is_alone else 0,
+            high_watermark=None if is_single_node else 0,
         ),
         flusher,
     )
@@ -173,7 +173,7 @@ def test_a_failed_disk_is_told_and_the_shard_loads_again(tmp_path: Path) -> None
 
 def test_whoever_waits_is_told_that_the_coordinator_has_moved(tmp_path: Path) -> None:
     async def run() -> None:
-        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, _):
+        async with hosted(tmp_path / "__t-0", is_single_node=False) as (partition, _):
             partition.lead(STATE, 0)
             reloads: list[object] = []
             shard = active(partition, reloads)
@@ -194,7 +194,7 @@ def test_whoever_waits_is_told_that_the_coordinator_has_moved(tmp_path: Path) ->
 
 def test_a_shard_begins_and_ends_with_an_epoch_and_reads_what_is_committed(tmp_path: Path) -> None:
     async def run() -> None:
-        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, flusher):
+        async with hosted(tmp_path / "__t-0", is_single_node=False) as (partition, flusher):
             table, lost = PartitionTable(), list[object]()
             with ThreadPoolExecutor(1) as workers:
                 coordinator = Coordinator(

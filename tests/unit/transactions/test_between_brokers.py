@@ -238,11 +238,11 @@ def joining(peers: FakePeers | None, *, is_here: bool = False) -> tuple[Partitio
     return PartitionAdder(transactions, metadata(), peers), transactions  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("is_alone", [True, False])
-def test_a_coordinator_on_this_broker_is_asked_without_a_request(is_alone: bool) -> None:
+@pytest.mark.parametrize("is_single_node", [True, False])
+def test_a_coordinator_on_this_broker_is_asked_without_a_request(is_single_node: bool) -> None:
     async def scenario() -> None:
         peers = FakePeers()
-        join, transactions = joining(None if is_alone else peers, is_here=not is_alone)
+        join, transactions = joining(None if is_single_node else peers, is_here=not is_single_node)
         assert await join.join("id", SOMEBODY, [("t", 0)], adds=True) == {}
         assert transactions.added == [("t", 0)]
         problems = await join.join("id", SOMEBODY, [("t", 0), ("t", 1)], adds=False)

@@ -60,7 +60,7 @@ class SimNode:
         )
         directory_id = f"directory-of-{process.name}"
         data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
-        self._node = Node(settings, BrokerHome(data_dir, store, is_alone=False), outside)
+        self._node = Node(settings, BrokerHome(data_dir, store, is_single_node=False), outside)
         self.is_started = False
 
     @property
