@@ -45,7 +45,7 @@ async def joined(
     try:
         for producer, partitions in wanted.items():
             places = [(partition.topic, partition.index) for partition in partitions]
-            problems.update(await transactions.joining.join(transactional_id, producer, places, adds=adds))
+            problems.update(await transactions.partition_adder.join(transactional_id, producer, places, adds=adds))
         for guard, partition, _ in held:
             if guard.is_broken:
                 problems[partition.topic, partition.index] = CoordinatorNotAvailable(
@@ -54,7 +54,7 @@ async def joined(
         yield problems
     finally:
         for guard, partition, producer in held:
-            guards.let_go(guard, partition, producer.producer_id)
+            guards.release(guard, partition, producer.producer_id)
 
 
 def code_for(error: HeadraceError | None, *, knows_fenced: bool = True, knows_abortable: bool = True) -> ErrorCode:

@@ -1,1 +1,1 @@
-"""The transaction coordinator: a pure machine, its records, and what writes markers."""
+"""The transaction coordinator: a pure state machine, its records, and the writers of transaction markers."""

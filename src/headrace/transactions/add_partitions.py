@@ -1,11 +1,12 @@
-"""Partitions join transactions, wherever these are coordinated (KIP-890).
+"""Adding partitions to transactions, or verifying them, at the coordinator (KIP-890).
 
-Before a partition takes the first batch of a transaction its leader asks the coordinator: to make the partition part of
-the transaction (clients of transaction version 2), or whether it is (older ones). Without that a batch that comes late
-would open a transaction that nobody ends. If the coordinator is on this broker that is a call, else AddPartitionsToTxn.
+Before a partition accepts the first batch of a transaction, its leader asks the coordinator to add the partition
+(clients of transaction version 2) or to verify that it was added (older clients). Otherwise a late batch would open a
+transaction that is never ended. If this broker is the coordinator it is a local call, else an AddPartitionsToTxn
+request.
 
-A marker may come between the answer and the append. The batch would then open the transaction anew: a `Guard` that is
-held meanwhile tells of it.
+A marker may be written between the response and the append. The batch would then open a new transaction: a
+`MarkerGuard` held in the meantime detects that.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from headrace.model.ids import BrokerId, ProducerIdAndEpoch
 from headrace.protocol.asking import request_schema
 from headrace.protocol.codec import make
 from headrace.replication.peers import Peers
-from headrace.transactions.answers import error_of
+from headrace.transactions.peer_errors import error_for
 from headrace.transactions.records import Place
 from headrace.transactions.request_batch import RequestBatch
 
@@ -39,14 +40,14 @@ _LANE = "transactions"
 _PER_REQUEST = 500
 _TIMEOUT_S = 10.0
 _CONCURRENT_WAITS_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-"""How long is waited each time that the last transaction is still being completed."""
+"""The backoff while the producer's last transaction is still being completed."""
 
 Problems = dict[Place, HeadraceError]
-"""Why partitions could not join; those that are not in it could."""
+"""The error of each partition that could not be added or verified; the others succeeded."""
 
 
 class TransactionCoordination(Protocol):
-    """`TransactionService`, as far as it matters here."""
+    """The part of `TransactionService` used here."""
 
     def is_here(self, transactional_id: str) -> bool: ...
 
@@ -66,8 +67,10 @@ class _AddRequest(NamedTuple):
 
 
 class PartitionAdder:
+    """Adds partitions to transactions at their coordinator, on this or another broker."""
+
     def __init__(self, transactions: TransactionCoordination, metadata: Metadata, peers: Peers | None) -> None:
-        """Without `peers` this broker is alone."""
+        """`peers` is None on a single node."""
         self._transactions = transactions
         self._metadata = metadata
         self._peers = peers
@@ -76,7 +79,7 @@ class PartitionAdder:
     async def join(
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], *, adds: bool
     ) -> Problems:
-        """Make partitions part of a producer's transaction, or (without `adds`) ask whether they are."""
+        """Add partitions to a producer's transaction, or (without `adds`) verify that they were added."""
         places = tuple(places)
         try:
             if self._peers is None or self._transactions.is_here(transactional_id):
@@ -128,7 +131,7 @@ class PartitionAdder:
         return await done
 
     async def _send(self, peers: Peers, broker_id: BrokerId, some: Sequence[_AddRequest]) -> None:
-        # One transaction is named once in a request; whatever else is asked of it waits for the next one.
+        # A request names a transactional id once; further items for it wait for the next request.
         first: dict[str, _AddRequest] = {}
         for wanted in some:
             if first.setdefault(wanted.transactional_id, wanted) is not wanted:
@@ -146,11 +149,11 @@ class PartitionAdder:
                 for transaction in answer.results_by_transaction
             }
         except (PeerUnavailable, ProtocolError) as error:
-            problem = CoordinatorNotAvailable(f"the coordinator of the transaction cannot be asked: {error}")
+            problem = CoordinatorNotAvailable(f"the transaction coordinator cannot be reached: {error}")
         except Exception as error:
-            # Whoever waits must hear of it.
-            log.exception("broker %d could not be asked about transactions", broker_id)
-            problem = CoordinatorNotAvailable(f"the coordinator of the transaction cannot be asked: {error}")
+            # The waiting callers must get a result.
+            log.exception("AddPartitionsToTxn to broker %d failed", broker_id)
+            problem = CoordinatorNotAvailable(f"the transaction coordinator cannot be reached: {error}")
         for wanted in first.values():
             if not wanted.done.done():
                 wanted.done.set_result(_problems(wanted, codes.get(wanted.transactional_id, {}), broker_id, problem))
@@ -161,7 +164,7 @@ def _problems(
 ) -> Problems:
     problems: Problems = {}
     for place in wanted.places:
-        error = problem or error_of(
+        error = problem or error_for(
             codes.get(place, ErrorCode.unknown_server_error),
             broker_id,
             f"{place[0]}-{place[1]} in the transaction of {wanted.transactional_id}",

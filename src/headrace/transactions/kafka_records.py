@@ -1,8 +1,8 @@
 """`__transaction_state` in Kafka's own format: TransactionLogKey (0) and version 1 of TransactionLogValue. Pure.
 
-A key begins with the type of the record, a value with the version of its layout; both have two bytes. Kafka has a field
-for everything but the epoch before the present one and the epoch with which a transaction was begun that was taken over
-since; these are in a tagged field of ours, as a msgpack array, which other readers pass over.
+A key begins with the record's type, a value with its layout version; both have two bytes. Kafka has fields for
+everything but `last_epoch` and `opened_epoch`; these are in a tagged field of ours, as a msgpack array, which other
+readers skip.
 """
 
 from itertools import groupby
@@ -31,7 +31,7 @@ _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
 """Kafka's tags."""
 _OURS = 10_000
 _BUMPS_EPOCH_FROM = 2
-"""The transaction version from which on each transaction has an epoch of its own."""
+"""The first transaction version that gives each transaction an epoch of its own."""
 _STATES = (
     TransactionState.EMPTY,
     TransactionState.ONGOING,
@@ -51,6 +51,8 @@ _unpack = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 class KafkaTransactionFormat:
+    """Kafka's format, from feature level 2 on."""
+
     def write(self, key: str, value: TransactionEntry | None) -> tuple[InternalRecord, ...]:
         return (InternalRecord(INT16.pack(_KEY) + string(key), None if value is None else _value(value)),)
 

@@ -1,17 +1,17 @@
-"""The decisions of a transaction coordinator. Pure: an operation gives records and an answer, `apply` changes state.
+"""The transaction coordinator's state machine. Pure: an operation returns records and an answer, `apply` changes state.
 
-What it promises:
-- a transaction's end is decided once, by one record (PrepareCommit or PrepareAbort); from there it can only complete;
-- whoever has an older epoch, or a producer id that is not the current one, changes nothing;
-- the retry of a request whose answer was lost gets the same answer: InitProducerId with the epoch before (KIP-360),
-  EndTxn with the epoch before (KIP-890).
+Guarantees:
+- a transaction's outcome is decided once, by one record (PrepareCommit or PrepareAbort), and is then final;
+- a producer with an older epoch, or with a superseded producer id, changes nothing;
+- the retry of a request whose response was lost gets the same response: InitProducerId with the previous epoch
+  (KIP-360), EndTxn with the previous epoch (KIP-890).
 
-Two-phase commit (KIP-939) is there for whoever must decide elsewhere and later: a producer may ask that its
-transactions have no time limit, and a newer instance may take over an open transaction as it is instead of aborting it.
+Two-phase commit (KIP-939) is for an external coordinator that decides later: a producer may request transactions
+without a timeout, and a newer instance may take over an open transaction instead of aborting it.
 
-Follows Kafka 4.1. Two rules are stricter: a producer that names a stale epoch in InitProducerId is fenced even while a
-newer instance has a transaction open, where Kafka would abort that one; and a decided transaction is waited for by the
-service where Kafka sends the client away with CONCURRENT_TRANSACTIONS.
+Follows Kafka 4.1. Two rules are stricter: a producer with a stale epoch in InitProducerId is fenced even while a newer
+instance has a transaction open, where Kafka would abort that one; and the service waits for a decided transaction where
+Kafka responds CONCURRENT_TRANSACTIONS.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,32 +32,32 @@ from headrace.model.errors import (
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.transactions.kafka_records import KafkaTransactionFormat
 from headrace.transactions.records import MsgpackTransactionFormat, Place, TransactionEntry, TransactionRecord
-from headrace.transactions.states import COMPLETES, DECIDED, IDLE, TransactionState, check_step
+from headrace.transactions.states import COMPLETES, DECIDED, IDLE, TransactionState, check_transition
 
 A = TypeVar("A")
 Decision = Outcome[TransactionRecord, A]
 
 LAST_EPOCH = 2**15 - 1
-"""Used by markers alone: a producer gets at most the one before."""
+"""Only for markers: a producer gets at most the epoch before it."""
 
 NO_TIMEOUT_MS = 2**31 - 1
-"""The timeout of a producer in two-phase commit, whose transactions wait for their end for as long as it takes."""
+"""The timeout of a producer in two-phase commit: its transactions stay open until they are ended."""
 
 
 class ResumedProducer(NamedTuple):
-    """A new instance of a producer, and whose transaction it has taken over: `NO_PRODUCER` if none was open."""
+    """A new producer instance, and the producer that began the transaction it took over, or `NO_PRODUCER`."""
 
     producer: ProducerIdAndEpoch
     ongoing: ProducerIdAndEpoch
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer with this epoch can only go on with another producer id."""
+    """True if a producer with this epoch needs a new producer id for the next one."""
     return epoch >= LAST_EPOCH - 1
 
 
 class TransactionMachine(FormattedMachine[str, TransactionEntry]):
-    """The transactional ids of one shard."""
+    """The state of one shard's transactional ids."""
 
     def __init__(self, max_timeout_ms: int) -> None:
         super().__init__(MsgpackTransactionFormat(), KafkaTransactionFormat())
@@ -74,10 +74,10 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             self.transactions[transactional_id] = transaction
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
-        """Nothing of this topic is written in transactions."""
+        """Nothing to do: this topic has no transactional records."""
 
     def loaded(self, now_ms: float) -> None:
-        """Deadlines follow from what is stored."""
+        """Nothing to do: deadlines follow from the stored times."""
 
     # -- producers
 
@@ -91,10 +91,10 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         *,
         two_phase: bool = False,
     ) -> Decision[ProducerIdAndEpoch | None]:
-        """A new instance of a producer. None for an answer: its predecessor's transaction is aborted first; ask again.
+        """A new producer instance. The answer None: its predecessor's transaction is being aborted; call again after.
 
-        `claimed` is who the client says it is, if it says so. `fresh_producer_id` is one that nobody has, for use if
-        one is needed. With `two_phase` its transactions have no time limit, whatever `timeout_ms` says.
+        `claimed` is the producer id and epoch in the request, if any. `fresh_producer_id` is an unused id, used if one
+        is needed. With `two_phase` its transactions have no timeout, whatever `timeout_ms` is.
         """
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
         old = self.transactions.get(transactional_id)
@@ -105,7 +105,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
         if old.state is TransactionState.ONGOING:
-            # Whoever has the transaction itself gets the new epoch by asking again; a predecessor's is of no use.
+            # The transaction's own producer gets the new epoch by retrying; a predecessor stays fenced.
             return self._write(transactional_id, self._fenced(old, now_ms, last_epoch=claimed.epoch), None)
         if claimed is not NO_PRODUCER and claimed != (old.producer_id, old.producer_epoch):
             # A retry: the answer to the first try was lost.
@@ -145,17 +145,17 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         *,
         two_phase: bool = False,
     ) -> Decision[ResumedProducer]:
-        """As `init`, but an open transaction stays open, for the new instance to end (KIP-939).
+        """Like `init`, but an open transaction stays open, for the new instance to end (KIP-939).
 
-        The answer says who began it, however often it was taken over since. A producer whose epochs have run out keeps
-        its last one, so that its predecessor is not fenced until the transaction is ended.
+        The answer names the producer that began it, however often it was taken over since. A producer with exhausted
+        epochs keeps its last one, so its predecessor is not fenced until the transaction ends.
         """
         old = self.transactions.get(transactional_id)
         if old is None or old.state is not TransactionState.ONGOING:
             outcome = self.init(
                 transactional_id, timeout_ms, claimed, fresh_producer_id, now_ms, two_phase=two_phase
             )  # fmt: skip
-            assert outcome.answer is not None, "nothing is open that would have to be aborted first"
+            assert outcome.answer is not None, "no open transaction has to be aborted first"
             return Outcome(outcome.records, ResumedProducer(outcome.answer, NO_PRODUCER))
         timeout_ms = self._timeout_ms(timeout_ms, two_phase=two_phase)
         if claimed is not NO_PRODUCER and claimed == _predecessor(old):
@@ -184,7 +184,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         return timeout_ms
 
     def _check_claim(self, transactional_id: str, old: TransactionEntry, claimed: ProducerIdAndEpoch) -> None:
-        """Whether somebody who names a producer id and epoch is the current one, or was it until its last request."""
+        """Raise unless the claimed producer is the current one, or its predecessor retrying its last request."""
         if claimed is NO_PRODUCER or claimed == (old.producer_id, old.producer_epoch):
             return
         if old.state is TransactionState.ONGOING or claimed != _predecessor(old):
@@ -195,7 +195,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
     def add(
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], now_ms: int
     ) -> Decision[None]:
-        """Partitions (and groups' partitions of offsets) that the transaction is about to write to."""
+        """Add the partitions (including `__consumer_offsets`) that the transaction is about to write to."""
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
@@ -209,23 +209,23 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
             partitions=partitions,
             updated_ms=now_ms,
             started_ms=old.started_ms if is_open else now_ms,
-            # A retry of what came before the transaction is not a retry any more.
+            # Requests from before the transaction can no longer be retried.
             last_epoch=-1,
             previous_producer_id=-1,
         )
         return self._write(transactional_id, new, None)
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
-        """Raise unless this producer's transaction is open and has this partition."""
+        """Raise unless this producer's transaction is open and includes this partition."""
         old = self._current(transactional_id, producer)
         if old.state in DECIDED:
             raise _being_completed(transactional_id)
         if old.state is not TransactionState.ONGOING or place not in old.partitions:
             raise TransactionAbortable(
-                f"{place[0]}-{place[1]} is not part of an open transaction of {transactional_id}: abort, and begin anew"
+                f"{place[0]}-{place[1]} is not part of an open transaction of {transactional_id}: abort and retry it"
             )
 
-    # -- the end
+    # -- commit and abort
 
     def end(
         self,
@@ -237,9 +237,9 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         fresh_producer_id: int,
         now_ms: int,
     ) -> Decision[ProducerIdAndEpoch]:
-        """Decide a transaction. The answer is who the producer is from now on.
+        """Commit or abort a transaction. The answer is the producer's id and epoch from now on.
 
-        `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry names the old one.
+        `bumps_epoch` is transaction version 2: the next transaction has a new epoch, and a retry has the old one.
         """
         old = self._known(transactional_id)
         target = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
@@ -283,7 +283,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         )
 
     def abort_overdue(self, transactional_id: str, now_ms: int) -> Decision[bool]:
-        """Abort a transaction that is open for longer than its timeout, and fence its producer; says whether."""
+        """Abort a transaction past its timeout and fence its producer; the answer is False if it is not overdue."""
         old = self.transactions.get(transactional_id)
         if old is None or old.state is not TransactionState.ONGOING or old.timeout_ms == NO_TIMEOUT_MS:
             return Outcome((), False)
@@ -292,7 +292,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         return self._write(transactional_id, self._fenced(old, now_ms), True)
 
     def complete(self, transactional_id: str, now_ms: int) -> Decision[None]:
-        """Every marker of a decided transaction is committed."""
+        """Complete a decided transaction, once all of its markers are committed."""
         old = self.transactions[transactional_id]
         rotates = old.next_producer_id >= 0
         new = msgspec.structs.replace(
@@ -309,10 +309,10 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         )
         return self._write(transactional_id, new, None)
 
-    # -- forgetting
+    # -- expiration
 
     def expired(self, before_ms: int) -> Iterator[str]:
-        """Transactional ids that nobody has used since `before_ms`."""
+        """The idle transactional ids last used before `before_ms`."""
         for transactional_id, transaction in self.transactions.items():
             if transaction.state in IDLE and transaction.updated_ms < before_ms:
                 yield transactional_id
@@ -321,7 +321,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
         old = self.transactions.get(transactional_id)
         if old is None or old.state not in IDLE or old.updated_ms >= before_ms:
             return Outcome((), None)
-        check_step(old.state, TransactionState.DEAD)
+        check_transition(old.state, TransactionState.DEAD)
         return Outcome(((transactional_id, None),), None)
 
     # -- helpers
@@ -329,11 +329,11 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
     def _known(self, transactional_id: str) -> TransactionEntry:
         transaction = self.transactions.get(transactional_id)
         if transaction is None:
-            raise InvalidProducerMapping(f"no producer has the transactional id {transactional_id}: initialize it")
+            raise InvalidProducerMapping(f"unknown transactional id {transactional_id}: call InitProducerId first")
         return transaction
 
     def _current(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionEntry:
-        """What is known of a transactional id, for the producer that has it now and nobody else."""
+        """The state of a transactional id; raises unless `producer` is its current producer."""
         transaction = self._known(transactional_id)
         if transaction.producer_id != producer.producer_id:
             raise InvalidProducerMapping(
@@ -346,7 +346,7 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
 
     @staticmethod
     def _fenced(old: TransactionEntry, now_ms: int, *, last_epoch: int = -1) -> TransactionEntry:
-        """The abort of an open transaction whose producer may not go on: nobody has the epoch of its markers."""
+        """The abort of an open transaction that fences its producer: no producer has the markers' epoch."""
         return msgspec.structs.replace(
             old,
             state=TransactionState.PREPARE_ABORT,
@@ -361,12 +361,12 @@ class TransactionMachine(FormattedMachine[str, TransactionEntry]):
     def _write(self, transactional_id: str, new: TransactionEntry, answer: A) -> Decision[A]:
         old = self.transactions.get(transactional_id)
         if old is not None:
-            check_step(old.state, new.state)
+            check_transition(old.state, new.state)
         return Outcome(((transactional_id, new),), answer)
 
 
 def _predecessor(transaction: TransactionEntry) -> ProducerIdAndEpoch | None:
-    """Who the producer was before its last request gave it a new epoch, or for want of epochs a new id."""
+    """The producer's id and epoch before its last request bumped the epoch, or replaced an exhausted id."""
     if transaction.last_epoch < 0:
         return None
     rotated = transaction.previous_producer_id >= 0
@@ -376,7 +376,7 @@ def _predecessor(transaction: TransactionEntry) -> ProducerIdAndEpoch | None:
 
 
 def _resumed(transaction: TransactionEntry) -> ResumedProducer:
-    """Who has a transaction that was taken over, and who began it."""
+    """The producer of a transaction that was taken over, and the producer that began it."""
     return ResumedProducer(
         ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch),
         ProducerIdAndEpoch(transaction.producer_id, transaction.opened_epoch),
@@ -384,15 +384,15 @@ def _resumed(transaction: TransactionEntry) -> ResumedProducer:
 
 
 def _is_retry_of_end(transaction: TransactionEntry, producer: ProducerIdAndEpoch) -> bool:
-    """Whether a producer asks for the end of a transaction that was ended with a new epoch before (KIP-890)."""
+    """True for a retry of an EndTxn that already ended the transaction and bumped the epoch (KIP-890)."""
     has_ended = transaction.bumps_epoch and transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
     return has_ended and producer == _predecessor(transaction)
 
 
 def _superseded(transactional_id: str, producer: ProducerIdAndEpoch) -> SupersededProducer:
     return SupersededProducer(
-        f"producer {producer.producer_id} with epoch {producer.epoch} is not the current one of {transactional_id}: "
-        "a newer instance has taken over, or its transaction took too long"
+        f"producer {producer.producer_id} with epoch {producer.epoch} of {transactional_id} is fenced: "
+        "a newer instance has taken over, or its transaction timed out"
     )
 
 

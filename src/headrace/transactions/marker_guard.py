@@ -1,10 +1,10 @@
-"""Whether a marker was written to a partition while somebody was away, asking about a producer's transaction there."""
+"""Detects markers written to a partition while a request to the transaction coordinator is in flight."""
 
 from headrace.replication.partition import Partition
 
 
 class MarkerGuard:
-    """Made before asking. After that, `is_broken` means that the answer may be about a transaction that is over."""
+    """Created before the request. Then `is_broken` means that the response may be about an ended transaction."""
 
     __slots__ = ("_epoch", "_is_broken", "_partition")
 
@@ -15,14 +15,16 @@ class MarkerGuard:
 
     @property
     def is_broken(self) -> bool:
-        """Another leader may have written a marker, too."""
+        """True after a marker, or after a change of leader: another leader may have written one."""
         return self._is_broken or self._partition.leader_epoch != self._epoch
 
-    def marker_came(self) -> None:
+    def note_marker(self) -> None:
         self._is_broken = True
 
 
 class MarkerGuards:
+    """The guards held on the partitions of this broker."""
+
     def __init__(self) -> None:
         self._held: dict[tuple[Partition, int], set[MarkerGuard]] = {}
 
@@ -31,14 +33,14 @@ class MarkerGuards:
         self._held.setdefault((partition, producer_id), set()).add(guard)
         return guard
 
-    def let_go(self, guard: MarkerGuard, partition: Partition, producer_id: int) -> None:
+    def release(self, guard: MarkerGuard, partition: Partition, producer_id: int) -> None:
         held = self._held.get((partition, producer_id))
         if held is not None:
             held.discard(guard)
             if not held:
                 del self._held[partition, producer_id]
 
-    def marker_came(self, partition: Partition, producer_id: int) -> None:
+    def note_marker(self, partition: Partition, producer_id: int) -> None:
         if self._held:
             for guard in self._held.get((partition, producer_id), ()):
-                guard.marker_came()
+                guard.note_marker()

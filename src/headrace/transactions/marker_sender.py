@@ -1,7 +1,7 @@
-"""Markers for whichever broker leads the partition: written here, or asked for with WriteTxnMarkers.
+"""The sender of transaction markers to partition leaders: a local write, or a WriteTxnMarkers request.
 
-A broker answers when all markers of a request are committed, or after a while. A partition that kept others waiting
-gets a lane of its own until it is quick again. Nothing is tried again here.
+A broker responds when all markers of a request are committed, or at its timeout. A partition that delayed a response
+goes to a separate slow lane until it is fast again. Retries are the caller's.
 """
 
 import logging
@@ -20,8 +20,8 @@ from headrace.protocol.codec import make
 from headrace.records.markers import Marker
 from headrace.replication.peers import Peers
 from headrace.runtime.deferred import Deferred
-from headrace.transactions.answers import error_of
 from headrace.transactions.markers import MarkerWriter
+from headrace.transactions.peer_errors import error_for
 from headrace.transactions.records import Place
 from headrace.transactions.request_batch import RequestBatch
 
@@ -41,8 +41,10 @@ class _MarkerRequest(NamedTuple):
 
 
 class MarkerSender:
+    """Writes a marker on the partition's leader, batching requests per broker."""
+
     def __init__(self, local: MarkerWriter, metadata: Metadata, peers: Peers | None) -> None:
-        """Without `peers` this broker is alone, and leads everything."""
+        """`peers` is None on a single node, which leads everything."""
         self._local = local
         self._metadata = metadata
         self._peers = peers
@@ -52,7 +54,7 @@ class MarkerSender:
     def write(self, place: Place, producer: ProducerIdAndEpoch, marker: Marker) -> Deferred[HeadraceError | None]:
         """End a producer's transaction on a partition; resolves to None when the marker is committed.
 
-        `UnknownTopic` means that the cluster has no such partition any more.
+        `UnknownTopic` means that the partition was deleted.
         """
         if self._peers is None:
             return self._local.write(place, producer, marker)
@@ -61,9 +63,9 @@ class MarkerSender:
             return self._local.write(place, producer, marker)
         done: Deferred[HeadraceError | None] = Deferred()
         if leader is None:
-            done.resolve(UnknownTopic(f"there is no {place[0]}-{place[1]} any more"))
+            done.resolve(UnknownTopic(f"{place[0]}-{place[1]} was deleted"))
         elif leader == NO_LEADER:
-            done.resolve(NotLeader(f"nobody leads {place[0]}-{place[1]} now"))
+            done.resolve(NotLeader(f"{place[0]}-{place[1]} has no leader"))
         else:
             lane = _SLOW_LANE if place in self._slow else _LANE
             outgoing = self._outgoing.get((leader, lane))
@@ -86,7 +88,7 @@ class MarkerSender:
 
     async def _send(self, peers: Peers, leader: BrokerId, lane: str, some: Sequence[_MarkerRequest]) -> None:
         codes: dict[tuple[int, str, int], ErrorCode] = {}
-        why, may_have_arrived = f"broker {leader} says nothing of a marker that it was asked for", True
+        why, may_have_arrived = f"the response of broker {leader} lacks a requested marker", True
         try:
             answer = await peers.call(leader, _request(some), lane=lane, timeout_s=_TIMEOUT_S)
             codes = {
@@ -100,23 +102,23 @@ class MarkerSender:
         except ProtocolError as error:
             why = str(error)
         except Exception as error:
-            # Whoever waits must hear of it, or it would never be tried again.
+            # The waiting callers must get a result, or the markers would never be retried.
             log.exception("markers could not be sent to broker %d", leader)
             why = str(error)
         for place, producer, _, done in some:
             code = codes.get((producer.producer_id, *place))
             if code is None:
-                silence = PeerUnavailable(why)
-                silence.may_have_arrived = may_have_arrived
-                done.resolve(silence)
+                no_response = PeerUnavailable(why)
+                no_response.may_have_arrived = may_have_arrived
+                done.resolve(no_response)
                 continue
-            problem = error_of(code, leader, f"a marker for {place[0]}-{place[1]}")
+            problem = error_for(code, leader, f"a marker for {place[0]}-{place[1]}")
             if isinstance(problem, PeerUnavailable):
                 self._slow.add(place)
             else:
                 self._slow.discard(place)
             if isinstance(problem, UnknownTopic):
-                # It may not have heard of the topic yet. Whether there is one, our own image says when we try again.
+                # Its metadata may be stale. On a retry our own image decides whether the topic exists.
                 problem = NotLeader(str(problem))
             done.resolve(problem)
 

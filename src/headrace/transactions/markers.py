@@ -1,4 +1,4 @@
-"""Writing transaction markers to the partitions of this broker."""
+"""The writer of transaction markers to partitions this broker leads."""
 
 from collections.abc import Callable
 
@@ -12,12 +12,14 @@ from headrace.transactions.marker_guard import MarkerGuards
 from headrace.transactions.records import Place
 
 Ended = Callable[[Partition, int, bool], None]
-"""Told of a committed marker: partition, producer id, and whether the transaction was committed."""
+"""Called with a committed marker's partition, producer id, and whether the transaction was committed."""
 
 
 class MarkerWriter:
+    """Appends COMMIT and ABORT markers to local partitions."""
+
     def __init__(self, partitions: PartitionTable, ended: Ended) -> None:
-        """`ended` is called before anybody else hears that a marker is committed."""
+        """`ended` is called for each committed marker, before its `Deferred` resolves."""
         self.guards = MarkerGuards()
         self._partitions = partitions
         self._ended = ended
@@ -28,7 +30,7 @@ class MarkerWriter:
         try:
             partition = self._partitions.get(*place)
             _check_in_sync(partition)
-            self.guards.marker_came(partition, producer.producer_id)
+            self.guards.note_marker(partition, producer.producer_id)
             result = partition.append_marker(producer.producer_id, producer.epoch, marker)
         except HeadraceError as error:
             done.resolve(error)
@@ -47,9 +49,9 @@ class MarkerWriter:
 
 
 def _check_in_sync(partition: Partition) -> None:
-    """Refuse what would not be committed for who knows how long: whoever asks tries again, and it is written once."""
+    """Refuse a marker that could not be committed soon: the coordinator retries, and the marker is written once."""
     leading = partition.leading
     if leading is not None:
         needed = min(partition.settings.min_insync_replicas, len(leading.state.replicas))
         if len(leading.state.isr) < needed:
-            raise NotEnoughReplicas(f"{partition} has {len(leading.state.isr)} replicas in sync and needs {needed}")
+            raise NotEnoughReplicas(f"{partition} has {len(leading.state.isr)} in-sync replicas and needs {needed}")

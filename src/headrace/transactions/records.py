@@ -1,14 +1,14 @@
-"""What is stored in `__transaction_state`, and nowhere else.
+"""The records of `__transaction_state`, and their msgpack format.
 
-A record says everything that is known of a transactional id. A tombstone (no value) forgets it. At feature level 1 keys
-and values are msgpack arrays:
+A record is the whole state of a transactional id; a tombstone (no value) removes it. At feature level 1 keys and values
+are msgpack arrays:
 
     key                  value                 meaning
-    ["txn", id]          ["txn-1", …]          everything known of a transactional id
+    ["txn", id]          ["txn-1", …]          the state of a transactional id
 
-The first element says what follows; that of a value ends in the version of its layout. A record with a first element
-that this broker does not know is refused: a newer broker wrote it, and leaving it out would be to lose somebody's
-transaction silently. From level 2 on the same is written in Kafka's format, see `kafka_records.py`.
+The first element is the type; a value's ends in the version of its layout. A record of an unknown type is refused: a
+newer broker wrote it, and skipping it would silently lose a transaction. From level 2 on the same state is written in
+Kafka's format, see `kafka_records.py`.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ from headrace.model.errors import CorruptBatch
 from headrace.transactions.states import TransactionState
 
 Place = tuple[str, int]
-"""A partition: topic and index."""
+"""A partition: topic and index, as a plain tuple because it is part of the record format."""
 
 
 class TransactionKey(msgspec.Struct, array_like=True, frozen=True, tag="txn"):
@@ -28,29 +28,29 @@ class TransactionKey(msgspec.Struct, array_like=True, frozen=True, tag="txn"):
 class TransactionEntry(msgspec.Struct, array_like=True, frozen=True, tag="txn-1", gc=False):
     producer_id: int
     producer_epoch: int
-    """Of the producer; of the markers while they are being written."""
+    """The producer's epoch; in PrepareCommit and PrepareAbort that of the markers."""
     state: TransactionState
     timeout_ms: int
     updated_ms: int
-    """By the wall clock, as is the next one."""
+    """Wall clock time, like `started_ms`."""
     started_ms: int = -1
-    """When the transaction began, -1 outside of one."""
+    """When the open transaction began; -1 if none is open."""
     partitions: frozenset[Place] = frozenset()
-    """Where markers are to be written."""
+    """The partitions that get markers."""
     last_epoch: int = -1
-    """The epoch before this one, for as long as a retry that names it gets the answer of the first try."""
+    """The previous epoch, as long as a retry with it gets the first attempt's response; else -1."""
     previous_producer_id: int = -1
-    """The producer id before its epochs ran out."""
+    """The previous producer id, replaced because its epochs were exhausted; else -1."""
     next_producer_id: int = -1
-    """The producer id to go on with when the transaction is complete, because epochs have run out."""
+    """The producer id from completion on, because the epochs of this one are exhausted; else -1."""
     bumps_epoch: bool = False
-    """Whether the client's last transaction ended with a new epoch (transaction version 2)."""
+    """True if the client's last transaction ended with a new epoch (transaction version 2)."""
     opened_epoch: int = -1
-    """The epoch that the open transaction was begun with, once a newer instance has taken it over as it is."""
+    """The epoch the open transaction began with, if a newer instance has taken it over (KIP-939); else -1."""
 
 
 TransactionRecord = tuple[str, TransactionEntry | None]
-"""What a transactional id is from now on; None forgets it."""
+"""A transactional id and its new state; None removes it."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -73,4 +73,4 @@ class MsgpackTransactionFormat:
 
 
 def unreadable(error: Exception) -> CorruptBatch:
-    return CorruptBatch(f"a record of a transaction is damaged or of a newer version of Headrace: {error}")
+    return CorruptBatch(f"a transaction record is corrupt or from a newer version of Headrace: {error}")

@@ -1,12 +1,13 @@
-"""The transaction coordinator of a broker: finds the shard of an id, completes what is decided, keeps time.
+"""The transaction coordinator of a broker: routes to shards, completes decided transactions, enforces timeouts.
 
 A decision (PrepareCommit, PrepareAbort) is a committed record before the first marker is written, and the markers are
-committed before the transaction is complete. Whoever stops in between leaves a record that says what is to be done, and
-the shard does it when it is loaded again, on this broker or another: markers that are written a second time before the
-transaction is complete change nothing, and those of a coordinator that has a successor are refused. A marker of which
-nothing was heard may arrive when the next transaction has begun: the one that is sent in its place fences it.
+committed before the transaction is complete. After a crash in between, the decision is in the log, and the shard
+finishes the transaction when it is loaded, on this broker or another: rewriting markers before completion has no
+effect, and markers of a superseded coordinator are fenced. A marker without a response may arrive after the next
+transaction has begun: the marker sent in its place fences it.
 
-A client is kept waiting while a transaction is completed, for a little while: it would only have to ask again.
+A request waits for a limited time while the previous transaction is completed; otherwise the client would only have to
+retry.
 """
 
 import asyncio
@@ -52,13 +53,13 @@ log = logging.getLogger(__name__)
 
 TRANSACTIONS_TOPIC = TopicName("__transaction_state")
 _PATIENCE_MS = 5_000
-"""How long a client waits for its last transaction to be completed before it is told to ask again."""
+"""How long a request waits for the previous transaction's completion before CONCURRENT_TRANSACTIONS."""
 _MARKER_RETRY_FIRST_MS = 50
 _MARKER_RETRY_MAX_MS = 1_000
 _EXPIRY_TIMER = "expiry"
 
 
-class _Settlement:
+class _Completion:
     """A decided transaction whose markers are being written."""
 
     __slots__ = ("left", "shard", "transaction", "tries")
@@ -71,6 +72,8 @@ class _Settlement:
 
 
 class TransactionService:
+    """Serves the transaction APIs for the transactional ids that this broker coordinates."""
+
     def __init__(
         self,
         settings: BrokerSettings,
@@ -83,18 +86,18 @@ class TransactionService:
         workers: Executor,
         peers: Peers | None = None,
     ) -> None:
-        """`markers` writes to the partitions of this broker. Without `peers` there is no other."""
+        """`markers` writes to the partitions of this broker; `peers` is None on a single node."""
         self.markers = markers
-        self.joining = PartitionAdder(self, metadata, peers)
-        self._router = MarkerSender(markers, metadata, peers)
+        self.partition_adder = PartitionAdder(self, metadata, peers)
+        self._marker_sender = MarkerSender(markers, metadata, peers)
         self._clock = clock
         self._producer_ids = producer_ids
         self._id_expiration_ms = settings.transactional_id_expiration_ms
         self._expiry_check_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
-        self._settling: dict[str, _Settlement] = {}
+        self._completing: dict[str, _Completion] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self._doubts: Counter[int] = Counter()
-        """By producer id, how many markers were sent of which nothing was heard. Never forgotten: they may arrive."""
+        self._unanswered_markers: Counter[int] = Counter()
+        """Per producer id, how many markers were sent without a response. Never reset: they may still arrive."""
         max_timeout_ms = settings.transaction_max_timeout_ms
         self.coordinator: Coordinator[TransactionMachine] = Coordinator(
             TRANSACTIONS_TOPIC,
@@ -110,39 +113,39 @@ class TransactionService:
             on_lost=self._lost,
         )
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         self.coordinator.start()
         self._arm_expiry()
 
     async def stop(self) -> None:
-        await self.joining.stop()
-        await self._router.stop()
+        await self.partition_adder.stop()
+        await self._marker_sender.stop()
         await self.coordinator.stop()
 
-    # -- where
+    # -- routing
 
     def is_here(self, transactional_id: str) -> bool:
-        """Whether this broker coordinates a transactional id, or is about to."""
+        """True if this broker coordinates a transactional id, or is loading its shard."""
         return self.coordinator.is_here(transactional_id)
 
     def leader_for(self, transactional_id: str) -> BrokerId:
         """The broker that coordinates a transactional id."""
         return self.coordinator.leader_for(transactional_id)
 
-    # -- what clients ask for
+    # -- client requests
 
     async def init(
         self, transactional_id: str, timeout_ms: int, claimed: ProducerIdAndEpoch, *, two_phase: bool = False
     ) -> ProducerIdAndEpoch:
-        """Who a new instance of a producer is; its predecessor's open transaction is aborted, and it is fenced.
+        """InitProducerId: fence the previous instance, abort its open transaction, return the new id and epoch.
 
-        In two-phase commit its transactions have no time limit.
+        With `two_phase` its transactions have no timeout.
         """
         fresh_id = await self._producer_ids.next()
         for _ in range(2):
-            producer = await self._patiently(
+            producer = await self._run_patiently(
                 transactional_id,
                 lambda machine: machine.init(
                     transactional_id, timeout_ms, claimed, fresh_id, self._clock.wall_ms(), two_phase=two_phase
@@ -150,15 +153,15 @@ class TransactionService:
             )
             if producer is not None:
                 return producer
-            await self._when_over(transactional_id)
+            await self._wait_for_completion(transactional_id)
         raise ConcurrentTransactions(f"the last transaction of {transactional_id} is still being aborted")
 
     async def resume(
         self, transactional_id: str, timeout_ms: int, claimed: ProducerIdAndEpoch, *, two_phase: bool = False
     ) -> ResumedProducer:
-        """As `init`, but a predecessor's open transaction stays open, and the new instance has it."""
+        """Like `init`, but the new instance takes over an open transaction (KIP-939)."""
         fresh_id = await self._producer_ids.next()
-        return await self._patiently(
+        return await self._run_patiently(
             transactional_id,
             lambda machine: machine.resume(
                 transactional_id, timeout_ms, claimed, fresh_id, self._clock.wall_ms(), two_phase=two_phase
@@ -168,9 +171,9 @@ class TransactionService:
     async def add(
         self, transactional_id: str, producer: ProducerIdAndEpoch, places: Iterable[Place], *, patient: bool = True
     ) -> None:
-        """Make partitions part of the transaction, which begins with the first one.
+        """Add partitions to the transaction; the first one begins it.
 
-        If the last one is still being completed that is waited for, unless whoever asks is not `patient`.
+        With `patient`, waits while the previous transaction is being completed.
         """
         places = tuple(places)
 
@@ -178,12 +181,12 @@ class TransactionService:
             return machine.add(transactional_id, producer, places, self._clock.wall_ms())
 
         if patient:
-            await self._patiently(transactional_id, operation)
+            await self._run_patiently(transactional_id, operation)
         else:
-            (await _result(self._do(transactional_id, operation))).get()
+            (await _result(self._run(transactional_id, operation))).get()
 
     def verify(self, transactional_id: str, producer: ProducerIdAndEpoch, place: Place) -> None:
-        """Raise unless a partition is part of this producer's open transaction."""
+        """Raise unless the partition was added to this producer's open transaction."""
         shard = self.coordinator.shard(transactional_id)
         shard.check()
         shard.machine.verify(transactional_id, producer, place)
@@ -191,10 +194,10 @@ class TransactionService:
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, committed: bool, bumps_epoch: bool
     ) -> ProducerIdAndEpoch:
-        """Decide a transaction, and see it completed unless that takes long; who the producer is from now on."""
+        """EndTxn: decide a transaction, wait a limited time for its completion; the producer from now on."""
         needs_id = bumps_epoch and is_exhausted(producer.epoch)
         fresh_id = int(await self._producer_ids.next()) if needs_id else -1
-        answer = await self._patiently(
+        answer = await self._run_patiently(
             transactional_id,
             lambda machine: machine.end(
                 transactional_id,
@@ -205,16 +208,16 @@ class TransactionService:
                 now_ms=self._clock.wall_ms(),
             ),
         )
-        await self._when_over(transactional_id)
+        await self._wait_for_completion(transactional_id)
         return answer
 
     async def find(self, transactional_id: str) -> TransactionEntry | None:
-        """What is known of a transactional id, once it is committed."""
+        """The state of a transactional id, once it is committed."""
         shard = self.coordinator.shard(transactional_id)
         return (await _result(shard.run(lambda _: Outcome((), shard.machine.transactions.get(transactional_id))))).get()
 
     def all(self) -> Iterator[tuple[str, TransactionEntry]]:
-        """Every transactional id that this broker coordinates. `CoordinatorLoading` if not all are known yet."""
+        """Every transactional id that this broker coordinates. `CoordinatorLoading` while a shard is loading."""
         for shard in self.coordinator.shards():
             shard.check()
         for shard in self.coordinator.shards():
@@ -222,15 +225,17 @@ class TransactionService:
 
     # -- operations
 
-    async def _patiently(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> A:
-        """Do an operation; if the last transaction is still being completed, wait for that once."""
+    async def _run_patiently(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> A:
+        """Run an operation; if the previous transaction is still being completed, wait once and retry."""
         try:
-            return (await _result(self._do(transactional_id, operation))).get()
+            return (await _result(self._run(transactional_id, operation))).get()
         except ConcurrentTransactions:
-            await self._when_over(transactional_id)
-        return (await _result(self._do(transactional_id, operation))).get()
+            await self._wait_for_completion(transactional_id)
+        return (await _result(self._run(transactional_id, operation))).get()
 
-    def _do(self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]) -> Deferred[Result[A]]:
+    def _run(
+        self, transactional_id: str, operation: Callable[[TransactionMachine], Decision[A]]
+    ) -> Deferred[Result[A]]:
         done: Deferred[Result[A]] = Deferred()
         try:
             shard = self.coordinator.shard(transactional_id)
@@ -238,19 +243,19 @@ class TransactionService:
             done.resolve(Result(error=error))
             return done
         ran = shard.run(lambda _: operation(shard.machine))
-        # As of this operation: what is decided later is committed later.
+        # The state as of this operation: later decisions are committed later.
         transaction = shard.machine.transactions.get(transactional_id)
 
         def settled(result: Result[A]) -> None:
             if result.error is None:
-                self._go_on(shard, transactional_id, transaction)
+                self._act_on(shard, transactional_id, transaction)
             done.resolve(result)
 
         ran.then(settled)
         return done
 
-    def _go_on(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry | None) -> None:
-        """Do what a committed state asks for, unless there is a newer one."""
+    def _act_on(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry | None) -> None:
+        """Act on a committed state, unless there is a newer one: set the timeout, or write the markers."""
         if transaction is None or shard.machine.transactions.get(transactional_id) is not transaction:
             return
         if not shard.is_active:
@@ -259,63 +264,65 @@ class TransactionService:
         if transaction.state is TransactionState.ONGOING and transaction.timeout_ms != NO_TIMEOUT_MS:
             due_ms = transaction.started_ms + transaction.timeout_ms - self._clock.wall_ms()
             deadline_ms = self._clock.monotonic_ms() + max(0, due_ms)
-            timers.set(transactional_id, deadline_ms, partial(self._time_is_up, shard, transactional_id))
+            timers.set(transactional_id, deadline_ms, partial(self._on_timeout, shard, transactional_id))
             return
         timers.cancel(transactional_id)
-        if transaction.state in DECIDED and transactional_id not in self._settling:
-            self._settle(shard, transactional_id, transaction)
+        if transaction.state in DECIDED and transactional_id not in self._completing:
+            self._write_markers(shard, transactional_id, transaction)
 
-    # -- completing
+    # -- completion
 
-    def _settle(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry) -> None:
-        settlement = self._settling[transactional_id] = _Settlement(shard, transaction)
+    def _write_markers(self, shard: TransactionShard, transactional_id: str, transaction: TransactionEntry) -> None:
+        completion = self._completing[transactional_id] = _Completion(shard, transaction)
         for place in sorted(transaction.partitions):
-            self._write_marker(transactional_id, settlement, place)
+            self._write_marker(transactional_id, completion, place)
         if not transaction.partitions:
-            self._complete(transactional_id, settlement)
+            self._complete(transactional_id, completion)
 
-    def _write_marker(self, transactional_id: str, settlement: _Settlement, place: Place) -> None:
-        if self._settling.get(transactional_id) is not settlement:
+    def _write_marker(self, transactional_id: str, completion: _Completion, place: Place) -> None:
+        if self._completing.get(transactional_id) is not completion:
             return
-        transaction = settlement.transaction
-        epoch = coordinator_epoch(settlement.shard.epoch, self._doubts[transaction.producer_id])
+        transaction = completion.transaction
+        epoch = coordinator_epoch(completion.shard.epoch, self._unanswered_markers[transaction.producer_id])
         marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, epoch)
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-        written = self._router.write(place, producer, marker)
-        written.then(partial(self._marker_written, transactional_id, settlement, place))
+        written = self._marker_sender.write(place, producer, marker)
+        written.then(partial(self._marker_written, transactional_id, completion, place))
 
     def _marker_written(
-        self, transactional_id: str, settlement: _Settlement, place: Place, error: HeadraceError | None
+        self, transactional_id: str, completion: _Completion, place: Place, error: HeadraceError | None
     ) -> None:
         if isinstance(error, PeerUnavailable) and error.may_have_arrived:
-            self._doubts[settlement.transaction.producer_id] += 1
-        if self._settling.get(transactional_id) is not settlement:
+            self._unanswered_markers[completion.transaction.producer_id] += 1
+        if self._completing.get(transactional_id) is not completion:
             return
         if isinstance(error, FencedProducer | FencedCoordinator):
-            log.warning("%s-%d has no marker of %s's transaction: %s", *place, transactional_id, error)
+            log.warning(
+                "the marker on %s-%d for the transaction of %s was refused: %s", *place, transactional_id, error
+            )
         elif error is not None and not isinstance(error, UnknownTopic | UnknownPartition):
-            retry = partial(self._write_marker, transactional_id, settlement, place)
-            wait_ms = min(_MARKER_RETRY_MAX_MS, _MARKER_RETRY_FIRST_MS * 2 ** min(settlement.tries[place], 10))
-            settlement.tries[place] += 1
+            retry = partial(self._write_marker, transactional_id, completion, place)
+            wait_ms = min(_MARKER_RETRY_MAX_MS, _MARKER_RETRY_FIRST_MS * 2 ** min(completion.tries[place], 10))
+            completion.tries[place] += 1
             self.coordinator.timers.set((transactional_id, place), self._clock.monotonic_ms() + wait_ms, retry)
             return
-        settlement.left.discard(place)
-        if not settlement.left:
-            self._complete(transactional_id, settlement)
+        completion.left.discard(place)
+        if not completion.left:
+            self._complete(transactional_id, completion)
 
-    def _complete(self, transactional_id: str, settlement: _Settlement) -> None:
-        shard = settlement.shard
-        del self._settling[transactional_id]
-        # Nobody needs to wait for this record: if it is lost, the markers are written again, to no effect.
+    def _complete(self, transactional_id: str, completion: _Completion) -> None:
+        shard = completion.shard
+        del self._completing[transactional_id]
+        # No need to wait for this record: if it is lost, the markers are written again, to no effect.
         shard.run(lambda _: shard.machine.complete(transactional_id, self._clock.wall_ms()))
-        self._over(transactional_id)
+        self._wake_waiters(transactional_id)
 
-    def _over(self, transactional_id: str) -> None:
+    def _wake_waiters(self, transactional_id: str) -> None:
         for waiting in self._waiting.pop(transactional_id, ()):
             _resolve(waiting, None)
 
-    async def _when_over(self, transactional_id: str) -> None:
-        """Wait while a transaction is decided and not complete, for as long as a client may be kept waiting."""
+    async def _wait_for_completion(self, transactional_id: str) -> None:
+        """Wait until a decided transaction is complete, at most `_PATIENCE_MS`."""
         transaction = self.coordinator.shard(transactional_id).machine.transactions.get(transactional_id)
         if transaction is None or transaction.state not in DECIDED:
             return
@@ -328,53 +335,53 @@ class TransactionService:
         finally:
             self.coordinator.timers.cancel(future)
 
-    # -- time
+    # -- timeouts and expiration
 
-    def _time_is_up(self, shard: TransactionShard, transactional_id: str) -> None:
+    def _on_timeout(self, shard: TransactionShard, transactional_id: str) -> None:
         if not shard.is_active:
             return
         transaction = shard.machine.transactions.get(transactional_id)
         if transaction is not None and transaction.state is TransactionState.ONGOING:
             log.warning(
-                "aborting the transaction of %s: it is open for longer than %d ms",
+                "aborting the transaction of %s: it exceeded its timeout of %d ms",
                 transactional_id,
                 transaction.timeout_ms,
             )
-            aborted = self._do(
+            aborted = self._run(
                 transactional_id, lambda machine: machine.abort_overdue(transactional_id, self._clock.wall_ms())
             )
-            aborted.then(partial(self._looked_at_overdue, shard, transactional_id))
+            aborted.then(partial(self._recheck_timeout, shard, transactional_id))
 
-    def _looked_at_overdue(self, shard: TransactionShard, transactional_id: str, result: Result[bool]) -> None:
-        """If it was not overdue by the wall clock after all, look again when it is."""
+    def _recheck_timeout(self, shard: TransactionShard, transactional_id: str, result: Result[bool]) -> None:
+        """Set the timeout again if the transaction was not overdue by the wall clock."""
         if result.error is None and not result.get():
-            self._go_on(shard, transactional_id, shard.machine.transactions.get(transactional_id))
+            self._act_on(shard, transactional_id, shard.machine.transactions.get(transactional_id))
 
     def _arm_expiry(self) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._expiry_check_ms
         self.coordinator.timers.set(_EXPIRY_TIMER, deadline_ms, self._expire)
 
     def _expire(self) -> None:
-        """Forget transactional ids that nobody has used for long."""
+        """Remove transactional ids unused for `transactional.id.expiration.ms`."""
         before_ms = self._clock.wall_ms() - self._id_expiration_ms
         for shard in self.coordinator.shards():
             for transactional_id in tuple(shard.machine.expired(before_ms)) if shard.is_active else ():
-                self._do(transactional_id, partial(_forget, transactional_id, before_ms))
+                self._run(transactional_id, partial(_forget, transactional_id, before_ms))
         self._arm_expiry()
 
     # -- shards
 
     def _loaded(self, shard: TransactionShard) -> None:
         for transactional_id, transaction in tuple(shard.machine.transactions.items()):
-            self._go_on(shard, transactional_id, transaction)
+            self._act_on(shard, transactional_id, transaction)
 
     def _lost(self, shard: TransactionShard) -> None:
         for transactional_id, transaction in shard.machine.transactions.items():
-            self._settling.pop(transactional_id, None)
+            self._completing.pop(transactional_id, None)
             self.coordinator.timers.cancel(transactional_id)
             for place in transaction.partitions:
                 self.coordinator.timers.cancel((transactional_id, place))
-            self._over(transactional_id)
+            self._wake_waiters(transactional_id)
 
 
 def _topic_settings(settings: BrokerSettings) -> dict[str, str]:
@@ -398,6 +405,6 @@ async def _result(deferred: Deferred[Result[A]]) -> Result[A]:
 
 
 def _resolve(future: asyncio.Future[A], value: A) -> None:
-    """Who waited may be gone."""
+    """Set the result, unless the waiting task was cancelled."""
     if not future.done():
         future.set_result(value)

@@ -1,15 +1,15 @@
-"""The life of a transactional id, as a table.
+"""The states of a transactional id, and the transitions between them.
 
-    Empty          a producer has it, and nothing was written since
+    Empty          a producer is initialized, and has no transaction yet
     Ongoing        partitions were added: a transaction is open
-    PrepareCommit  decided: markers are being written, and nothing can turn it back
+    PrepareCommit  decided: markers are being written, and the decision is final
     PrepareAbort
     CompleteCommit every marker is written
     CompleteAbort
-    Dead           forgotten: its tombstone is being written
+    Dead           expired: its tombstone is being written
 
-Kafka has one more, PrepareEpochFence, between Ongoing and PrepareAbort while a newer instance or the time limit fences
-the producer. Here the record that decides the abort carries the new epoch, so the two are one step.
+Kafka has one more, PrepareEpochFence, between Ongoing and PrepareAbort while a newer instance or the timeout fences the
+producer. Here the record that decides the abort carries the new epoch, so the two are one step.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from headrace.model.errors import InvalidTransaction
 
 
 class TransactionState(StrEnum):
-    """The values are Kafka's names, which are told to clients and stored."""
+    """The values are Kafka's names, which clients see and the log stores."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -31,7 +31,7 @@ class TransactionState(StrEnum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
 
-LEADS_TO: Mapping[TransactionState, frozenset[TransactionState]] = {
+TRANSITIONS: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: frozenset(
         {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.DEAD}
     ),
@@ -49,7 +49,7 @@ LEADS_TO: Mapping[TransactionState, frozenset[TransactionState]] = {
     TransactionState.DEAD: frozenset(),
     TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
-"""From a state straight to PrepareAbort, without Ongoing: an abort of nothing, which moves the epoch (KIP-890)."""
+"""The allowed transitions. From an idle state to PrepareAbort: an abort of nothing, which bumps the epoch (KIP-890)."""
 
 DECIDED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
@@ -60,6 +60,6 @@ COMPLETES: Mapping[TransactionState, TransactionState] = {
 }
 
 
-def check_step(old: TransactionState, new: TransactionState) -> None:
-    if new not in LEADS_TO[old]:
-        raise InvalidTransaction(f"a transaction that is {old} cannot become {new}")
+def check_transition(old: TransactionState, new: TransactionState) -> None:
+    if new not in TRANSITIONS[old]:
+        raise InvalidTransaction(f"a transaction in state {old} cannot become {new}")

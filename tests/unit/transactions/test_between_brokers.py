@@ -320,10 +320,10 @@ def test_a_marker_or_another_leader_breaks_the_guard() -> None:
     partition: Any = Led()
     guards = MarkerGuards()
     first, other = guards.hold(partition, 40), guards.hold(partition, 41)
-    guards.marker_came(partition, 40)
+    guards.note_marker(partition, 40)
     assert (first.is_broken, other.is_broken) == (True, False)
     partition.leader_epoch = 4
     assert other.is_broken
-    guards.let_go(first, partition, 40)
-    guards.let_go(other, partition, 41)
-    guards.marker_came(partition, 40)
+    guards.release(first, partition, 40)
+    guards.release(other, partition, 41)
+    guards.note_marker(partition, 40)

@@ -21,7 +21,7 @@ from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.transactions.kafka_records import KafkaTransactionFormat
 from headrace.transactions.machine import LAST_EPOCH, NO_TIMEOUT_MS, TransactionMachine
 from headrace.transactions.records import MsgpackTransactionFormat, TransactionEntry
-from headrace.transactions.states import LEADS_TO, TransactionState
+from headrace.transactions.states import TRANSITIONS, TransactionState
 
 NOW = 1_700_000_000_000
 PLACES = (("a", 0), ("b", 1))
@@ -339,6 +339,6 @@ def test_records_read_back_and_unknown_ones_are_refused(form: Format[str, Transa
 
 
 def test_a_decided_transaction_can_only_complete() -> None:
-    assert LEADS_TO[TransactionState.PREPARE_COMMIT] == {TransactionState.COMPLETE_COMMIT}
-    assert LEADS_TO[TransactionState.PREPARE_ABORT] == {TransactionState.COMPLETE_ABORT}
-    assert set(LEADS_TO) == set(TransactionState)
+    assert TRANSITIONS[TransactionState.PREPARE_COMMIT] == {TransactionState.COMPLETE_COMMIT}
+    assert TRANSITIONS[TransactionState.PREPARE_ABORT] == {TransactionState.COMPLETE_ABORT}
+    assert set(TRANSITIONS) == set(TransactionState)

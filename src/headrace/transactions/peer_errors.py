@@ -1,4 +1,4 @@
-"""What another broker answered, as the error that it would have been here."""
+"""The mapping from another broker's error code to the exception it stands for."""
 
 from collections.abc import Mapping
 
@@ -24,9 +24,9 @@ _ERRORS: Mapping[ErrorCode, type[HeadraceError]] = {
 }
 
 
-def error_of(code: ErrorCode, broker_id: int, what: str) -> HeadraceError | None:
-    """None for success. A code that says nothing about what was asked is as if the broker had not answered."""
+def error_for(code: ErrorCode, broker_id: int, what: str) -> HeadraceError | None:
+    """The exception for a code; None for success. An unmapped code counts as no response (`PeerUnavailable`)."""
     if code is ErrorCode.none:
         return None
     kind = _ERRORS.get(code, errors.PeerUnavailable)
-    return kind(f"{what}: broker {broker_id} says {code.name.upper()}")
+    return kind(f"{what}: broker {broker_id} responded {code.name.upper()}")
