@@ -1,8 +1,8 @@
-"""Where the other brokers of a cluster find this one, when nobody has said so.
+"""The default of `advertise` in a cluster.
 
-Alone, a broker names to each client the address through which it came. In a cluster there must be one address that all
-others use. A broker that listens on every address takes the one that this machine has towards etcd, which all brokers
-of the cluster can reach, so the network between them is most likely the same.
+A single node advertises to each client the address the client connected to. In a cluster all brokers need one address.
+A broker that listens on every address advertises this machine's address on the route to etcd: all brokers reach etcd,
+so they most likely share that network.
 """
 
 import socket
@@ -15,8 +15,8 @@ from headrace.model.errors import SettingsError
 _ETCD_PORT = 2379
 
 
-def with_address(settings: BrokerSettings) -> BrokerSettings:
-    """The settings with `advertise` filled in, where a cluster needs it and it can be found out."""
+def with_advertised_host(settings: BrokerSettings) -> BrokerSettings:
+    """The settings with `advertise` filled in, if a cluster needs it and it can be determined."""
     if not settings.etcd_endpoints or settings.advertise or settings.listen.host not in EVERY_ADDRESS:
         return settings
     found = [address for text in settings.etcd_endpoints if (address := _address_towards(text))]
@@ -26,7 +26,7 @@ def with_address(settings: BrokerSettings) -> BrokerSettings:
 
 
 def _address_towards(endpoint: str) -> str:
-    """The address of this machine from which packets to `endpoint` would leave. None is sent."""
+    """This machine's source address for packets to `endpoint`; no packet is sent. Empty if unknown."""
     try:
         where = parse_address(endpoint.partition("://")[2].rstrip("/") or endpoint, default_port=_ETCD_PORT)
         family, kind, _, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_DGRAM)[0]

@@ -1,6 +1,6 @@
-"""A broker in its real surroundings: a data directory, threads, sockets, and etcd if it is one of a cluster.
+"""The broker process: a `Node` with a real data directory, threads, sockets, and etcd in a cluster.
 
-What it is made of, and in which order that starts and stops, is in `node.py`.
+The node's parts, and the order in which they start and stop, are in `node.py`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from random import Random
 
 from starlette.routing import Router
 
-from headrace.app.broker_home import take_place
+from headrace.app.broker_home import open_home
 from headrace.app.http import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 
 class BrokerApp:
+    """Starts and stops a broker with its Kafka and HTTP listeners."""
+
     def __init__(self, settings: BrokerSettings, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.settings = settings
         self._clock = clock or SystemClock()
@@ -49,14 +51,14 @@ class BrokerApp:
 
     @property
     def kafka_endpoint(self) -> Endpoint:
-        """The address that is bound, once started."""
+        """The bound address, once started."""
         if self._endpoint is None:
             raise RuntimeError("the broker has not been started")
         return self._endpoint
 
     @property
     def http_url(self) -> str:
-        """Where queues are served over HTTP, once started; empty if nowhere."""
+        """The URL of the SQS listener, once started; empty if it is disabled."""
         bound = self._http_endpoint
         if bound is None:
             return ""
@@ -69,12 +71,12 @@ class BrokerApp:
         return self._data_dir.cluster_id
 
     async def start(self) -> None:
-        """Ready for clients on return. `StartupError`, `SettingsError` or `MissingExtra` says in a sentence why not."""
+        """Start; ready for clients on return. Raises `StartupError`, `SettingsError` or `MissingExtra`."""
         try:
             await self._start()
         except BaseException:
-            # In a cluster the directory may be registered by now, and a broker must come back with the one it had.
-            # Once it has listened, clients may have been told that something is stored.
+            # In a cluster the directory may be registered by now, and a broker must restart with the same one.
+            # Once it has listened, clients may have had writes acknowledged.
             has_listened = self._endpoint is not None
             if self._data_dir is not None and not self.settings.etcd_endpoints and not has_listened:
                 self._data_dir.leave_unused()
@@ -87,12 +89,12 @@ class BrokerApp:
 
     async def _start(self) -> None:
         undo, settings = self._undo, self.settings
-        place = await take_place(settings, self._disk, self._clock)
-        undo.push_async_callback(place.leave)
-        self._data_dir = place.data_dir
+        home = await open_home(settings, self._disk, self._clock)
+        undo.push_async_callback(home.close)
+        self._data_dir = home.data_dir
         workers = ThreadPoolExecutor(settings.background_threads, thread_name_prefix="worker")
         undo.callback(workers.shutdown)
-        outside = NodeDependencies(
+        dependencies = NodeDependencies(
             clock=self._clock,
             disk=self._disk,
             workers=workers,
@@ -101,12 +103,12 @@ class BrokerApp:
             transport=TcpTransport(),
             random=Random(),
         )
-        node = Node(settings, place, outside)
+        node = Node(settings, home, dependencies)
         undo.push_async_callback(node.stop)
         await node.start(self._listen)
 
     async def _listen(self, services: Services, undo: AsyncExitStack) -> Endpoint:
-        """HTTP first: whoever reaches the Kafka side may ask there where HTTP is. It is closed first, too."""
+        """Bind the listeners, HTTP first: Kafka clients can ask for the HTTP address. It is closed first, too."""
         http = AsyncExitStack()
         undo.push_async_callback(http.aclose)
         await self._listen_http(services, http)
@@ -114,7 +116,7 @@ class BrokerApp:
         bound = self._endpoint = await server.start()
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(http.aclose)
-        self._tell_if_http_moved()
+        self._warn_if_http_moved()
         return bound
 
     async def _listen_http(self, services: Services, undo: AsyncExitStack) -> None:
@@ -122,18 +124,18 @@ class BrokerApp:
         if address is None:
             return
         door = self._door(services)
-        # Everything is a queue's, until there are other doors with routes of their own.
+        # Every path belongs to the SQS API until other APIs have routes of their own.
         server = HttpServer(self.settings, Router(default=door, redirect_slashes=False))
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
         undo.push_async_callback(door.stop)
         services.http_listeners = f"http://{self._http_endpoint}"
 
-    def _tell_if_http_moved(self) -> None:
-        """Not before the Kafka side listens: whoever starts a second broker on its port is told that, and no more."""
+    def _warn_if_http_moved(self) -> None:
+        """Warn after the Kafka listener is bound: a second broker on the same port reports that conflict only."""
         asked, bound = self.settings.http_address, self._http_endpoint
         if asked is not None and bound is not None and asked.port not in (0, bound.port):
-            log.warning("%s is taken: queues are served on %s; choose an address with --http-listen", asked, bound)
+            log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
 
     def _door(self, services: Services) -> Door:
         settings, metadata = self.settings, services.metadata
@@ -168,11 +170,11 @@ async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) ->
 
 
 async def _started(app: BrokerApp, stopping: asyncio.Event) -> bool:
-    """False if it was told to stop before it had started: one of a cluster may wait for long to be admitted."""
+    """Start the broker; False if a signal came first: in a cluster, admission may take long."""
     starting = asyncio.ensure_future(app.start())
-    told = asyncio.ensure_future(stopping.wait())
+    stop_requested = asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
             return True
@@ -181,4 +183,4 @@ async def _started(app: BrokerApp, stopping: asyncio.Event) -> bool:
         await asyncio.wait((starting,))
         return False
     finally:
-        told.cancel()
+        stop_requested.cancel()

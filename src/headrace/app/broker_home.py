@@ -1,10 +1,10 @@
-"""The place of a broker: its data directory and the store of its metadata, and that the two belong together.
+"""A broker's data directory and metadata store, opened together and checked to belong together.
 
-Alone, the metadata is a file in the data directory. In a cluster it is in etcd, and the directory has a mark that says
-so, which keeps the broker from starting alone without its topics. A broker that was alone and is started with
-`etcd.endpoints` moves its metadata into etcd, if that is empty: the mark first, so that nothing changes in the file any
-more, then the records (`cluster/bootstrap.py`), then the file is renamed. Whatever was interrupted goes on at the next
-start.
+On a single node the metadata is a file in the data directory. In a cluster it is in etcd, and a marker file in the
+directory prevents the broker from starting as a single node without its topics. A single-node broker that is started
+with `etcd.endpoints` migrates its metadata to etcd, if that is empty: first the marker file, so that the SQLite file no
+longer changes, then the records (`cluster/bootstrap.py`), then the file is renamed. An interrupted migration continues
+at the next start.
 """
 
 import asyncio
@@ -39,22 +39,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerHome:
+    """A locked data directory and an open metadata store."""
+
     data_dir: DataDir
     store: MetadataStore
     is_single_node: bool
 
-    async def leave(self) -> None:
-        """Close the store, and then let go of the directory."""
+    async def close(self) -> None:
+        """Close the store, then unlock the directory."""
         try:
             await self.store.close()
         finally:
             self.data_dir.release()
 
 
-async def take_place(
+async def open_home(
     settings: BrokerSettings, disk: Disk, clock: Clock, *, open_store: OpenStore = store_selection.open_store
 ) -> BrokerHome:
-    """The directory, locked, and the store, open. `StartupError` says in a sentence why that cannot be."""
+    """Lock the data directory and open the store; raises `StartupError`."""
     path = Path(settings.data_dir)
     if not settings.etcd_endpoints:
         data_dir = DataDir.acquire(path, disk, broker_id=BrokerId(settings.broker_id))
@@ -68,7 +70,7 @@ async def take_place(
             raise
     store = await open_store(settings, path, clock)
     try:
-        return BrokerHome(await _join_patiently(store, settings, disk, clock), store, is_single_node=False)
+        return BrokerHome(await _join_with_retries(store, settings, disk, clock), store, is_single_node=False)
     except StoreUnavailable as error:
         await store.close()
         raise StartupError(f"{error}: start again when etcd answers") from error
@@ -77,13 +79,13 @@ async def take_place(
         raise
 
 
-async def _join_patiently(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
-    """Every step can be repeated, so an etcd that is slow or away for a moment is asked again."""
+async def _join_with_retries(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
+    """Join with retries while etcd is slow or briefly unavailable: every step can be repeated."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return await _join(store, settings, disk, clock)
         except StoreUnavailable as error:
-            log.warning("trying again: %s", error)
+            log.warning("retrying: %s", error)
             await asyncio.sleep(_RETRY_S)
     return await _join(store, settings, disk, clock)
 
@@ -91,7 +93,7 @@ async def _join_patiently(store: MetadataStore, settings: BrokerSettings, disk: 
 async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, clock: Clock) -> DataDir:
     path, broker_id = Path(settings.data_dir), BrokerId(settings.broker_id)
     known = DataDir.cluster_of(path, disk)
-    # A new directory takes the id of the cluster, which is therefore founded first.
+    # A new directory stores the cluster's id, so the cluster is bootstrapped first.
     if known is None:
         cluster = await bootstrap_cluster(store, uuid_text(uuid4()))
         data_dir = DataDir.acquire(path, disk, broker_id=broker_id, cluster_id=cluster.cluster_id, level=cluster.level)
@@ -99,43 +101,43 @@ async def _join(store: MetadataStore, settings: BrokerSettings, disk: Disk, cloc
         data_dir = DataDir.acquire(path, disk, broker_id=broker_id)
     try:
         if known is not None:
-            await _come_with_data(store, data_dir, settings.etcd_prefix, disk, clock)
-        _mark(path, settings.etcd_prefix, disk)
+            await _match_cluster(store, data_dir, settings.etcd_prefix, disk, clock)
+        _write_marker_file(path, settings.etcd_prefix, disk)
     except BaseException:
         data_dir.release()
         raise
     return data_dir
 
 
-async def _come_with_data(store: MetadataStore, data_dir: DataDir, prefix: str, disk: Disk, clock: Clock) -> None:
-    """Check that the cluster in the store is the one of this directory, or make it that."""
+async def _match_cluster(store: MetadataStore, data_dir: DataDir, prefix: str, disk: Disk, clock: Clock) -> None:
+    """Check that the store has this directory's cluster, or migrate or bootstrap it there."""
     path, known = data_dir.path, data_dir.cluster_id
     cluster = await read_cluster(store)
-    here = None if cluster is None else cluster.cluster_id
-    if here is not None and here != known:
+    existing = None if cluster is None else cluster.cluster_id
+    if existing is not None and existing != known:
         raise StartupError(
-            f"{path} belongs to the cluster {known}, and etcd holds {here} under {prefix}: "
+            f"{path} belongs to the cluster {known}, and etcd has {existing} under {prefix}: "
             "use another data.dir, or another etcd.prefix"
         )
     is_marked = (path / IN_ETCD).exists()
     if (path / METADATA_FILE).exists():
-        if here is not None and not is_marked:
+        if existing is not None and not is_marked:
             raise StartupError(
-                f"etcd holds the cluster {here} already, and {path} has metadata from a time when it was alone: "
+                f"etcd already has the cluster {existing}, and {path} has metadata of a single node: "
                 f"move its {METADATA_FILE} away if it is not needed"
             )
-        _mark(path, prefix, disk)
-        await _move(store, data_dir, disk, clock)
-    elif here is None and is_marked:
+        _write_marker_file(path, prefix, disk)
+        await _migrate(store, data_dir, disk, clock)
+    elif existing is None and is_marked:
         raise StartupError(
-            f"etcd holds no cluster under {prefix}, and that is where the metadata of {path} was: "
+            f"etcd has no cluster under {prefix}, where the metadata of {path} was stored: "
             "is etcd.prefix right? If etcd has lost its data, restore it from a backup"
         )
-    elif here is None and (here := (await bootstrap_cluster(store, known)).cluster_id) != known:
-        raise StartupError(f"{path} belongs to the cluster {known}, and etcd holds {here}: use another data.dir")
+    elif existing is None and (existing := (await bootstrap_cluster(store, known)).cluster_id) != known:
+        raise StartupError(f"{path} belongs to the cluster {known}, and etcd has {existing}: use another data.dir")
 
 
-async def _move(store: MetadataStore, data_dir: DataDir, disk: Disk, clock: Clock) -> None:
+async def _migrate(store: MetadataStore, data_dir: DataDir, disk: Disk, clock: Clock) -> None:
     path = data_dir.path / METADATA_FILE
     source = await SqliteStore.open(path, clock)
     try:
@@ -143,9 +145,9 @@ async def _move(store: MetadataStore, data_dir: DataDir, disk: Disk, clock: Cloc
     finally:
         await source.close()
     disk.rename(path, path.with_name(MOVED_FILE))
-    log.info("the metadata is in etcd now; what it was before is kept in %s", MOVED_FILE)
+    log.info("the metadata has been migrated to etcd; the old file is %s", MOVED_FILE)
 
 
-def _mark(path: Path, prefix: str, disk: Disk) -> None:
+def _write_marker_file(path: Path, prefix: str, disk: Disk) -> None:
     if not (path / IN_ETCD).exists():
         disk.write_atomic(path / IN_ETCD, f"The metadata of this directory is in etcd, under {prefix}.\n".encode())

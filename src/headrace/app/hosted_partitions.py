@@ -1,14 +1,14 @@
-"""Keeps what this broker hosts in line with the cluster image: logs are opened, added, reconfigured and removed, and
-partitions are told their role.
+"""The partitions hosted on this broker, reconciled with the cluster image: logs are opened, created, reconfigured and
+removed, and partitions become leader or follower.
 
-Creation: the store has the topic before its folders exist; a crash in between is mended at the next start, when missing
-folders are made, and a disk that has no room for them now is asked again until it has. Deletion: the store forgets the
-topic and leaves a record of it; folders go first, then the record. A replica that a reassignment took away goes when
-the store says that it is none any more. A folder that neither a topic nor a record speaks of is never touched.
+Creation: the topic is in the store before its folders exist; missing folders after a crash are created at the next
+start, and creation is retried while the disk is full. Deletion: the topic's record is replaced by a /deleted record;
+folders are removed first, then that record. A replica removed by a reassignment is deleted when the image no longer
+lists it. A folder without a topic and without a /deleted record is never touched.
 
-Roles: until the controller has looked at everything this broker has (its state is not *starting* any more, under the
-epoch of its present lease) it neither leads nor follows. The image is one order of revisions, so whoever sees itself
-admitted has seen what was put right before.
+Roles: until the controller has admitted this broker (its state is no longer *starting*, under the epoch of its current
+lease) it neither leads nor follows. Images follow one order of revisions, so a broker that sees itself admitted has
+seen every change that the controller made before.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_TRY_AGAIN_S = 1.0
-_LOOK_AGAIN_S = 0.1
+_HOSTING_RETRY_S = 1.0
+_CONFLICT_RETRY_S = 0.1
 
 
 class LeaderFollowing(Protocol):
-    """`Fetchers`, as far as it matters here."""
+    """The part of `Fetchers` used here."""
 
     def follow(self, partition: Partition, leader_id: BrokerId, *, is_throttled: bool = False) -> None: ...
 
@@ -50,16 +50,18 @@ class LeaderFollowing(Protocol):
 
 
 class ClusterRuntime(NamedTuple):
-    """What a broker that is not alone has beside."""
+    """The parts that a broker has only in a cluster."""
 
     epoch: Callable[[], int]
-    """Of this broker's present lease."""
+    """The broker epoch of the current lease."""
     fetchers: LeaderFollowing
     on_joinable: Callable[[Partition], None]
     clock: Clock
 
 
 class HostedPartitions:
+    """Hosts this broker's partitions as the image changes."""
+
     def __init__(
         self,
         metadata: Metadata,
@@ -70,7 +72,7 @@ class HostedPartitions:
         *,
         cluster: ClusterRuntime | None = None,
     ) -> None:
-        """Without a `cluster` this broker is alone, and leads everything there is."""
+        """`cluster` is None on a single node, which leads everything."""
         self._metadata = metadata
         self._logs = logs
         self._partitions = partitions
@@ -82,11 +84,11 @@ class HostedPartitions:
         self._is_finished = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
-        """Held by whoever adds or removes partitions."""
-        self._trying_again: asyncio.Task[None] | None = None
+        """Held while partitions are added or removed."""
+        self._retry_task: asyncio.Task[None] | None = None
 
     async def open_all(self) -> None:
-        """Open the log of every partition this broker has, several at a time, and finish interrupted deletions."""
+        """Open the logs of all partitions of this broker, in parallel, and finish interrupted deletions."""
         image = self._metadata.image
         for gone in tuple(image.deleted.values()):
             if self._has_folders_of(gone) and await self._delete_folders(gone):
@@ -106,25 +108,25 @@ class HostedPartitions:
             log = self._logs.get(_name(topic, index))
             assert log is not None
             self._host(topic, index, log)
-        await self._remove_what_was_taken_away(image)
+        await self._remove_stray_replicas(image)
 
     async def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """A listener of `Metadata`: whoever made the change gets its answer when this is done.
+        """The listener on `Metadata`: the call that made the change returns after this.
 
-        Raises what keeps a partition from being hosted; that is tried again in the background.
+        Raises if a partition cannot be hosted; hosting it is retried in the background.
         """
         async with self._changing:
             if self._is_finished:
                 return
             changed = [topic for name, topic in new.topics.items() if old.topics.get(name) is not topic]
-            self._take_roles(new, changed)
+            self._update_roles(new, changed)
             for name, topic in old.topics.items():
                 now = new.topics.get(name)
                 if now is None or now.topic_id != topic.topic_id:
                     self._drop(topic)
             for topic_id, gone in new.deleted.items():
                 if topic_id not in old.deleted and self._has_folders_of(gone) and await self._delete_folders(gone):
-                    # Forgetting is a change of its own, which cannot begin before this one has been shown to everyone.
+                    # This is a change of its own, which cannot be delivered before the current one.
                     self._in_background(self._forget(topic_id))
             await self._remove_replicas(changed)
             failure = await self._add_partitions_of(changed)
@@ -133,26 +135,28 @@ class HostedPartitions:
             ) != new.settings_by_broker.get(self._own_id)
             self._reconfigure(new.topics.values() if are_defaults_new else changed)
         if failure is not None:
-            if self._trying_again is None or self._trying_again.done():
-                self._trying_again = asyncio.get_running_loop().create_task(self._try_again())
+            if self._retry_task is None or self._retry_task.done():
+                self._retry_task = asyncio.get_running_loop().create_task(self._retry_hosting())
             raise failure
 
-    def look_again(self) -> None:
-        """This broker's place in the cluster may have changed: see that every partition has the role it should."""
-        self._in_background(self._look_again())
+    def refresh_roles(self) -> None:
+        """Update the role of every partition after a change of this broker's registration."""
+        self._in_background(self._refresh_roles())
 
     async def finish(self) -> None:
-        """Wait for the change under way, and for what changes left to be done in the background. Take no more of them
-        and try nothing again: the logs are closed next, and their folders may be another process's then."""
-        if self._trying_again is not None:
-            self._trying_again.cancel()
+        """Wait for the current change and for background work; then ignore changes and stop retries.
+
+        The logs are closed next, and their folders may belong to another process after that.
+        """
+        if self._retry_task is not None:
+            self._retry_task.cancel()
         async with self._changing:
             self._is_finished = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Roles
 
-    def _take_roles(self, image: ClusterImage, changed: Iterable[TopicImage]) -> None:
+    def _update_roles(self, image: ClusterImage, changed: Iterable[TopicImage]) -> None:
         cluster = self._cluster
         if cluster is None:
             return
@@ -164,9 +168,9 @@ class HostedPartitions:
         for topic in changed:
             for partition in self._partitions.of_topic(topic.name):
                 if partition.topic_id == topic.topic_id and partition.index < len(topic.partitions):
-                    self._take_role(partition, topic.partitions[partition.index])
+                    self._update_role(partition, topic.partitions[partition.index])
 
-    def _take_role(self, partition: Partition, state: PartitionState) -> None:
+    def _update_role(self, partition: Partition, state: PartitionState) -> None:
         cluster, partitions = self._cluster, self._partitions
         assert cluster is not None
         if not self._is_serving:
@@ -174,7 +178,7 @@ class HostedPartitions:
             partitions.idle(partition)
         elif state.leader == self._own_id:
             cluster.fetchers.forget(partition)
-            self._end_before_damage(partition)
+            self._clear_damage_mark(partition)
             partitions.lead(partition, state, cluster.clock.monotonic_ms())
         elif state.leader == NO_LEADER or not self._is_mine(state):
             cluster.fetchers.forget(partition)
@@ -185,17 +189,17 @@ class HostedPartitions:
             is_throttled = self._own_id in state.adding and self._own_id not in state.isr
             cluster.fetchers.follow(partition, state.leader, is_throttled=is_throttled)
 
-    async def _look_again(self) -> None:
+    async def _refresh_roles(self) -> None:
         async with self._changing:
-            self._take_roles(self._metadata.image, ())
+            self._update_roles(self._metadata.image, ())
 
     # Damage
 
     async def withdraw(self) -> None:
-        """Leave the in-sync set wherever the log here is not whole and another replica is in it.
+        """Leave the ISR of every partition whose log is damaged here, if it has another member.
 
-        Before this broker takes its place in the cluster: it must neither be elected with a hole in its log, nor count
-        as one that has everything. As a follower it then fetches anew what it has lost.
+        Before this broker registers: it must neither be elected with a hole in its log, nor count as in sync. As a
+        follower it then fetches the lost records again.
         """
         for partition in tuple(self._partitions.all()):
             if partition.log.damaged_from is not None:
@@ -211,7 +215,7 @@ class HostedPartitions:
             if others == state.isr:
                 return
             if not others:
-                _log.error("%s has lost offsets from %s on, and no other replica in sync has them", partition,
+                _log.error("%s is damaged from offset %s on, and no other in-sync replica has the data", partition,
                            partition.log.damaged_from)  # fmt: skip
                 return
             leads = state.leader == self._own_id
@@ -225,7 +229,7 @@ class HostedPartitions:
             try:
                 await self._metadata.change_partitions({(partition.topic_id, partition.index): changed})
             except StoreConflict:
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                await asyncio.sleep(_CONFLICT_RETRY_S)
 
     def _drop_damaged(self, partition: Partition) -> None:
         if partition.log.damaged_from is not None:
@@ -234,50 +238,50 @@ class HostedPartitions:
             except HeadraceError as error:
                 _log.error("%s stays damaged: %s", partition, error)
 
-    def _end_before_damage(self, partition: Partition) -> None:
-        """A leader whose log ends where the damage begins has nothing that is damaged, and nobody to get it from."""
+    def _clear_damage_mark(self, partition: Partition) -> None:
+        """Clear the damage mark of a leader whose log ends where the damage begins: no data is damaged."""
         if partition.log.damaged_from is not None:
             try:
                 partition.log.look_whether_whole()
             except HeadraceError as error:
                 _log.error("%s stays marked as damaged: %s", partition, error)
 
-    def _found_damaged(self, partition: Partition, offset: int) -> None:
+    def _on_damage(self, partition: Partition, offset: int) -> None:
         known = partition.log.damaged_from
         if known is None or offset < known:
-            _log.error("%s is damaged at offset %d: its replicas on other brokers take over", partition, offset)
-            self._in_background(self._give_up(partition, offset))
+            _log.error("%s is damaged at offset %d: another replica takes over", partition, offset)
+            self._in_background(self._withdraw_damaged(partition, offset))
 
-    async def _give_up(self, partition: Partition, offset: int) -> None:
-        """Let another replica lead, and get from it what is damaged here."""
+    async def _withdraw_damaged(self, partition: Partition, offset: int) -> None:
+        """Leave the ISR, so that another replica leads, and fetch the damaged records from it."""
         try:
             await self._in_worker(partition.log.note_damage, offset)
             await self._withdraw_from(partition)
             if partition.role is Role.FOLLOWER and partition.state is not None:
-                # It was in sync no more, so nothing has changed for it that would have made it look.
-                self._take_role(partition, partition.state)
+                # It was not in the ISR, so no image change will update its role.
+                self._update_role(partition, partition.state)
         except HeadraceError as error:
-            _log.error("%s cannot be handed over for now: %s", partition, error)
+            _log.error("leadership of %s cannot be transferred for now: %s", partition, error)
 
-    # Coming
+    # Adding
 
-    async def _try_again(self) -> None:
-        """Host what is in the image and could not be hosted when it came there."""
+    async def _retry_hosting(self) -> None:
+        """Retry hosting partitions of the image, until all are hosted."""
         while True:
-            await asyncio.sleep(_TRY_AGAIN_S)
+            await asyncio.sleep(_HOSTING_RETRY_S)
             async with self._changing:
                 if await self._add_partitions_of(tuple(self._metadata.image.topics.values())) is None:
                     return
 
     async def _add_partitions_of(self, topics: Iterable[TopicImage]) -> HeadraceError | None:
-        """Host every partition of these topics that can be; the reason if one cannot."""
+        """Host the partitions of these topics; returns an error if one of them failed."""
         failure: HeadraceError | None = None
         for topic in topics:
             for name, error in (await self._add_partitions(topic)).items():
                 if isinstance(error, HeadraceError):
                     failure = error
                 elif isinstance(error, OSError):
-                    failure = storage_error(error, f"making the log of {name}")
+                    failure = storage_error(error, f"creating the log of {name}")
         return failure
 
     async def _add_partitions(self, topic: TopicImage) -> Mapping[TopicPartition, Exception]:
@@ -309,8 +313,8 @@ class HostedPartitions:
         self._partitions.add(partition)
         if self._cluster is not None:
             partition.on_joinable = self._cluster.on_joinable
-            partition.on_damaged = self._found_damaged
-            self._take_role(partition, state)
+            partition.on_damaged = self._on_damage
+            self._update_role(partition, state)
 
     def _reconfigure(self, topics: Iterable[TopicImage]) -> None:
         for topic in topics:
@@ -326,7 +330,7 @@ class HostedPartitions:
     def _is_mine(self, state: PartitionState) -> bool:
         return self._cluster is None or self._own_id in state.replicas
 
-    # Going
+    # Removing
 
     def _drop(self, topic: TopicImage) -> None:
         for partition in self._partitions.of_topic(topic.name):
@@ -343,20 +347,18 @@ class HostedPartitions:
         return self._cluster is None or self._own_id in gone.brokers
 
     async def _delete_folders(self, gone: DeletedTopic) -> bool:
-        """Whether all could be. Each is tried: a log that is not deleted must not be taken for a new topic's."""
-        are_gone = True
+        """Delete every folder of a topic; False if one failed. A leftover must not become a new topic's log."""
+        are_deleted = True
         for index in range(gone.partition_count):
             name = TopicPartition(gone.name, PartitionIndex(index))
-            are_gone = await self._delete_folder(name, gone.topic_id) and are_gone
-        return are_gone
+            are_deleted = await self._delete_folder(name, gone.topic_id) and are_deleted
+        return are_deleted
 
     async def _delete_folder(self, name: TopicPartition, topic_id: UUID) -> bool:
         try:
             await self._in_worker(self._logs.delete_log, name, topic_id)
         except OSError as error:
-            _log.error(
-                "the folder of %s, which is not to be here any more, stays until the next start: %s", name, error
-            )
+            _log.error("the folder of %s could not be deleted; that is retried at the next start: %s", name, error)
             return False
         return True
 
@@ -364,19 +366,19 @@ class HostedPartitions:
         try:
             await self._metadata.forget_deleted(topic_id)
         except Exception as error:
-            _log.warning("the record of a deleted topic stays until the next start: %s", error)
+            _log.warning("the record of a deleted topic could not be removed; retried at the next start: %s", error)
 
     async def _remove_replicas(self, topics: Iterable[TopicImage]) -> None:
-        """Those that a reassignment has taken away."""
+        """Delete the replicas that a reassignment has removed from this broker."""
         for topic in topics:
             for partition in self._partitions.of_topic(topic.name):
                 if partition.topic_id == topic.topic_id and not self._is_mine(topic.partitions[partition.index]):
-                    _log.info("%s is on other brokers from now on", partition)
+                    _log.info("%s was moved to other brokers", partition)
                     self._close(partition, NotLeader(f"{partition} was moved to other brokers"))
                     await self._delete_folder(_name(topic, partition.index), topic.topic_id)
 
-    async def _remove_what_was_taken_away(self, image: ClusterImage) -> None:
-        """The same, for what happened while this broker was down."""
+    async def _remove_stray_replicas(self, image: ClusterImage) -> None:
+        """Like `_remove_replicas`, for reassignments while this broker was down."""
         if self._cluster is None:
             return
         for name, topic_id in await self._in_worker(self._logs.stray_partitions):

@@ -1,11 +1,10 @@
-"""A broker without its surroundings: the same parts in production and in the simulation, wired together once.
+"""The parts of a broker, wired together: the same in production and in the simulation.
 
-Alone: open the metadata, open the logs (recovering what a crash left), serve. In a cluster the same, and then take a
-place in it: register, be admitted by the controller, lead and follow. The clock, the disk, the network, threads and the
-store come from outside.
+A single node opens the metadata, opens the logs (with recovery after a crash), and serves. A cluster member then
+registers, is admitted by the controller, leads and follows. Clock, disk, network, threads and store are injected.
 
-Stop, in reverse: hand over what is led and tell those who ask who leads now, take no more requests, answer those under
-way, give the place up, flush and close the logs.
+Stopping is the reverse: transfer leadership and redirect clients to the new leaders, accept no more requests, answer
+those in flight, revoke the lease, flush and close the logs.
 """
 
 import asyncio
@@ -61,27 +60,29 @@ _HIGH_WATERMARKS_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NodeDependencies:
-    """What a broker needs of the world outside."""
+    """The injected clock, disk, network, threads and randomness of a broker."""
 
     clock: Clock
     disk: Disk
     workers: Executor
-    """For what may block: opening logs, cold reads, checkpoints."""
+    """For blocking work: opening logs, cold reads, checkpoints."""
     make_pool: Callable[[int, str], Executor]
-    """An executor with so many threads of a name, shut down by whoever asked for it."""
+    """Makes an executor with this many threads and this name; the caller shuts it down."""
     make_flusher: Callable[[Callable[[Log, BaseException], None]], Flusher]
-    """Given whom to tell that a log's disk has failed."""
+    """Makes a flusher that calls this when a log's disk fails."""
     transport: Transport
     random: Random
     new_uuid: Callable[[], UUID] = uuid4
 
 
 class Node:
-    def __init__(self, settings: BrokerSettings, place: BrokerHome, outside: NodeDependencies) -> None:
-        """The place is left to its owner."""
+    """A broker without sockets of its own: `start` wires and starts its parts, `stop` stops them."""
+
+    def __init__(self, settings: BrokerSettings, home: BrokerHome, dependencies: NodeDependencies) -> None:
+        """The caller closes `home`."""
         self.settings = settings
-        self._place = place
-        self._outside = outside
+        self._home = home
+        self._dependencies = dependencies
         self._undo = AsyncExitStack()
         self._services: Services | None = None
         self._membership: Membership | None = None
@@ -89,56 +90,56 @@ class Node:
 
     @property
     def services(self) -> Services:
-        """What handlers use, once started."""
+        """The services used by request handlers, once started."""
         if self._services is None:
             raise RuntimeError("the broker has not been started")
         return self._services
 
     @property
     def membership(self) -> Membership | None:
-        """This broker's place in its cluster, once started; None where it is alone."""
+        """This broker's cluster membership, once started; None on a single node."""
         return self._membership
 
     async def start(self, bind: Callable[[Services, AsyncExitStack], Awaitable[Endpoint]]) -> None:
-        """Ready for clients on return; in a cluster, when the controller has admitted this broker.
+        """Start; ready for clients on return, in a cluster after the controller has admitted this broker.
 
-        `bind` opens the door: it gives the address that is bound, and leaves with the stack what closes the door again.
-        If this raises, `stop` undoes what was done.
+        `bind` opens the listeners, returns the bound address, and pushes their closing onto the stack. If this raises,
+        `stop` cleans up.
         """
-        settings, outside, undo, place = self.settings, self._outside, self._undo, self._place
+        settings, dependencies, undo, home = self.settings, self._dependencies, self._undo, self._home
         endpoint = default_endpoint(settings.listen, settings.advertise, settings.listen.port)
         metadata = Metadata(
-            place.store, settings, endpoint, is_single_node=place.is_single_node, new_uuid=outside.new_uuid
+            home.store, settings, endpoint, is_single_node=home.is_single_node, new_uuid=dependencies.new_uuid
         )
-        await metadata.open(place.data_dir.cluster_id)
+        await metadata.open(home.data_dir.cluster_id)
         undo.push_async_callback(metadata.close)
-        # Before anything else hears of a higher level, and could write what older versions do not know.
+        # First listener: the others may write formats that older versions cannot read.
         metadata.subscribe(lambda _, image: self._mark_level(image.feature_level))
         self._mark_level(metadata.image.feature_level)
         if metadata.image.feature_level < LATEST_LEVEL:
             log.info(
-                "the feature level is %d, as before the upgrade: headrace cluster upgrade raises it to %d once every "
-                "broker runs this version, and then there is no way back to the version before",
+                "the feature level is %d, as before the upgrade: once every broker runs this version, raise it to %d "
+                "with headrace cluster upgrade; after that there is no downgrade to the previous version",
                 metadata.image.feature_level,
                 LATEST_LEVEL,
             )
         partitions = PartitionTable(lambda: metadata.image)
         logs = await self._open_log_manager(partitions)
-        flusher = outside.make_flusher(lambda _, error: logs.fail(error))
+        flusher = dependencies.make_flusher(lambda _, error: logs.fail(error))
         undo.push_async_callback(flusher.stop)
-        cluster = None if place.is_single_node else self._join(metadata, partitions)
-        hosting = HostedPartitions(metadata, logs, partitions, flusher, outside.workers, cluster=cluster)
+        cluster = None if home.is_single_node else self._join(metadata, partitions)
+        hosting = HostedPartitions(metadata, logs, partitions, flusher, dependencies.workers, cluster=cluster)
         await hosting.open_all()
         undo.push_async_callback(hosting.finish)
         metadata.subscribe(hosting.image_changed)
-        self._look_after(logs, metadata)
-        services = self._services = self._serve(metadata, partitions)
+        self._start_maintenance(logs, metadata)
+        services = self._services = self._start_services(metadata, partitions)
         bound = await bind(services, undo)
         own = default_endpoint(settings.listen, settings.advertise, bound.port)
         metadata.announce(own)
         if self._membership is not None:
-            await self._take_place(self._membership, metadata, hosting, own)
-            self._keep(services.producer_ids.prefetch_blocks(), "producer ids")
+            await self._register(self._membership, metadata, hosting, own)
+            self._run_in_background(services.producer_ids.prefetch_blocks(), "producer ids")
 
     async def stop(self) -> None:
         """Undo what `start` did, in reverse order. Everything acknowledged is on disk when it returns."""
@@ -147,17 +148,17 @@ class Node:
     # The parts
 
     def _mark_level(self, level: int) -> None:
-        """Let versions that do not know the cluster's feature level refuse this data directory by name.
+        """Write the feature level to the data directory, so that versions that do not support it refuse to start on it.
 
-        If it cannot be written, the metadata store refuses them all the same, and the next start tries again.
+        If that fails, the metadata store still refuses them, and the next start retries.
         """
         try:
-            self._place.data_dir.raise_level(level, self._outside.disk)
+            self._home.data_dir.raise_level(level, self._dependencies.disk)
         except OSError as error:
-            log.warning("the data directory could not be marked for feature level %d: %s", level, error)
+            log.warning("feature level %d could not be written to the data directory: %s", level, error)
 
     async def _open_log_manager(self, partitions: PartitionTable) -> LogManager:
-        outside = self._outside
+        dependencies = self._dependencies
 
         def failed(error: BaseException) -> None:
             partitions.failed(error)
@@ -165,43 +166,47 @@ class Node:
                 self._membership.resign(f"its data directory failed: {error}")
 
         logs = LogManager(
-            self._place.data_dir,
-            disk=outside.disk,
-            clock=outside.clock,
+            self._home.data_dir,
+            disk=dependencies.disk,
+            clock=dependencies.clock,
             producer_expiry_ms=self.settings.producer_id_expiration_ms,
             on_failed=failed,
-            make_pool=outside.make_pool,
-            is_replicated=not self._place.is_single_node,
+            make_pool=dependencies.make_pool,
+            is_replicated=not self._home.is_single_node,
         )
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(outside.workers, logs.start)
+        await loop.run_in_executor(dependencies.workers, logs.start)
         self._undo.push_async_callback(asyncio.to_thread, logs.stop)
         return logs
 
     def _join(self, metadata: Metadata, partitions: PartitionTable) -> ClusterRuntime:
-        outside, undo, place = self._outside, self._undo, self._place
+        dependencies, undo, home = self._dependencies, self._undo, self._home
         membership = self._membership = Membership(
-            place.store, metadata, self.settings, outside.clock, place.data_dir.directory_id
+            home.store, metadata, self.settings, dependencies.clock, home.data_dir.directory_id
         )
         undo.push_async_callback(membership.close)
-        peers = self._peers = Peers(outside.transport, metadata, outside.random)
+        peers = self._peers = Peers(dependencies.transport, metadata, dependencies.random)
         undo.push_async_callback(peers.close)
         fetchers = Fetchers(
-            peers, metadata, broker_epoch=lambda: membership.epoch, clock=outside.clock, random=outside.random
+            peers, metadata, broker_epoch=lambda: membership.epoch, clock=dependencies.clock, random=dependencies.random
         )
         undo.push_async_callback(fetchers.close)
-        in_sync = InSync(partitions, metadata, fence=membership.fence, clock=outside.clock)
-        self._keep(in_sync.run(), "in-sync")
-        return ClusterRuntime(lambda: membership.epoch, fetchers, in_sync.look_at, outside.clock)
+        in_sync = InSync(partitions, metadata, fence=membership.fence, clock=dependencies.clock)
+        self._run_in_background(in_sync.run(), "in-sync")
+        return ClusterRuntime(lambda: membership.epoch, fetchers, in_sync.look_at, dependencies.clock)
 
-    def _look_after(self, logs: LogManager, metadata: Metadata) -> None:
-        settings, outside = metadata.settings, self._outside
-        self._keep(logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000), "checkpoints")
-        if not self._place.is_single_node:
-            self._keep(logs.keep_high_watermarks(_HIGH_WATERMARKS_EVERY_S, outside.workers), "high-watermarks")
+    def _start_maintenance(self, logs: LogManager, metadata: Metadata) -> None:
+        settings, dependencies = metadata.settings, self._dependencies
+        self._run_in_background(
+            logs.run_periodically(settings.log_flush_offset_checkpoint_interval_ms / 1000), "checkpoints"
+        )
+        if not self._home.is_single_node:
+            self._run_in_background(
+                logs.keep_high_watermarks(_HIGH_WATERMARKS_EVERY_S, dependencies.workers), "high-watermarks"
+            )
         cleaner = Cleaner(
             logs.logs.values,
-            clock=outside.clock,
+            clock=dependencies.clock,
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
             backoff_ms=settings.log_cleaner_backoff_ms,
             threads=settings.log_cleaner_threads,
@@ -223,13 +228,13 @@ class Node:
 
         metadata.subscribe(settings_changed)
 
-    def _serve(self, metadata: Metadata, partitions: PartitionTable) -> Services:
-        settings, outside, undo = self.settings, self._outside, self._undo
-        clock, workers = outside.clock, outside.workers
+    def _start_services(self, metadata: Metadata, partitions: PartitionTable) -> Services:
+        settings, dependencies, undo = self.settings, self._dependencies, self._undo
+        clock, workers = dependencies.clock, dependencies.workers
         groups = GroupService(settings, metadata=metadata, partitions=partitions, clock=clock, workers=workers)
         groups.start()
         undo.push_async_callback(groups.stop)
-        producer_ids = ProducerIds(self._place.store)
+        producer_ids = ProducerIds(self._home.store)
         transactions = TransactionService(
             settings,
             metadata=metadata,
@@ -252,14 +257,14 @@ class Node:
             partitions=partitions,
             clock=clock,
             workers=workers,
-            random=outside.random,
+            random=dependencies.random,
             peers=self._peers,
         )
         queues.start()
         undo.push_async_callback(queues.stop)
         departures = Departures(clock)
         metadata.subscribe(departures.image_changed)
-        random, membership = outside.random, self._membership
+        random, membership = dependencies.random, self._membership
         services = Services(
             clock=clock,
             metadata=metadata,
@@ -282,17 +287,17 @@ class Node:
                 2: ShareLocator(queues.state.coordinator),
             },
             leader_throttle=Throttle(lambda: metadata.settings.leader_replication_throttled_rate, clock.monotonic_ms()),
-            # Under a new lease, what this broker thinks it leads may be of before it lost the old one.
+            # Under a new lease, until admission, its leadership may date from before the old lease was lost.
             is_certain=lambda: membership is None or (membership.is_admitted and membership.is_lease_live()),
         )
-        self._keep(self._sweep(services.expiries), "expiries")
+        self._run_in_background(self._sweep(services.expiries), "expiries")
         return services
 
-    async def _take_place(
+    async def _register(
         self, membership: Membership, metadata: Metadata, hosting: HostedPartitions, endpoint: Endpoint
     ) -> None:
-        membership.on_admitted.append(hosting.look_again)
-        controlling = ControllerLoop(metadata, membership, self._outside.clock)
+        membership.on_admitted.append(hosting.refresh_roles)
+        controlling = ControllerLoop(metadata, membership, self._dependencies.clock)
         await hosting.withdraw()
         await membership.register(endpoint)
         controlling.start()
@@ -302,10 +307,10 @@ class Node:
 
     # In the background
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def _run_in_background(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         """Run a background task until the broker stops."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(_say_why_it_ended)
+        task.add_done_callback(_log_failure)
 
         async def end() -> None:
             task.cancel()
@@ -316,9 +321,9 @@ class Node:
     async def _sweep(self, expiries: Expiries) -> None:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
-            expiries.sweep(self._outside.clock.monotonic_ms())
+            expiries.sweep(self._dependencies.clock.monotonic_ms())
 
 
-def _say_why_it_ended(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("work in the background has ended, restart the broker: %s", error, exc_info=error)
+        log.critical("a background task failed, restart the broker: %s", error, exc_info=error)

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.app.advertised_host import with_address
+from headrace.app.advertised_host import with_advertised_host
 from headrace.config.broker import broker_settings
 
 
@@ -16,4 +16,4 @@ from headrace.config.broker import broker_settings
     ],
 )
 def test_a_broker_of_a_cluster_has_one_address(texts: dict[str, str], advertise: str) -> None:
-    assert with_address(broker_settings(texts)).advertise == advertise
+    assert with_advertised_host(broker_settings(texts)).advertise == advertise

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.app.broker_home import IN_ETCD, MOVED_FILE, BrokerHome, take_place
+from headrace.app.broker_home import IN_ETCD, MOVED_FILE, BrokerHome, open_home
 from headrace.cluster import bootstrap, layout
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.producer_ids import BLOCK_SIZE, ProducerIds
@@ -79,7 +79,7 @@ class Brokers:
         self.etcd = root / etcd
 
     @asynccontextmanager
-    async def place(
+    async def home(
         self, name: str = "data", *, alone: bool = False, kill: Kill | None = None, broker_id: int = 0
     ) -> AsyncIterator[BrokerHome]:
         kill = kill or Kill()
@@ -94,24 +94,24 @@ class Brokers:
         if not alone:
             texts["etcd.endpoints"] = "etcd.test:2379"
         opening = open_store if alone else open_file
-        place = await take_place(broker_settings(texts), KilledDisk(kill), SystemClock(), open_store=opening)
+        home = await open_home(broker_settings(texts), KilledDisk(kill), SystemClock(), open_store=opening)
         try:
-            yield place
+            yield home
         finally:
-            await place.leave()
+            await home.close()
 
-    async def image(self, place: BrokerHome, broker_id: int = 0) -> ClusterImage:
+    async def image(self, home: BrokerHome, broker_id: int = 0) -> ClusterImage:
         settings = broker_settings({"broker.id": str(broker_id)})
-        metadata = Metadata(place.store, settings, HERE, is_single_node=place.is_single_node)
-        await metadata.open(place.data_dir.cluster_id)
+        metadata = Metadata(home.store, settings, HERE, is_single_node=home.is_single_node)
+        await metadata.open(home.data_dir.cluster_id)
         await metadata.close()
         return metadata.image
 
     async def fill(self, name: str = "data") -> ClusterImage:
         """A broker that is alone and has something of everything."""
-        async with self.place(name, alone=True) as place:
-            metadata = Metadata(place.store, broker_settings({}), HERE)
-            await metadata.open(place.data_dir.cluster_id)
+        async with self.home(name, alone=True) as home:
+            metadata = Metadata(home.store, broker_settings({}), HERE)
+            await metadata.open(home.data_dir.cluster_id)
             for number in range(3):
                 await metadata.create_topic(f"t{number}", partitions=number + 1, settings={"retention.ms": "5"})
             await metadata.create_topic("gone")
@@ -119,7 +119,7 @@ class Brokers:
             await metadata.alter_broker_settings(None, lambda now: {"num.partitions": "3"})
             await metadata.alter_broker_settings(0, lambda now: {"num.partitions": "4"})
             await metadata.alter_group_settings("g", lambda now: {"consumer.session.timeout.ms": "46000"})
-            assert await ProducerIds(place.store).next() == 0
+            assert await ProducerIds(home.store).next() == 0
             await metadata.close()
             return metadata.image
 
@@ -128,17 +128,17 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 90))
 
 
-async def check_moved(brokers: Brokers, place: BrokerHome, before: ClusterImage) -> None:
-    after = await brokers.image(place)
-    assert after.cluster_id == before.cluster_id == place.data_dir.cluster_id
+async def check_moved(brokers: Brokers, home: BrokerHome, before: ClusterImage) -> None:
+    after = await brokers.image(home)
+    assert after.cluster_id == before.cluster_id == home.data_dir.cluster_id
     assert after.topics == before.topics
     assert after.broker_settings == before.broker_settings
     assert after.settings_by_broker == before.settings_by_broker
     assert after.settings_by_group == before.settings_by_group
     assert [(gone.name, gone.brokers) for gone in after.deleted.values()] == [("gone", (0,))]
     assert after.brokers == {}
-    assert await ProducerIds(place.store).next() >= BLOCK_SIZE
-    assert layout.MIGRATION not in (await place.store.snapshot()).items
+    assert await ProducerIds(home.store).next() >= BLOCK_SIZE
+    assert layout.MIGRATION not in (await home.store.snapshot()).items
 
 
 def test_from_one_node_to_a_cluster(tmp_path: Path) -> None:
@@ -146,15 +146,15 @@ def test_from_one_node_to_a_cluster(tmp_path: Path) -> None:
         brokers = Brokers(tmp_path)
         before = await brokers.fill()
         for _ in range(2):
-            async with brokers.place() as place:
-                assert not place.is_single_node
-                await check_moved(brokers, place, before)
+            async with brokers.home() as home:
+                assert not home.is_single_node
+                await check_moved(brokers, home, before)
         assert (tmp_path / "data" / MOVED_FILE).exists()
-        async with brokers.place("new", broker_id=1) as place:
-            assert place.data_dir.cluster_id == before.cluster_id
-            assert (await brokers.image(place, 1)).topics == before.topics
+        async with brokers.home("new", broker_id=1) as home:
+            assert home.data_dir.cluster_id == before.cluster_id
+            assert (await brokers.image(home, 1)).topics == before.topics
         with pytest.raises(StartupError, match=r"is in etcd: set etcd\.endpoints"):
-            async with brokers.place(alone=True):
+            async with brokers.home(alone=True):
                 pass
 
     run(scenario)
@@ -172,7 +172,7 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path: Path, monkeypatc
             before = await brokers.fill()
             kill = Kill(at)
             try:
-                async with brokers.place(kill=kill) as place:
+                async with brokers.home(kill=kill) as home:
                     steps = kill.steps
                     assert at >= steps
             except Killed:
@@ -180,19 +180,19 @@ def test_killed_at_every_step_it_goes_on_where_it_was(tmp_path: Path, monkeypatc
                 # Wherever it was: alone it does not start any more, unless nothing had begun.
                 if (root / "data" / IN_ETCD).exists():
                     with pytest.raises(StartupError, match="is in etcd"):
-                        async with brokers.place(alone=True):
+                        async with brokers.home(alone=True):
                             pass
                 else:
-                    async with brokers.place(alone=True) as place:
-                        assert (await brokers.image(place)).topics == before.topics
+                    async with brokers.home(alone=True) as home:
+                        assert (await brokers.image(home)).topics == before.topics
                 # And killed once more, at the same step of what is left.
                 try:
-                    async with brokers.place(kill=Kill(at)):
+                    async with brokers.home(kill=Kill(at)):
                         pass
                 except Killed:
                     pass
-            async with brokers.place() as place:
-                await check_moved(brokers, place, before)
+            async with brokers.home() as home:
+                await check_moved(brokers, home, before)
             assert not (root / "data" / METADATA_FILE).exists()
             at += 1
         assert at > 10
@@ -209,7 +209,7 @@ def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeyp
         at = 0
         while True:
             try:
-                async with brokers.place(kill=Kill(at)):
+                async with brokers.home(kill=Kill(at)):
                     pytest.fail("it moved in before it could be stopped")
             except Killed:
                 store = await SqliteStore.open(brokers.etcd, SystemClock())
@@ -219,15 +219,15 @@ def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeyp
                     break
             at += 1
         with pytest.raises(StartupError, match="broker 0 has not finished migrating its metadata to etcd"):
-            async with brokers.place("new", broker_id=1):
+            async with brokers.home("new", broker_id=1):
                 pass
         assert not (tmp_path / "new").exists()
         await brokers.fill("other")
         with pytest.raises(StartupError, match=f"broker 0 is migrating the cluster {before.cluster_id}"):
-            async with brokers.place("other"):
+            async with brokers.home("other"):
                 pass
-        async with brokers.place() as place:
-            await check_moved(brokers, place, before)
+        async with brokers.home() as home:
+            await check_moved(brokers, home, before)
 
     run(scenario)
 
@@ -235,15 +235,15 @@ def test_while_one_moves_in_nobody_else_founds_a_cluster(tmp_path: Path, monkeyp
 def test_an_etcd_that_holds_another_cluster_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         brokers = Brokers(tmp_path)
-        async with brokers.place("new") as place:
-            founded = place.data_dir.cluster_id
+        async with brokers.home("new") as home:
+            founded = home.data_dir.cluster_id
         before = await brokers.fill()
-        with pytest.raises(StartupError, match=f"belongs to the cluster {before.cluster_id}, and etcd holds {founded}"):
-            async with brokers.place():
+        with pytest.raises(StartupError, match=f"belongs to the cluster {before.cluster_id}, and etcd has {founded}"):
+            async with brokers.home():
                 pass
         # Nothing was changed: it can go on alone.
-        async with brokers.place(alone=True) as place:
-            assert await brokers.image(place) == before
+        async with brokers.home(alone=True) as home:
+            assert await brokers.image(home) == before
 
     run(scenario)
 
@@ -256,7 +256,7 @@ def test_an_etcd_with_keys_of_something_else_is_refused(tmp_path: Path) -> None:
         await store.commit([], [Put("/topics/left-over", b"{}")])
         await store.close()
         with pytest.raises(StartupError, match="/topics/left-over"):
-            async with brokers.place():
+            async with brokers.home():
                 pass
 
     run(scenario)
@@ -264,13 +264,13 @@ def test_an_etcd_with_keys_of_something_else_is_refused(tmp_path: Path) -> None:
 
 def test_an_etcd_that_lost_its_data_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with Brokers(tmp_path).place() as place:
-            cluster_id = place.data_dir.cluster_id
+        async with Brokers(tmp_path).home() as home:
+            cluster_id = home.data_dir.cluster_id
         with pytest.raises(StartupError, match="restore it from a backup"):
-            async with Brokers(tmp_path, "another.db").place():
+            async with Brokers(tmp_path, "another.db").home():
                 pass
-        async with Brokers(tmp_path).place() as place:
-            assert place.data_dir.cluster_id == cluster_id
+        async with Brokers(tmp_path).home() as home:
+            assert home.data_dir.cluster_id == cluster_id
 
     run(scenario)
 
@@ -278,12 +278,12 @@ def test_an_etcd_that_lost_its_data_is_not_taken_for_a_new_one(tmp_path: Path) -
 def test_a_directory_that_was_made_and_never_used_founds_the_cluster(tmp_path: Path) -> None:
     async def scenario() -> None:
         brokers = Brokers(tmp_path)
-        async with brokers.place(alone=True) as place:
-            cluster_id = place.data_dir.cluster_id
+        async with brokers.home(alone=True) as home:
+            cluster_id = home.data_dir.cluster_id
         (tmp_path / "data" / METADATA_FILE).unlink()
-        async with brokers.place() as place:
-            assert place.data_dir.cluster_id == cluster_id
-            assert (await brokers.image(place)).cluster_id == cluster_id
+        async with brokers.home() as home:
+            assert home.data_dir.cluster_id == cluster_id
+            assert (await brokers.image(home)).cluster_id == cluster_id
 
     run(scenario)
 
@@ -292,15 +292,15 @@ def test_metadata_from_a_time_alone_is_not_forgotten_silently(tmp_path: Path) ->
     async def scenario() -> None:
         brokers = Brokers(tmp_path)
         await brokers.fill()
-        async with brokers.place():
+        async with brokers.home():
             pass
         directory = tmp_path / "data"
         (directory / MOVED_FILE).rename(directory / METADATA_FILE)
         (directory / IN_ETCD).unlink()
-        async with brokers.place(alone=True) as place:
-            assert TopicName("t1") in (await brokers.image(place)).topics
-        with pytest.raises(StartupError, match="from a time when it was alone"):
-            async with brokers.place():
+        async with brokers.home(alone=True) as home:
+            assert TopicName("t1") in (await brokers.image(home)).topics
+        with pytest.raises(StartupError, match="of a single node"):
+            async with brokers.home():
                 pass
 
     run(scenario)
@@ -317,9 +317,9 @@ def test_an_etcd_that_goes_away_meanwhile_is_said(tmp_path: Path, monkeypatch: p
         with monkeypatch.context() as patch:
             patch.setattr(KilledStore, "commit", unanswered)
             with pytest.raises(StartupError, match="start again when etcd answers"):
-                async with brokers.place():
+                async with brokers.home():
                     pass
-        async with brokers.place() as place:
-            await check_moved(brokers, place, before)
+        async with brokers.home() as home:
+            await check_moved(brokers, home, before)
 
     run(scenario)

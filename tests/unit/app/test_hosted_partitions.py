@@ -78,7 +78,7 @@ def run(root: Path, scenario: Callable[[Bench], Awaitable[None]]) -> None:
 def test_a_topic_made_without_room_is_served_when_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TRY_AGAIN_S", 0.01)
+    monkeypatch.setattr(module, "_HOSTING_RETRY_S", 0.01)
 
     async def scenario(bench: Bench) -> None:
         tries = asyncio.Queue[None]()

@@ -102,12 +102,12 @@ def serve(
     # Loaded last, so that a mistake in the settings is answered at once.
     import uvloop
 
-    from headrace.app.advertised_host import with_address
+    from headrace.app.advertised_host import with_advertised_host
     from headrace.app.broker import serve as run
     from headrace.observe.logs import configure
 
     configure(loaded.log_level)
-    uvloop.run(run(with_address(loaded), _announce))
+    uvloop.run(run(with_advertised_host(loaded), _announce))
 
 
 def _announce(app: "BrokerApp") -> None:
