@@ -1,1 +1,1 @@
-"""Coordinators over internal topics: records first, then replay."""
+"""Coordinators over internal topics: an operation writes records, and state changes only by applying them."""

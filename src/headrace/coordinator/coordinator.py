@@ -1,8 +1,8 @@
-"""All shards of one internal topic on this broker: which key belongs to which, loading them, letting go of them.
+"""A broker's shards of one internal topic: routing of keys, loading and unloading.
 
-This broker has the shards of the partitions that it leads. A shard begins with a leader epoch: it reads everything that
-the log has then, once all of that is committed, and answers from there on. It ends with the epoch: whoever waits is
-told that the coordinator has moved, and nothing of it is written any more.
+This broker has the shards of the partitions it leads. A shard starts with a leader epoch: it replays the log, once that
+is committed, and then serves. It ends with the epoch: waiting callers get `NotCoordinator`, and nothing more is
+written.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _INT32 = 0xFFFF_FFFF
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java, by which Kafka's tools find the partition of a group or transactional id."""
+    """Java's `String.hashCode`, by which Kafka's tools find the partition of a group or transactional id."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):
@@ -45,12 +45,14 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_for(key: str, count: int) -> int:
-    """As Kafka does it: the absolute value of the hash, where that of the smallest number is 0."""
+    """The partition of a key, as in Kafka: the hash's absolute value (0 for the smallest integer) modulo `count`."""
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % count
 
 
 class Coordinator(Generic[M]):
+    """Manages the shards of one internal topic on this broker."""
+
     def __init__(
         self,
         topic: TopicName,
@@ -66,9 +68,9 @@ class Coordinator(Generic[M]):
         on_loaded: Callable[[Shard[M]], None] = lambda _: None,
         on_lost: Callable[[Shard[M]], None] = lambda _: None,
     ) -> None:
-        """`on_loaded` is called with each shard that becomes active, to arm the deadlines of what was loaded; `on_lost`
-        when a shard that was active goes away or must load again, while it still has its old machine. The topic is made
-        with `replication_factor` replicas, or as many as there are brokers."""
+        """`on_loaded` is called with each shard that becomes active, to set timers for its state; `on_lost` when a
+        shard is closed or reloaded, while it still has its old machine. The topic is created with `replication_factor`
+        replicas, or as many as there are brokers."""
         self.topic = topic
         self.timers = TimerLoop(clock)
         self._partition_count = partition_count
@@ -86,15 +88,15 @@ class Coordinator(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
-        """Load what is led already, and follow what comes and goes."""
+        """Load the shards of partitions already led, and follow leadership changes."""
         for partition in self._partitions.of_topic(self.topic):
             if partition.is_leader:
-                self._leads(partition)
-        self._partitions.on_leading.append(self._leads)
-        self._partitions.on_not_leading.append(self._leads_no_more)
+                self._on_leading(partition)
+        self._partitions.on_leading.append(self._on_leading)
+        self._partitions.on_not_leading.append(self._on_not_leading)
         self._metadata.subscribe(self._image_changed)
 
     async def stop(self) -> None:
@@ -106,12 +108,12 @@ class Coordinator(Generic[M]):
             with suppress(asyncio.CancelledError):
                 await task
 
-    # -- finding
+    # -- routing
 
     async def ensure_topic(self) -> None:
-        """Create the internal topic if this is the first time that anybody needs it.
+        """Create the internal topic on first use.
 
-        Whoever asks meanwhile waits, too: the topic is in the image before its partitions, and our shards, are there.
+        Concurrent callers wait, too: the topic is in the image before its partitions, and our shards, exist.
         """
         async with self._creating:
             if self.topic not in self._metadata.image.topics:
@@ -119,40 +121,40 @@ class Coordinator(Generic[M]):
                     await self._metadata.create_topic(
                         self.topic,
                         partitions=self._partition_count,
-                        replication_factor=self._replicas_now(),
+                        replication_factor=self._initial_replication_factor(),
                         settings=self._topic_settings,
                     )
 
-    def _replicas_now(self) -> int:
-        """As many as there are brokers for. The controller gives the topic more when there are."""
+    def _initial_replication_factor(self) -> int:
+        """The replication factor, capped at the number of brokers. The controller raises it when brokers join."""
         brokers = self._metadata.image.brokers.values()
         if not any(broker.can_lead for broker in brokers):
-            raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be made before a broker has started")
+            raise CoordinatorNotAvailable(f"the topic {self.topic} cannot be created before a broker has started")
         return min(self._replication_factor, max(1, sum(not broker.is_draining for broker in brokers)))
 
     def index_for(self, key: str) -> int:
-        """The partition of the internal topic that is responsible for a key."""
+        """The partition of the internal topic for a key."""
         topic = self._metadata.image.topics.get(self.topic)
         if topic is None:
             raise CoordinatorNotAvailable(f"the topic {self.topic} does not exist yet")
         return partition_for(key, len(topic.partitions))
 
     def leader_for(self, key: str) -> BrokerId:
-        """The broker that coordinates a key: it leads the partition that is responsible for it."""
+        """The broker that coordinates a key: the leader of the key's partition."""
         index = self.index_for(key)
         image = self._metadata.image
         leader = image.topics[self.topic].partitions[index].leader
         if not image.is_alive(leader):
-            raise CoordinatorNotAvailable(f"nobody coordinates {key} now: no broker leads {self.topic}-{index}")
+            raise CoordinatorNotAvailable(f"{key} has no coordinator: {self.topic}-{index} has no leader")
         return leader
 
     def is_here(self, key: str) -> bool:
-        """Whether this broker coordinates a key, or is about to."""
+        """True if this broker coordinates a key, or is loading its shard."""
         topic = self._metadata.image.topics.get(self.topic)
         return topic is not None and partition_for(key, len(topic.partitions)) in self._shards
 
     def shard(self, key: str) -> Shard[M]:
-        """The shard for a key, if this broker has it: `NotCoordinator` otherwise. The key can be in records."""
+        """The shard for a key; `NotCoordinator` if another broker has it. Refuses keys that records cannot hold."""
         check_name(key)
         shard = self._shards.get(self.index_for(key))
         if shard is None:
@@ -163,7 +165,7 @@ class Coordinator(Generic[M]):
         return iter(tuple(self._shards.values()))
 
     def transaction_ended(self, partition: Partition, producer_id: int, *, committed: bool) -> None:
-        """A marker was committed on a partition; if it is one of these shards', what was written in it is decided."""
+        """Notify the partition's shard, if it is one of ours, that a transaction marker was committed."""
         shard = self._shards.get(partition.index) if partition.topic == self.topic else None
         if shard is not None:
             shard.end_transaction(producer_id, committed=committed)
@@ -172,17 +174,17 @@ class Coordinator(Generic[M]):
 
     @property
     def loading(self) -> tuple["asyncio.Task[None]", ...]:
-        """The loads under way."""
+        """The loads in progress."""
         return tuple(self._tasks)
 
-    def _leads(self, partition: Partition) -> None:
+    def _on_leading(self, partition: Partition) -> None:
         if partition.topic == self.topic:
-            self._leads_no_more(partition)
+            self._on_not_leading(partition)
             shard = Shard(partition, self._make_machine(partition), self._clock, reload=self._reload)
             self._shards[partition.index] = shard
             self._load(shard)
 
-    def _leads_no_more(self, partition: Partition) -> None:
+    def _on_not_leading(self, partition: Partition) -> None:
         if partition.topic == self.topic:
             shard = self._shards.pop(partition.index, None)
             if shard is not None:
@@ -211,7 +213,7 @@ class Coordinator(Generic[M]):
             count = await load(shard.partition, machine, self._workers)
         except CorruptBatch as error:
             if self._is_current(shard, machine):
-                log.error("the coordinator on %s stays unavailable, and changes nothing: %s", shard.partition, error)
+                log.error("the coordinator on %s stays unavailable and writes nothing: %s", shard.partition, error)
             return
         except Exception as error:
             if self._is_current(shard, machine) and not isinstance(error, NotLeader):
@@ -223,7 +225,7 @@ class Coordinator(Generic[M]):
         log.info("loaded %d records of %s", count, shard.partition)
 
     def _is_current(self, shard: Shard[M], machine: M) -> bool:
-        """Whether a load is still wanted: the shard may be another's by now, or have begun another load."""
+        """True if this load is still needed: the shard was neither closed nor reloaded since."""
         return shard.state is ShardState.LOADING and shard.machine is machine
 
     def _activate(self, shard: Shard[M]) -> None:

@@ -1,23 +1,23 @@
-"""The formats in which a shard's log has its records: Headrace 0.1's, and Kafka's from feature level 2 on. Pure.
+"""The formats of a shard's log: that of Headrace 0.1, and Kafka's from feature level 2 on. Pure.
 
-A key has other bytes in each format, so for compaction the two are different keys. What keeps a record of the old
-format from coming back (invariant 61):
+A key has different bytes in each format, so for compaction the two are different keys. How a record of the old format
+is prevented from reappearing (invariant 61):
 
-- A log has old records first and Kafka's behind them. Where old values are in it when the format changes, a marker
-  divides it. The marker is never replaced, so compaction leaves it where it is.
-- The first record in Kafka's format under a key of which the log has an old value goes into one batch with a tombstone
-  for the old key. A batch is whole or not there, after a crash as for compaction. So when compaction has removed the
-  new record, or its tombstone, the old value is gone, too.
-- Behind the marker an old tombstone changes no state: it only says that the old value is replaced. What became of it
-  is in the record beside it, or in one that replaced that.
-- A record in a producer's transaction brings no tombstone, since the transaction may be aborted; the old value stays
-  known as such.
+- A log has old records first, then Kafka's. If it has old values when the format changes, a marker divides it. The
+  marker is never overwritten, so compaction leaves it in place.
+- The first record in Kafka's format for a key with an old value goes into one batch with a tombstone for the old key.
+  Batches are atomic, after a crash and for compaction. So when compaction has removed the new record, or its tombstone,
+  the old value is gone, too.
+- After the marker an old tombstone changes no state: it only removes the old value. The key's current value is in the
+  record in the same batch, or in a later one.
+- A transactional record comes without a tombstone, since the transaction may be aborted; the old value remains
+  registered.
 
-Old values that nobody writes again are rewritten in the background (`record_rewrite.py`), none while a transaction may
-still change it: it would then be behind what the transaction wrote.
+Old values that are not overwritten are rewritten in the background (`record_rewrite.py`), but not while an open
+transaction may change them: the rewrite would then follow, and override, the transaction's record.
 
-A key of the old format is a msgpack array, its first byte is 0x9N. Kafka's begins with a number of two bytes that is
-the type of the record, its first byte is 0.
+A key of the old format is a msgpack array; its first byte is 0x9N. Kafka's begins with the two-byte type of the record;
+its first byte is 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,24 +30,23 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MARKER = InternalRecord(b"\x91\xa6format", b"\x91\xa8format-2")
-"""["format"], ["format-2"]: what follows is in Kafka's format."""
+"""["format"], ["format-2"]: the records after it are in Kafka's format."""
 _KAFKA = 0
-"""The first byte of its keys."""
+"""The first byte of keys in Kafka's format."""
 
 
 class Format(Protocol[K, V]):
-    """How records are written and read."""
+    """Encodes and decodes records."""
 
     def write(self, key: K, value: V | None) -> tuple[InternalRecord, ...]: ...
 
     def read(self, entry: InternalRecord) -> tuple[K, V | None] | None:
-        """What a record says, None if nothing that is not in another one; `CorruptBatch` if this broker cannot
-        know."""
+        """The decoded record; None if it is redundant with another one; `CorruptBatch` if it cannot be decoded."""
         ...
 
 
 class RecordFormats(Generic[K, V]):
-    """Writes records in the format that is due, and knows of which keys the log has old values."""
+    """Encodes records in the current format, and tracks the keys with old values in the log."""
 
     def __init__(self, old: Format[K, V], kafka: Format[K, V]) -> None:
         self._old = old
@@ -64,11 +63,11 @@ class RecordFormats(Generic[K, V]):
         return bool(self._old_values)
 
     def old_values(self) -> Iterator[tuple[K, V | None]]:
-        """What the log has in the old format, be it replaced by a transaction since."""
+        """The log's values in the old format, including those that a transaction has overwritten since."""
         return iter(self._old_values.items())
 
     def encode(self, record: tuple[K, V | None]) -> tuple[InternalRecord, ...]:
-        """The entries of a record, for one batch. What they change in the log is taken for certain."""
+        """The log entries of a record, for one batch; assumes that they will be appended."""
         key, value = record
         if not self._is_kafka:
             if not self._is_kafka_due:
@@ -82,7 +81,7 @@ class RecordFormats(Generic[K, V]):
         return self._kafka.write(key, value)
 
     def encode_in_transaction(self, record: tuple[K, V | None]) -> tuple[InternalRecord, ...]:
-        """The entries of a record that may be aborted: the format does not change with it."""
+        """The log entries of a record that may be aborted: it never switches the format."""
         return self._kafka.write(*record) if self._is_kafka else self._encode_old(*record)
 
     def _encode_old(self, key: K, value: V | None) -> tuple[InternalRecord, ...]:
@@ -90,7 +89,7 @@ class RecordFormats(Generic[K, V]):
         return self._old.write(key, value)
 
     def decode(self, entry: InternalRecord) -> tuple[K, V | None] | None:
-        """What an entry of the log says; None if it changes no state."""
+        """The record in a log entry; None if it changes no state."""
         key = entry.key
         if key and key[0] == _KAFKA:
             self._is_kafka = True
@@ -113,7 +112,7 @@ class RecordFormats(Generic[K, V]):
 
 
 class FormattedMachine(Generic[K, V]):
-    """A machine whose records are keys and values, and whose log may be in either format."""
+    """A machine whose records are key-value pairs, and whose log may be in either format."""
 
     def __init__(self, old: Format[K, V], kafka: Format[K, V]) -> None:
         self._formats = RecordFormats(old, kafka)
@@ -143,5 +142,5 @@ class FormattedMachine(Generic[K, V]):
         return tuple(islice(self._old_records(), limit))
 
     def _old_records(self) -> Iterator[tuple[K, V | None]]:
-        """What is to be written again for each old value; nothing for those that cannot be rewritten yet."""
+        """The record to write for each old value, without those that cannot be rewritten yet."""
         return self._formats.old_values()

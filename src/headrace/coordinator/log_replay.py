@@ -1,7 +1,7 @@
-"""Reading an internal partition back into a machine.
+"""Replay of an internal partition into a machine.
 
-The blocking part (reading, decompressing, cutting into records) runs in a worker thread, a slice of the log at a time;
-the replay runs in the event loop, which owns the machine, and lets others have their turn in between.
+The blocking part (reading, decompressing, parsing) runs in a worker thread, a slice of the log at a time; the replay
+runs in the event loop, which owns the machine, and yields regularly.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _COMMIT = 1
 
 
 class TransactionMarker(NamedTuple):
-    """A transaction marker."""
+    """A producer's COMMIT or ABORT marker."""
 
     producer_id: int
     committed: bool
@@ -37,10 +37,10 @@ Step = TransactionMarker | ReplayedRecord
 
 
 async def load(partition: Partition, machine: Machine[Any], workers: Executor) -> int:
-    """Replay the whole log; returns the number of records. The machine starts empty.
+    """Replay the whole log into an empty machine; returns the number of records.
 
-    What is in the log and not committed yet is waited for, and what comes meanwhile (markers of transactions) is read,
-    too: it is or will be committed, and nobody would replay it later.
+    Waits until the log is committed to its end, and includes records appended meanwhile (transaction markers): they are
+    or will be committed, and would not be replayed later.
     """
     loop = asyncio.get_running_loop()
     offset = partition.log.start_offset
@@ -63,7 +63,7 @@ async def load(partition: Partition, machine: Machine[Any], workers: Executor) -
 
 
 def _read(read: Callable[[int, int], bytes], position: int, length: int, offset: int) -> tuple[list[Step], int]:
-    """The steps in a slice from `offset` on, and the offset behind its last whole batch."""
+    """The steps in a slice from `offset` on, and the end offset of its last complete batch."""
     data = memoryview(read(position, length))
     steps: list[Step] = []
     for at, header in iter_headers(data):

@@ -1,10 +1,10 @@
-"""What a coordinator is: a state machine that changes only by what is recorded. Pure.
+"""The interface of a coordinator's state machine, whose state changes only by applying records. Pure.
 
-An operation looks at the state and returns records and an answer; it changes nothing itself. The runtime encodes the
-records, appends them to the shard's partition, applies them, and gives the answer when they are committed. A restart or
-a failover reads the same records back: live operation and loading are then one path, `apply`.
+An operation reads the state and returns records and an answer; it changes nothing itself. The shard encodes the
+records, appends them to its partition, applies them, and gives the answer when they are committed. After a restart or
+failover the same records are replayed: live operation and loading share one path, `apply`.
 
-A record says what is known under a key from now on, whatever the format in which the log has it (`formats.py`).
+A record is the new value of a key, independent of its format in the log (`formats.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ R = TypeVar("R")
 
 
 class InternalRecord(NamedTuple):
-    """One record of an internal topic as the log has it: a key, and a value or None for a tombstone."""
+    """One encoded record of an internal topic: a key, and a value or None for a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class Outcome(NamedTuple, Generic[R, A]):
-    """What an operation wants: records to be written, in this order, and the answer once they are committed."""
+    """An operation's outcome: records to write, in this order, and the answer once they are committed."""
 
     records: Sequence[R]
     answer: A
@@ -32,46 +32,45 @@ class Machine(Protocol[R]):
     """The state of one shard."""
 
     def encode(self, record: R) -> Sequence[InternalRecord]:
-        """What the log has of a record, all of it in one batch. Called before it is applied, in the order of the
-        log."""
+        """The log entries of a record, which go into one batch. Called before it is applied, in log order."""
         ...
 
     def encode_in_transaction(self, record: R) -> Sequence[InternalRecord]:
-        """Likewise for a record of a producer's transaction, which may yet be aborted."""
+        """Like `encode`, for a record of a producer's transaction, which may yet be aborted."""
         ...
 
     def apply(self, record: R, producer_id: int) -> None:
-        """Change the state. `producer_id` is -1 unless it was written inside that producer's transaction."""
+        """Change the state. `producer_id` is -1 unless the record is part of that producer's transaction."""
         ...
 
     def replay(self, entry: InternalRecord, producer_id: int) -> None:
-        """Apply what the log has, while loading."""
+        """Decode and apply a log entry, while loading."""
         ...
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
-        """A producer's transaction on this partition ended: what it wrote counts from now on, or never did."""
+        """Apply or drop the records of a producer's transaction that ended on this partition."""
         ...
 
     def loaded(self, now_ms: float) -> None:
-        """Everything there is has been replayed: deadlines that do not survive a restart start anew from `now_ms`."""
+        """Finish loading: deadlines that are not persisted restart at `now_ms`."""
         ...
 
     def use_kafka_format(self) -> None:
-        """Write Kafka's format from the next record on that is not part of a transaction."""
+        """Switch to Kafka's format with the next non-transactional record."""
         ...
 
     @property
     def has_old_records(self) -> bool:
-        """Whether the log may have values in the format of 0.1."""
+        """True if the log may have values in the format of 0.1."""
         ...
 
     def old_records(self, limit: int) -> Sequence[R]:
-        """Up to so many of them, to be written again; fewer, or none, while transactions may still change them."""
+        """Up to `limit` of them, to be rewritten; fewer, or none, while open transactions may still change them."""
         ...
 
 
 class EntryMachine:
-    """A machine whose records are the entries of the log themselves, in the one format that they have."""
+    """A machine whose records are the log entries themselves, in their only format."""
 
     def encode(self, record: InternalRecord) -> Sequence[InternalRecord]:
         return (record,)
@@ -86,7 +85,7 @@ class EntryMachine:
         raise NotImplementedError
 
     def use_kafka_format(self) -> None:
-        """There is no other format than this one."""
+        """Nothing to do: there is only one format."""
 
     @property
     def has_old_records(self) -> bool:
@@ -97,4 +96,4 @@ class EntryMachine:
 
 
 Operation = Callable[[float], Outcome[Any, A]]
-"""Called with the monotonic time in ms. Raises a domain error to refuse; nothing is written then."""
+"""Called with the monotonic time in ms. Raises a `HeadraceError` to refuse; then nothing is written."""

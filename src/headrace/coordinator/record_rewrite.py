@@ -1,9 +1,9 @@
-"""Bringing the log of a shard into Kafka's format, once the feature level allows it.
+"""The conversion of a shard's log to Kafka's format, once the feature level allows it.
 
-From then on the shard writes Kafka's format (`formats.py`). What its log has in the format of 0.1 is written again by
-ordinary operations of the shard, some records at a time, each when the one before is committed; compaction does the
-rest. A crash or a change of the leader in the middle leaves a log that any broker of this level reads, and goes on with
-from what is still old.
+From then on the shard writes Kafka's format (`formats.py`). Values in the format of 0.1 are rewritten by ordinary
+operations of the shard, a batch of records at a time, each after the previous one is committed; compaction removes the
+old ones. After a crash or failover in the middle, any broker of this level can read the log and continues with the
+values that are still old.
 """
 
 import logging
@@ -19,20 +19,22 @@ from headrace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 KAFKA_FORMAT_LEVEL = 2
-"""The feature level from which on Kafka's format is written."""
+"""The first feature level that writes Kafka's format."""
 _RECORDS_PER_STEP = 500
 _RETRY_MS = 10_000.0
-"""How long to leave alone what open transactions may still change."""
+"""The delay before retrying values that open transactions may still change."""
 
 
 class Rewriter:
+    """Rewrites the old records of active shards."""
+
     def __init__(self, timers: Timers, clock: Clock, feature_level: Callable[[], int]) -> None:
         self._timers = timers
         self._clock = clock
         self._feature_level = feature_level
 
     def start(self, shard: Shard[Any]) -> None:
-        """Make an active shard write Kafka's format, if the level allows it, and rewrite what is old."""
+        """Switch an active shard to Kafka's format, if the feature level allows it, and rewrite its old values."""
         if shard.is_active and self._feature_level() >= KAFKA_FORMAT_LEVEL:
             shard.machine.use_kafka_format()
             self._step(shard, shard.machine)

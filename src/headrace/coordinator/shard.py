@@ -1,14 +1,14 @@
-"""One shard: a machine and the partition of the internal topic that holds its records.
+"""One shard of a coordinator: a state machine and the partition of the internal topic with its records.
 
-Promises:
-- an answer is given only when everything it rests on is committed: the records of its own operation, and for a read
+Guarantees:
+- an answer is given only when everything it depends on is committed: the records of its own operation, and for a read
   everything written before it;
-- operations of a shard happen one after the other, in the order in which they were asked for;
-- records of operations in one turn of the event loop go into one batch (of up to a MiB, then another one): many commits
-  cost one append and one flush. What the log has of one record is never split between batches;
-- if records cannot be committed, everybody who waits for them gets an error, and the shard loads again from the log,
-  since its state is ahead of what is there;
-- if this broker does not lead the partition any more, everybody is told that the coordinator has moved.
+- a shard's operations run one after the other, in the order of the calls;
+- the records of all operations in one event loop turn go into one batch (of up to a MiB, then another one): many
+  commits cost one append and one flush. The log entries of one record are never split between batches;
+- if records cannot be committed, all callers waiting for them get an error, and the shard is reloaded from the log,
+  since its state is ahead of it;
+- if this broker no longer leads the partition, all callers get `NotCoordinator`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class ShardState(Enum):
 
 
 class Result(Generic[A]):
-    """How an operation ended: an answer, or the error to tell."""
+    """The result of an operation: an answer or an error."""
 
     __slots__ = ("answer", "error")
 
@@ -56,24 +56,26 @@ class Result(Generic[A]):
 
 
 class Shard(Generic[M]):
+    """Runs operations on a machine and appends their records to its partition."""
+
     def __init__(self, partition: Partition, machine: M, clock: Clock, *, reload: Callable[["Shard[M]"], None]) -> None:
-        """`reload` is called when the machine is ahead of the log and must be loaded again."""
+        """`reload` is called when the machine is ahead of the log and must be reloaded."""
         self.partition = partition
         self.epoch = partition.leader_epoch
-        """Of the leader: a shard lives for one, and fences what its predecessors may still send."""
+        """The leader epoch: a shard exists for one, which fences its predecessors' late requests."""
         self.machine = machine
         self.state = ShardState.LOADING
         self._clock = clock
         self._reload = reload
         self._entries: list[Sequence[InternalRecord]] = []
-        """Of each record."""
+        """The log entries of each record not appended yet."""
         self._waiting: list[Callable[[HeadraceError | None], None]] = []
         self._is_append_due = False
 
-    # -- asking
+    # -- operations
 
     def run(self, operation: Operation[A]) -> Deferred[Result[A]]:
-        """Do an operation; its answer comes when its records are committed."""
+        """Run an operation; the result resolves when its records are committed."""
         result: Deferred[Result[A]] = Deferred()
         refusal = self._refusal()
         if refusal is not None:
@@ -97,7 +99,7 @@ class Shard(Generic[M]):
     def write_in_transaction(
         self, records: Iterable[Any], producer_id: int, producer_epoch: int, answer: A
     ) -> Deferred[Result[A]]:
-        """Write records that count only if a producer's transaction commits: a batch of their own."""
+        """Write transactional records, which take effect if the producer's transaction commits, as a separate batch."""
         result: Deferred[Result[A]] = Deferred()
         self._append_now()
         refusal = self._refusal()
@@ -109,7 +111,7 @@ class Shard(Generic[M]):
             entries = [self.machine.encode_in_transaction(record) for record in records]
             end = self._append(entries, producer_id, producer_epoch)
         except NotLeader:
-            result.resolve(Result(error=self._moved()))
+            result.resolve(Result(error=self._not_coordinator()))
             return result
         except HeadraceError as error:
             result.resolve(Result(error=error))
@@ -125,7 +127,7 @@ class Shard(Generic[M]):
         return result
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A marker for this partition was written (and committed): what the transaction wrote counts, or is dropped."""
+        """Apply or drop a transaction's records, once its marker on this partition is committed."""
         if self.state is ShardState.ACTIVE:
             self.machine.replay_end(producer_id, committed=committed)
 
@@ -134,7 +136,7 @@ class Shard(Generic[M]):
         return self.state is ShardState.ACTIVE
 
     def check(self) -> None:
-        """Raise what to tell somebody who asks now, unless the shard is active."""
+        """Raise `CoordinatorLoading` or `NotCoordinator` unless the shard is active."""
         refusal = self._refusal()
         if refusal is not None:
             raise refusal
@@ -143,23 +145,23 @@ class Shard(Generic[M]):
         if self.state is ShardState.LOADING:
             return CoordinatorLoading(f"the coordinator on {self.partition} is loading")
         if self.state is ShardState.CLOSED:
-            return self._moved()
+            return self._not_coordinator()
         return None
 
-    def _moved(self) -> NotCoordinator:
+    def _not_coordinator(self) -> NotCoordinator:
         return NotCoordinator(f"the coordinator on {self.partition} has moved")
 
     def close(self) -> None:
-        """This broker does not lead the partition any more: write nothing, and tell everybody who waits."""
+        """Stop writing and fail all waiting callers: this broker no longer leads the partition."""
         self.state = ShardState.CLOSED
         waiting, self._waiting, self._entries = self._waiting, [], []
         for settle in waiting:
-            settle(self._moved())
+            settle(self._not_coordinator())
 
     # -- writing
 
     def _when_committed(self, settle: Callable[[HeadraceError | None], None]) -> None:
-        """Settle when everything replayed so far is committed."""
+        """Call `settle` when everything applied so far is committed."""
         partition = self.partition
         if not self._entries:
             end = partition.log.end_offset
@@ -176,7 +178,7 @@ class Shard(Generic[M]):
             asyncio.get_running_loop().call_soon(self._append_now)
 
     def _append_now(self) -> None:
-        """Write the records of this turn as one batch."""
+        """Append the records of this event loop turn as one batch."""
         self._is_append_due = False
         entries, self._entries = self._entries, []
         waiting, self._waiting = self._waiting, []
@@ -199,10 +201,10 @@ class Shard(Generic[M]):
     def _append(
         self, entries: Iterable[Sequence[InternalRecord]], producer_id: int = -1, producer_epoch: int = -1
     ) -> int:
-        """Append the records, as one batch unless that would be large; the offset behind them."""
+        """Append the records, as one batch unless it would be too large; returns the end offset."""
         now_ms = self._clock.wall_ms()
         end = self.partition.log.end_offset
-        for some in _parts(entries):
+        for some in _batches(entries):
             batch = build_batch(
                 [Record(0, now_ms, key, value) for key, value in some],
                 producer_id=producer_id,
@@ -213,15 +215,15 @@ class Shard(Generic[M]):
         return end
 
     def _failed(self, error: BaseException) -> HeadraceError:
-        """The machine has replayed what the log does not have: load again, and let everybody ask again."""
+        """Reload the shard, since its state is ahead of the log; returns the error for the callers, who may retry."""
         if isinstance(error, NotLeader):
             self.close()
         if self.state is ShardState.CLOSED:
-            return self._moved()
+            return self._not_coordinator()
         if self.state is ShardState.ACTIVE:
-            log.warning("the coordinator on %s loads again: %s", self.partition, error)
+            log.warning("the coordinator on %s is being reloaded: %s", self.partition, error)
             self.state = ShardState.LOADING
-            # What was replayed since, and is not in the log yet, would get there behind the back of the new machine.
+            # Records applied since but not appended yet must not reach the log: the new machine would miss them.
             waiting, self._waiting, self._entries = self._waiting, [], []
             self._reload(self)
             for settle in waiting:
@@ -232,8 +234,8 @@ class Shard(Generic[M]):
         return CoordinatorNotAvailable(f"the coordinator on {self.partition} could not write: {error}")
 
 
-def _parts(entries: Iterable[Sequence[InternalRecord]]) -> Iterator[list[InternalRecord]]:
-    """The records in batches of a size that readers and replicas can take, unless a single one is larger."""
+def _batches(entries: Iterable[Sequence[InternalRecord]]) -> Iterator[list[InternalRecord]]:
+    """The records in batches of at most `_BATCH_MAX_BYTES`, unless a single one is larger."""
     part: list[InternalRecord] = []
     size_bytes = 0
     for unit in entries:

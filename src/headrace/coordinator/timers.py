@@ -1,7 +1,7 @@
-"""Deadlines of a coordinator, on one heap: no task and no system timer per member or transaction. Pure.
+"""Timers of a coordinator, on one heap: no task and no event loop timer per member or transaction.
 
-A timer has a key; setting it again moves it, cancelling forgets it. What is left behind in the heap by that is dropped
-when it comes to the top, and the heap is rebuilt when such leftovers outnumber what is alive.
+A timer has a key; setting it again moves it, cancelling removes it. The stale heap entries this leaves are dropped when
+they reach the top, and the heap is rebuilt when they outnumber the live ones.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ _REBUILD_FROM = 1024
 
 
 class Timers:
+    """A heap of keyed timers, fired by `fire_due`."""
+
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Hashable]] = []
         self._alive: dict[Hashable, tuple[float, int, Callable[[], None]]] = {}
@@ -24,7 +26,7 @@ class Timers:
         return len(self._alive)
 
     def set(self, key: Hashable, deadline_ms: float, fire: Callable[[], None]) -> None:
-        """Fire at `deadline_ms` instead of whenever this key was due before."""
+        """Fire at `deadline_ms`, replacing this key's earlier deadline."""
         order = next(self._order)
         self._alive[key] = (deadline_ms, order, fire)
         heapq.heappush(self._heap, (deadline_ms, order, key))
@@ -44,7 +46,7 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def fire_due(self, now_ms: float) -> int:
-        """Fire everything due, in order of deadlines; returns how many. What fires may set new timers."""
+        """Fire all due timers, in order of deadline; returns how many. Callbacks may set new timers."""
         fired = 0
         while True:
             self._drop_leftovers()
@@ -70,7 +72,7 @@ class Timers:
 
 
 class TimerLoop(Timers):
-    """Timers that fire by themselves in an event loop: one system timer, for the earliest deadline."""
+    """Timers that fire in the event loop: one loop timer, for the earliest deadline."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
