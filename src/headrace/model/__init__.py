@@ -1,1 +1,1 @@
-"""Ids, errors and the cluster image: the words every other layer uses."""
+"""Ids, errors and the cluster image: the types that every other layer uses."""

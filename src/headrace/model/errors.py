@@ -1,27 +1,27 @@
-"""The tree of domain errors. Each is mapped to a wire error once, at the edge (`kafka/errors.py`).
+"""The tree of domain errors. Each is mapped to a wire error code once, in `kafka/errors.py`.
 
 HeadraceError
-├── SettingsError             a setting is unknown or has a value that is not allowed
-├── StartupError              the broker cannot start; the message is one sentence for the person at the terminal
+├── SettingsError             an unknown setting, or an invalid value
+├── StartupError              the broker cannot start; the message is one sentence for the operator
 ├── MissingExtra              an optional dependency is not installed; the message says how to install it
-├── ProtocolError             bytes from a client do not follow the protocol
+├── ProtocolError             malformed bytes from a client
 ├── RecordError
 │   ├── CorruptBatch          a record batch fails its length, magic or checksum
 │   ├── InvalidRecord         a well-formed batch that this topic does not accept
-│   ├── InvalidTimestamp      a record's time lies outside the topic's bounds
+│   ├── InvalidTimestamp      a record's timestamp is outside the topic's bounds
 │   ├── UnsupportedCodec      an unknown compression codec, or one too new for the client's request version
 │   └── RecordTooLarge        larger than max.message.bytes, or than a segment
 ├── ProducerStateError
 │   ├── OutOfOrderSequence    a gap in an idempotent producer's sequence
 │   ├── DuplicateSequence     an old duplicate whose offset is no longer known
-│   ├── UnknownProducer       a sequence that needs state which is gone
+│   ├── UnknownProducer       a sequence without the producer state it needs
 │   ├── FencedProducer        an epoch older than the current one
-│   └── FencedCoordinator     a marker of a transaction coordinator that has a successor
+│   └── FencedCoordinator     a marker of a superseded transaction coordinator
 ├── LogError
 │   ├── OffsetOutOfRange      before the log's start or past its end
-│   ├── LogClosed             the log was closed or deleted meanwhile
-│   ├── DiskFull              no room; retriable, writing resumes by itself
-│   └── StorageFailed         the log directory failed (EIO, failed fsync): final for this process
+│   ├── LogClosed             the log was closed or deleted
+│   ├── DiskFull              no space left; retriable, writes resume by themselves
+│   └── StorageFailed         the log directory failed (EIO, failed fsync): permanent for this process
 ├── TopicError
 │   ├── UnknownTopic
 │   ├── UnknownTopicId
@@ -32,78 +32,78 @@ HeadraceError
 │   ├── InvalidReplicationFactor
 │   ├── InvalidReplicaAssignment
 │   ├── InvalidSettings        a topic or broker setting refused, with the reason
-│   └── PolicyViolation        well formed, yet past a limit of this broker
-├── NoBrokerReady             no broker can take replicas yet: try again
-├── ElectionNotNeeded         the leader is the one that was asked for
+│   └── PolicyViolation        valid, but past a limit of this broker
+├── NoBrokerReady             no broker accepts replicas yet: retry
+├── ElectionNotNeeded         the requested leader is already the leader
 ├── PreferredLeaderNotAvailable  the first replica is not up, or not in sync
-├── NoEligibleLeader          nobody who is in sync is up
-├── NoReassignment            the partition does not move
-├── FeatureUpdateRefused      the feature level cannot be what was asked for, now or ever
-├── InvalidFeatureLevel       a feature, or a level of it, that this broker does not know
+├── NoEligibleLeader          no in-sync replica is up
+├── NoReassignment            no reassignment of the partition is in progress
+├── FeatureUpdateRefused      the feature level cannot be changed as requested
+├── InvalidFeatureLevel       a feature, or a version of it, that this broker does not support
 ├── FencedLeaderEpoch         the client's epoch is older than the leader's
 ├── UnknownLeaderEpoch        the client's epoch is newer than the leader's
-├── NotLeader                 another broker leads this partition, or nobody does
-├── OffsetNotAvailable        nobody here knows yet what is committed: try again
-├── StaleBrokerEpoch          a replica speaks for a broker that has started anew since
+├── NotLeader                 another broker leads this partition, or none does
+├── OffsetNotAvailable        the new leader's high watermark is not known yet: retry
+├── StaleBrokerEpoch          a fetch of a replica whose broker has registered again since
 ├── NotEnoughReplicas         fewer replicas are in sync than min.insync.replicas
-├── NotEnoughReplicasAfterAppend  the same, found after the records were written
+├── NotEnoughReplicasAfterAppend  the same, detected after the append
 ├── InvalidRequiredAcks       acks is none of -1, 0 and 1
 ├── TransactionError
-│   ├── InvalidTransaction        a request that the transaction's state does not allow
-│   ├── TransactionAbortable      the transaction cannot go on: abort it, and begin anew
-│   ├── ConcurrentTransactions    the last transaction is still being completed: try again
+│   ├── InvalidTransaction        the transaction's state does not allow the request
+│   ├── TransactionAbortable      the transaction cannot continue: abort it and retry
+│   ├── ConcurrentTransactions    the previous transaction is still being completed: retry
 │   ├── InvalidProducerMapping    the transactional id belongs to another producer id, or to none
 │   ├── SupersededProducer        a newer instance has taken over the transactional id
-│   ├── TransactionalIdNotFound   nobody has this transactional id
+│   ├── TransactionalIdNotFound   an unknown transactional id
 │   ├── InvalidTransactionTimeout  longer than transaction.max.timeout.ms
-│   └── TwoPhaseCommitRefused a transaction without a time limit, where the settings do not allow it
+│   └── TwoPhaseCommitRefused a transaction without a timeout, which the settings do not allow
 ├── CoordinatorError
-│   ├── CoordinatorLoading    the coordinator's state is being read: try again
-│   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: try again
-│   └── NotCoordinator        another broker, or another partition, is responsible
+│   ├── CoordinatorLoading    the coordinator's state is being loaded: retry
+│   ├── CoordinatorNotAvailable  there is no coordinator yet, or it could not write: retry
+│   └── NotCoordinator        another broker coordinates this key
 ├── GroupError
-│   ├── InvalidGroupId        empty where a group needs a name
-│   ├── GroupNotFound         nobody knows this group
-│   ├── GroupNotEmpty         it has members, and this needs one without
-│   ├── GroupFull             group.max.size members are in it already
-│   ├── UnknownMember         not a member (any more): join anew
-│   ├── FencedInstance        another member has taken this static member's place
-│   ├── MemberIdRequired      join again with the id that comes with this refusal
+│   ├── InvalidGroupId        empty where a group id is required
+│   ├── GroupNotFound         an unknown group
+│   ├── GroupNotEmpty         the group has members
+│   ├── GroupFull             the group has group.max.size members already
+│   ├── UnknownMember         not a member, or no longer one: rejoin
+│   ├── FencedInstance        another member has this static member's instance id
+│   ├── MemberIdRequired      rejoin with the member id in this error
 │   ├── IllegalGeneration     the group is at another generation
-│   ├── RebalanceInProgress   the group is forming anew: join again
-│   ├── InconsistentProtocol  no assignment protocol that everybody in the group speaks
-│   ├── FencedMemberEpoch     the member is at another epoch: give up everything and join anew
-│   ├── StaleMemberEpoch      the member is at another epoch: heartbeat, and ask again
-│   ├── UnreleasedInstance    a static member with this instance id is still there
+│   ├── RebalanceInProgress   the group is rebalancing: rejoin
+│   ├── InconsistentProtocol  no assignment protocol that all members support
+│   ├── FencedMemberEpoch     the member is at another epoch: revoke everything and rejoin
+│   ├── StaleMemberEpoch      the member is at another epoch: heartbeat and retry
+│   ├── UnreleasedInstance    the instance id is in use by another static member
 │   ├── UnsupportedAssignor   no assignor of this name
-│   ├── InvalidRegularExpression  a topic pattern that cannot be understood
-│   ├── InvalidTopology       a topology of a streams group that can never have tasks, or is not the group's
-│   ├── InvalidTopologyEpoch  a topology that is ahead of the group's, while the group has members
+│   ├── InvalidRegularExpression  an invalid topic pattern
+│   ├── InvalidTopology       a streams topology that can never have tasks, or differs from the group's
+│   ├── InvalidTopologyEpoch  a topology newer than the group's, while the group has members
 │   ├── InvalidSessionTimeout outside of group.min/max.session.timeout.ms
-│   ├── SubscribedToTopic     a member of the group reads this topic
+│   ├── SubscribedToTopic     a member of the group subscribes to this topic
 │   ├── OffsetMetadataTooLarge  longer than offset.metadata.max.bytes
 │   └── UnstableOffset        an open transaction may still change this offset
 ├── QueueError
 │   ├── UnknownQueue          there is no queue of this name
 │   ├── QueueExists           there is one, with other settings
-│   ├── QueueDeletedRecently  less than a minute ago: wait
-│   ├── InvalidReceipt        no receipt of this queue
-│   ├── NotInFlight           the message is not received now, or by somebody else since
-│   ├── LeaseTooLong          longer in flight than a message may be
-│   ├── TooManyInFlight       queue.max.in.flight messages are received and not deleted
-│   ├── PurgeInProgress       less than a minute ago
-│   ├── QueueUnavailable      loading, or nobody leads it: try again
-│   ├── StaleQueueLeader      another broker has begun to lead the queue
-│   ├── InvalidMessage        no message that this queue takes
-│   ├── UnknownMove           no task that moves messages has this name
-│   └── InvalidRecordState    a member of a share group acknowledges what does not belong to it
-├── PeerUnavailable           another broker cannot be reached, or did not answer: try again
-└── StoreConflict             a compare-and-set lost against another writer
+│   ├── QueueDeletedRecently  deleted less than sqs.recreate.wait.ms ago: wait
+│   ├── InvalidReceipt        not a receipt of this queue
+│   ├── NotInFlight           the message is not in flight, or was received again since
+│   ├── LeaseTooLong          the extension exceeds the maximum time in flight
+│   ├── TooManyInFlight       queue.max.in.flight messages are in flight
+│   ├── PurgeInProgress       the last purge was less than a minute ago
+│   ├── QueueUnavailable      the queue is loading, or has no leader: retry
+│   ├── StaleQueueLeader      another broker leads the queue now
+│   ├── InvalidMessage        a message that this queue does not accept
+│   ├── UnknownMove           an unknown move task
+│   └── InvalidRecordState    a share group member acknowledges a record that it has not acquired
+├── PeerUnavailable           another broker cannot be reached, or did not respond: retry
+└── StoreConflict             a compare-and-set failed because of a concurrent change
 """
 
 
 class HeadraceError(Exception):
-    """Base of everything that Headrace raises on purpose. `str(error)` is a sentence for a person."""
+    """The base of all domain errors. `str(error)` is a message for people."""
 
 
 class SettingsError(HeadraceError): ...
@@ -125,7 +125,7 @@ class CorruptBatch(RecordError): ...
 
 
 class InvalidRecord(RecordError):
-    """`record_indexes` are the positions in the batch of the records at fault, where single ones are known."""
+    """`record_indexes` are the batch positions of the invalid records, if known."""
 
     def __init__(self, message: str, record_indexes: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -343,7 +343,7 @@ class UnstableOffset(GroupError): ...
 
 class PeerUnavailable(HeadraceError):
     may_have_arrived = False
-    """Whether what was asked of the other broker is perhaps done, or will be at any time from now on."""
+    """True if the other broker may have executed the request, or may still do so."""
 
 
 class NoBrokerReady(HeadraceError): ...
@@ -377,7 +377,7 @@ class UnknownQueue(QueueError): ...
 
 
 class QueueExists(QueueError):
-    """With other settings than those asked for."""
+    """The queue exists with other settings than requested."""
 
 
 class QueueDeletedRecently(QueueError): ...
@@ -390,7 +390,7 @@ class NotInFlight(QueueError): ...
 
 
 class LeaseTooLong(QueueError):
-    """A message may be in flight for so long from its receive, however often that is extended."""
+    """A message would be in flight for longer than allowed since its receive, over all extensions."""
 
 
 class TooManyInFlight(QueueError): ...
@@ -400,11 +400,11 @@ class PurgeInProgress(QueueError): ...
 
 
 class QueueUnavailable(QueueError):
-    """Nobody can serve the queue now: it is loading, or has no leader. To be tried again."""
+    """The queue is loading, or has no leader. Retriable."""
 
 
 class StaleQueueLeader(QueueError):
-    """Another broker has begun to lead the queue: nothing that this one decides counts any more."""
+    """Another broker leads the queue now: this one's decisions are fenced."""
 
 
 class InvalidMessage(QueueError): ...

@@ -1,8 +1,8 @@
-"""Optional dependencies: the modules that each extra of the package installs, and the sentence where one is missing.
+"""Optional dependencies: the modules that each extra of the package installs, and the error when one is missing.
 
-`require(SPARK)` before the work begins, so that nothing is started that cannot end. An import that fails in spite of
-that, of a module that only some of the work needs, becomes the same sentence by `missing_extra`: the command line asks
-it about every `ModuleNotFoundError`.
+Call `require(SPARK)` before the work starts, so that it does not fail halfway. An import that still fails, of a module
+that only some of the work needs, becomes the same error by `missing_extra`: the command line calls it for every
+`ModuleNotFoundError`.
 """
 
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ from headrace.model.errors import MissingExtra
 
 
 class Extra(NamedTuple):
-    """`modules` are needed by everything that needs the extra, `more_modules` by some of it."""
+    """An extra of the package. Everything that uses it needs `modules`, some of it `more_modules`, too."""
 
     name: str
     purpose: str
@@ -24,7 +24,7 @@ class Extra(NamedTuple):
         return f"this needs {self.purpose}: pip install 'headrace[{self.name}]'"
 
 
-CLUSTER = Extra("cluster", "the client of etcd", ("aetcd", "grpc"))
+CLUSTER = Extra("cluster", "the etcd client", ("aetcd", "grpc"))
 ARCHIVE = Extra("archive", "Arrow", ("numpy", "pyarrow"), ("pyiceberg", "requests", "sqlalchemy"))
 SPARK = Extra("spark", "Spark", ("pyspark", "py4j", "numpy", "pyarrow"), ("pandas", "psycopg"))
 EXTRAS = (CLUSTER, ARCHIVE, SPARK)
@@ -37,9 +37,9 @@ def require(extra: Extra) -> None:
 
 
 def missing_extra(error: BaseException) -> MissingExtra | None:
-    """The sentence for a failed import of an extra's module; None for any other error.
+    """The error for a failed import of an extra's module; None for any other exception.
 
-    A module of several extras is named as one of the smallest, which comes first.
+    A module of several extras is attributed to the smallest, which comes first.
     """
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None

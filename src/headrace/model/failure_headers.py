@@ -1,8 +1,8 @@
-"""The headers that a dead letter carries about the failure, and how a failure reaches a queue's broker.
+"""The headers of a dead letter that describe the failure, and how a failure is sent to a queue's broker.
 
-A receiver gives a message back with a reason, which is text for people. `reason_with` adds a second line to it, a JSON
-array with the fields of a `Failure`; the broker that writes the dead letter takes both apart (`read_reason`) and writes
-the fields as headers. The reason is a plain string for everything in between, and for an older broker.
+A receiver nacks a message with a reason, a text for people. `reason_with` appends a second line, a JSON array with the
+fields of a `Failure`; the broker that writes the dead letter splits the two (`read_reason`) and writes the fields as
+headers. Everything in between, and an older broker, treats the reason as a plain string.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _Line = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
 class Failure(NamedTuple):
-    """An exception in fields. `file` and `line` are the innermost place in the user's own code: not in the standard
+    """The fields of an exception. `file` and `line` are the innermost frame in the user's own code: not in the standard
     library, an installed package or the SDK, unless there is no other."""
 
     type: str
@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(Failure).decode
 
 
 def failure_headers(reason: str, failure: Failure | None, attempts: int) -> list[tuple[str, str]]:
-    """The headers of a dead letter; those of the exception only where there was one."""
+    """The failure headers of a dead letter; those about an exception only if there was one."""
     headers = [(REASON, reason)]
     if failure is not None:
         headers += [
@@ -54,17 +54,17 @@ def failure_headers(reason: str, failure: Failure | None, attempts: int) -> list
 
 
 def without_failure(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """Headers without those of an earlier failure."""
+    """The headers without those of an earlier failure."""
     return [each for each in headers if each[0] not in FAILURE_HEADERS]
 
 
 def reason_with(reason: str, failure: Failure) -> str:
-    """A reason that carries the fields of a failure."""
+    """The reason with the fields of a failure appended."""
     return f"{reason}\n{msgspec.json.encode(failure).decode()}"
 
 
 def read_reason(text: str) -> tuple[str, Failure | None]:
-    """A reason without the fields, and the fields if it carries them."""
+    """The reason without the fields, and the failure if it has one."""
     reason, _, fields = text.rpartition("\n")
     if not fields.startswith("["):
         return text, None

@@ -1,11 +1,11 @@
-"""Feature levels: what the brokers of a cluster may use once all of them know it.
+"""Feature levels: formats that the brokers of a cluster may use once all of them support them.
 
-A cluster has one level, stored with its id (`cluster/layout.py`). Every broker announces the highest level that it
-knows. `headrace cluster upgrade` raises the cluster's level when every broker knows the new one, and never lowers it:
-from then on things may be written, to disk or to each other, that brokers of the level before cannot read.
+A cluster has one level, stored with its id (`cluster/layout.py`). Every broker registers with the highest level it
+supports. `headrace cluster upgrade` raises the cluster's level when every broker supports the new one, and never lowers
+it: from then on brokers may write formats, to disk or to each other, that the level before cannot read.
 
-Until then a newer broker writes only what those before can read, so that an upgrade can be taken back broker by broker.
-Whatever is new in a format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`, the
+Until then a newer broker writes only what the previous version can read, so that an upgrade can be rolled back broker
+by broker. Every new format checks the level: a setting by `Setting.level`, a call between brokers by `Call.level`, the
 records of coordinators in `coordinator/record_rewrite.py`.
 """
 
@@ -15,18 +15,20 @@ from dataclasses import dataclass, field
 from headrace.model.errors import StartupError
 
 FEATURE = "headrace.version"
-"""The name under which the level appears among the features of ApiVersions and UpdateFeatures."""
+"""The level's name among the features in ApiVersions and UpdateFeatures."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel:
+    """One feature level."""
+
     number: int
     since: str
-    """The first release that knows it."""
+    """The first release that supports it."""
     brings: str
-    """What it turns on, for `headrace cluster upgrade`."""
+    """The features it enables, for `headrace cluster upgrade`."""
     kafka_features: Mapping[str, int] = field(default_factory=dict)
-    """Kafka's names for what is on at this level, each with its version."""
+    """The Kafka features enabled at this level, each with its version."""
 
 
 LEVELS = (
@@ -48,26 +50,26 @@ LEVELS = (
     ),
 )
 CHOOSABLE: Mapping[str, tuple[int, int]] = {"transaction.version": (0, 2)}
-"""Kafka's features that may be held back, from the lowest to the highest version: brokers serve clients of each."""
+"""Kafka features that UpdateFeatures may set, each with its lowest and highest version: brokers serve all of them."""
 FIRST_LEVEL = LEVELS[0].number
 LATEST_LEVEL = LEVELS[-1].number
 STREAMS_LEVEL = 2
-"""From here on groups may be streams groups."""
+"""The first level with streams groups."""
 
 
 def level(number: int) -> FeatureLevel:
-    """The description of a level that this version knows."""
+    """The feature level with this number."""
     return LEVELS[number - FIRST_LEVEL]
 
 
 def finalized(number: int, chosen: Mapping[str, int]) -> dict[str, int]:
-    """The features in force at a level, with those that were chosen; what is off is left out."""
+    """The finalized features at a level, with those that were chosen; disabled ones (version 0) are omitted."""
     features = {FEATURE: number, **level(number).kafka_features, **chosen}
     return {name: version for name, version in features.items() if version}
 
 
 def needed(what: str, wanted: int, current: int) -> str:
-    """The sentence that refuses something because the cluster's level is too low."""
+    """The error message for a feature that needs a higher level than the cluster's."""
     return (
         f"{what} needs feature level {wanted}, and the cluster is at {current}: upgrade every broker to Headrace "
         f"{level(wanted).since} or newer, then run: headrace cluster upgrade"
@@ -75,9 +77,9 @@ def needed(what: str, wanted: int, current: int) -> str:
 
 
 def check_readable(number: int, where: str) -> None:
-    """`StartupError` for a cluster of a level that this version does not know."""
+    """Raise `StartupError` if this version does not support the cluster's feature level."""
     if number > LATEST_LEVEL:
         raise StartupError(
-            f"{where} holds a cluster of feature level {number}, and this version of Headrace knows levels up to "
+            f"{where} has a cluster of feature level {number}, and this version of Headrace supports levels up to "
             f"{LATEST_LEVEL}: start a newer version"
         )

@@ -1,4 +1,4 @@
-"""Distinct ids are distinct types: a partition index never passes for an offset."""
+"""Ids as distinct types: the type checker does not accept a partition index as an offset."""
 
 from typing import NamedTuple, NewType
 from uuid import UUID
@@ -27,7 +27,7 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """An idempotent producer: its id, and the epoch that tells it from earlier producers with that id."""
+    """An idempotent producer: its id, and the epoch that fences earlier producers with that id."""
 
     producer_id: int
     epoch: int

@@ -1,6 +1,6 @@
-"""The cluster's metadata at one revision, immutable. A change makes a new image that shares what did not change.
+"""The cluster's metadata at one revision, immutable. A change makes a new image that shares the unchanged parts.
 
-Who builds it: `cluster/` from the metadata store. Who reads it: every handler, without locks and without waiting.
+`cluster/` builds it from the metadata store; every handler reads it, without locks and without waiting.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where clients reach a broker: the advertised host and port of one listener."""
+    """The host and port of a listener."""
 
     host: str
     port: int
@@ -24,39 +24,39 @@ class Endpoint:
 
 
 class BrokerState(Enum):
-    """How far a broker has come. Whether it is alive is another matter: its lease says so."""
+    """A broker's lifecycle state. Liveness is separate: see `BrokerInfo.is_alive`."""
 
     STARTING = "starting"
-    """Registered; it may neither lead nor follow before the controller has looked at every partition it has."""
+    """Registered; neither leads nor follows until the controller has updated its partitions and admitted it."""
     ACTIVE = "active"
     STOPPING = "stopping"
-    """It wants to stop and leads nothing more as soon as somebody else can."""
+    """Gives up leadership as soon as another replica can take over."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker that belongs to the cluster. On one node only the first three say anything."""
+    """A broker of the cluster. On a single node only the first three fields are meaningful."""
 
     broker_id: BrokerId
     endpoint: Endpoint
     rack: str | None = None
     is_alive: bool = True
-    """Whether its lease holds."""
+    """True while its lease is live."""
     epoch: int = 0
-    """The revision at which its lease was taken: a new one each time it starts."""
+    """The broker epoch: the store revision of its registration, new at each one."""
     state: BrokerState = BrokerState.ACTIVE
     is_draining: bool = False
-    """It is to lose all of its replicas, and gets no new ones."""
+    """All of its replicas are being moved away, and it gets no new ones."""
     data_dir: str = ""
     """The id of its data directory."""
     former_data_dir: str = ""
-    """If it has come back with another data directory than it had, and was not admitted yet: the one it had."""
+    """The id of its previous data directory, until it is admitted with the current one."""
     max_level: int = LATEST_LEVEL
-    """The highest feature level that it knows. It says something only while the broker is alive."""
+    """The highest feature level it supports; meaningful only while the broker is alive."""
 
     @property
     def has_lost_data(self) -> bool:
-        """What it had as a replica is not there: it is in another data directory."""
+        """True if it returned with another data directory, without the data of its replicas."""
         return bool(self.former_data_dir)
 
     @property
@@ -65,24 +65,24 @@ class BrokerInfo:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether nothing may be asked of it: it is dead, or has not been admitted yet."""
+        """True if it must not be contacted: it is dead, or not admitted yet."""
         return not self.is_alive or self.state is BrokerState.STARTING
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the cluster agrees on for one partition. Every change raises `partition_epoch`."""
+    """The leader, ISR and replicas of one partition. Every change raises `partition_epoch`."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
-    """Preferred leader first. While a reassignment is under way: the new replicas, then those that are to go."""
+    """Preferred leader first. During a reassignment: the target replicas, then those being removed."""
     partition_epoch: int = 0
     adding: tuple[BrokerId, ...] = ()
-    """Those of `replicas` that a reassignment brings in."""
+    """The replicas that a reassignment adds."""
     removing: tuple[BrokerId, ...] = ()
-    """Those of `replicas` that go when all of the others are in sync."""
+    """The replicas that a reassignment removes once all others are in sync."""
 
     @property
     def is_reassigning(self) -> bool:
@@ -98,7 +98,7 @@ class TopicImage:
     partitions: tuple[PartitionState, ...]
     """By partition index, without gaps."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Only what was set on this topic; defaults come from `config`."""
+    """Only the overrides of this topic; defaults come from `config`."""
 
     @property
     def is_internal(self) -> bool:
@@ -110,40 +110,42 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__que
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """A topic that is gone for clients while its folders may still be there. An unknown folder is never deleted."""
+    """A topic that was deleted while its folders may still exist. An unknown folder is never deleted."""
 
     name: TopicName
     topic_id: TopicId
     partition_count: int
     brokers: tuple[BrokerId, ...] = ()
-    """Those that may still have folders of it; empty where there is only one broker."""
+    """The brokers that may still have folders of it; empty on a single node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
+    """The metadata of the whole cluster."""
+
     cluster_id: str
     controller_id: BrokerId
-    """`NO_LEADER` while nobody is controller."""
+    """`NO_LEADER` while there is no controller."""
     brokers: Mapping[BrokerId, BrokerInfo]
-    """Every broker that belongs to the cluster, alive or not."""
+    """Every broker of the cluster, alive or not."""
     topics: Mapping[TopicName, TopicImage]
     topic_names: Mapping[UUID, TopicName]
-    """Topic id to name, for the APIs that speak of ids."""
+    """Topic id to name, for APIs that use ids."""
     broker_settings: Mapping[str, str]
-    """Broker settings changed on the running cluster, for all brokers."""
+    """Dynamic settings of all brokers."""
     revision: int
     settings_by_broker: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
-    """Broker settings changed on one running broker; they win over those for all."""
+    """Dynamic settings of single brokers; they take precedence over those of all brokers."""
     settings_by_group: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Settings of single groups; a group need not exist to have some."""
+    """Settings of single groups; a group need not exist to have settings."""
     deleted: Mapping[UUID, DeletedTopic] = field(default_factory=dict)
     """Deleted topics whose folders have not all been removed yet."""
     feature_level: int = LATEST_LEVEL
-    """What every broker knows (`model/features.py`)."""
+    """The level that every broker supports (`model/features.py`)."""
     chosen_features: Mapping[str, int] = field(default_factory=dict)
-    """Kafka's features that were held back, or let go on, by UpdateFeatures."""
+    """Kafka features whose version was set by UpdateFeatures."""
     features_revision: int = 0
-    """The revision at which the level or a feature was last changed."""
+    """The revision of the last change of the level or of a feature."""
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)
@@ -154,7 +156,7 @@ class ClusterImage:
         return broker is not None and broker.can_lead
 
     def alive_brokers(self) -> tuple[BrokerInfo, ...]:
-        """In the order of their ids."""
+        """The live brokers, in the order of their ids."""
         return tuple(broker for _, broker in sorted(self.brokers.items()) if broker.is_alive)
 
     def has_partition(self, topic: str, index: int) -> bool:

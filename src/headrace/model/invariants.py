@@ -1,11 +1,11 @@
-"""Statements that must hold in every run; see `docs/invariants.md` for the numbered list."""
+"""Runtime checks of the invariants in `docs/invariants.md`."""
 
 
 class InvariantViolation(AssertionError):
-    """Headrace found itself in a state that its design rules out. Going on could damage data."""
+    """A state that the design rules out. Continuing could corrupt data."""
 
 
 def invariant(holds: bool, number: int, what: str) -> None:
-    """Raise unless `holds`. Kept on in production: the checks are cheap and guard acknowledged data."""
+    """Raise unless `holds`. Active in production: the checks are cheap and protect acknowledged data."""
     if not holds:
         raise InvariantViolation(f"invariant {number}: {what}")

@@ -1,8 +1,8 @@
-"""What is said between a queue's door over HTTP and the SDK: the messages of queues, and the calls `Headrace.*`.
+"""The HTTP protocol between the SDK and a broker's queues: the calls `Headrace.*`, their answers, and queue messages.
 
 A call is `POST /` with the header `X-Amz-Target: Headrace.<name of the call's class>` and the call as its body; the
-answer is the class in `ANSWERS`. Both are in the format that `Content-Type` names: `application/x-msgpack`, or
-`application/json` with bytes in base64. What fails is answered with another status than 200 and `Problem`.
+answer is the class in `ANSWERS`. Both are in the format of `Content-Type`: `application/x-msgpack`, or
+`application/json` with bytes in base64. An error has another status than 200 and a `Problem` as its body.
 
 Times are milliseconds: durations, or since the epoch where the name ends in `_at_ms`.
 """
@@ -23,7 +23,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many messages a queue has, right within a second."""
+    """A queue's message counts, accurate to a second."""
 
     available: int
     in_flight: int
@@ -37,19 +37,19 @@ class OutgoingMessage(msgspec.Struct, frozen=True, array_like=True):
     id: str
     priority: int = NORMAL_PRIORITY
     delay_ms: int | None = None
-    """Without it, as the queue says."""
+    """None: the queue's default."""
     due_at_ms: int | None = None
     ttl_ms: int | None = None
     group: str | None = None
     dedupe: str | None = None
-    """The id by which a fifo queue knows a message that it has got already. For a standard queue: None."""
+    """The deduplication id in a fifo queue; None in a standard queue."""
     headers: Headers = ()
     """Everything else: attributes of the SQS API (see `model.queued`) and the sender's own headers."""
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True):
     id: str
-    """That of the message sent first, where this one is a duplicate."""
+    """The id of the first message, if this one is a duplicate."""
     offset: int
     """In a fifo queue the sequence number."""
 
@@ -63,20 +63,20 @@ class Received(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     sent_at_ms: int
     attempt: int
-    """1 the first time that it is received."""
+    """The receive count: 1 at the first receive."""
     first_received_at_ms: int
     deadline_at_ms: int
     priority: int = NORMAL_PRIORITY
     group: str | None = None
     dedupe: str | None = None
     origin: str | None = None
-    """Of a message that was moved here, from a dead-letter queue or into one: `hr.origin` as it is."""
+    """The raw `hr.origin` of a message that was moved, from or to a dead-letter queue."""
     headers: Headers = ()
-    """All others than those of `model.queued` that have a field here."""
+    """All headers without a field here (see `model.queued`)."""
 
 
 class Peeked(msgspec.Struct, frozen=True, array_like=True):
-    """A message as it lies in the queue, leased to nobody by looking at it."""
+    """A message in the queue; peeking does not lease it."""
 
     id: str
     body: bytes
@@ -86,7 +86,7 @@ class Peeked(msgspec.Struct, frozen=True, array_like=True):
     state: str
     """available, in flight, delayed or dead (on its way to the dead-letter queue)."""
     until_at_ms: int | None = None
-    """When what is in flight or delayed is available again."""
+    """When a message in flight or delayed becomes visible."""
     priority: int = NORMAL_PRIORITY
     group: str | None = None
     origin: str | None = None
@@ -94,25 +94,25 @@ class Peeked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """A task that moves messages from one queue to another, or to where each came from."""
+    """A task that moves messages to another queue, or back to their source queues (redrive)."""
 
     id: str
     source: str
     destination: str | None
-    """None: each to the queue that it came from."""
+    """None: each to its source queue."""
     status: str
     """RUNNING, COMPLETED, CANCELLING, CANCELLED or FAILED."""
     started_at_ms: int
     moved: int
     to_move: int
-    """Roughly, when it began."""
+    """The approximate number when it started."""
     per_second: int | None = None
     failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which messages of a queue are meant: all that agree with everything given."""
+    """Selects the messages of a queue that match all given conditions."""
 
     ids: Sequence[str] = ()
     reason_contains: str = ""
@@ -126,39 +126,41 @@ class Filter:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What went wrong: of a whole call, or of one message in it."""
+    """The error of a call, or of one message in it."""
 
     error: str
-    """The name of the class of `model.errors`, such as `UnknownQueue`."""
+    """The name of a class in `model.errors`, such as `UnknownQueue`."""
     message: str
-    """A sentence."""
+    """The error message."""
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """There is nothing to say but that it is done."""
+    """The empty answer of a call that succeeded."""
 
 
 class Description(msgspec.Struct, frozen=True):
+    """A queue with its settings and counts."""
+
     queue: str
     topic_id: str
     settings: dict[str, bool | int | float | str]
-    """All that are in force: the fields of `config.queue.QueueSettings`, but `attributes`."""
+    """All settings in force: the fields of `config.queue.QueueSettings` except `attributes`."""
     counts: Counts | None = None
-    """Not in lists, unless asked for."""
+    """In lists only if requested."""
 
 
 class CreateQueue(msgspec.Struct, frozen=True):
-    """One that is there with the same settings is fine."""
+    """Create a queue; an existing one with the same settings is fine."""
 
     queue: str
     settings: dict[str, str] = {}
-    """By their names without `queue.`, such as `visibility.timeout.ms`."""
+    """By name without `queue.`, such as `visibility.timeout.ms`."""
 
 
 class AlterQueue(msgspec.Struct, frozen=True):
     queue: str
     settings: dict[str, str | None]
-    """None: back to the default."""
+    """None resets to the default."""
 
 
 class DeleteQueue(msgspec.Struct, frozen=True):
@@ -207,18 +209,18 @@ class Acknowledge(msgspec.Struct, frozen=True):
 class Extend(msgspec.Struct, frozen=True):
     queue: str
     wanted: list[tuple[str, int]]
-    """Receipts, each with how long from now on."""
+    """Receipts, each with its new visibility timeout from now on."""
 
 
 class GiveBack(msgspec.Struct, frozen=True):
     queue: str
     wanted: list[tuple[str, int | None, str]]
-    """Receipts, each with how long it is to be hidden (None: as the queue's retry policy says) and why it failed."""
+    """Receipts, each with its retry delay (None: by the queue's retry policy) and the reason of the failure."""
 
 
 class Outcomes(msgspec.Struct, frozen=True):
     problems: list[Problem | None]
-    """In the order of what was asked for."""
+    """In the order of the request; None is success."""
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -276,4 +278,4 @@ ANSWERS: Mapping[type[msgspec.Struct], type] = {
     CancelMove: Move,
     ListMoves: Moves,
 }
-"""By the class of the call."""
+"""The answer's class by the call's class."""

@@ -1,17 +1,16 @@
-"""How a queue's message is a record: the value is its body, the key its message group, and headers say the rest.
+"""The record format of a queue's message: the value is the body, the key the message group, and headers have the rest.
 
-Whoever writes such a record with any Kafka client has sent the message; a record without any of these headers is a
-plain message. Headers with other names are the message's own attributes.
+Writing such a record with any Kafka client sends the message; a record without any of these headers is a plain message.
+Headers with other names are the message's own attributes.
 
-    hr.id         the message's id; without it, the id is made of the offset
-    hr.priority   0 to 9 as an ASCII digit, 9 first; without it 4
-    hr.due        milliseconds since the epoch as ASCII digits: not to be received before
-    hr.expires    the same: not to be received from then on
+    hr.id         the message id; without it, the id is derived from the offset
+    hr.priority   0 to 9 as an ASCII digit, 9 first; default 4
+    hr.due        milliseconds since the epoch as ASCII digits: invisible before
+    hr.expires    the same: expired from then on
     hr.group      the message group (UTF-8); in a fifo queue a record without it belongs to the group of its key
-    hr.dedupe     the de-duplication id (UTF-8)
-    hr.attempt    of a message that was moved: how often it was received where it was before; of a dead letter of a
-                  dead-letter queue, in all queues before
-    hr.origin     of a message that was moved: queue, offset and reason, as JSON
+    hr.dedupe     the deduplication id (UTF-8)
+    hr.attempt    of a moved message: its receive count in the source queue; of a dead letter, in all queues before
+    hr.origin     of a moved message: source queue, offset and reason, as JSON
     sqs.<name>    an attribute of the SQS API: its type, a line feed, its value
     sqs-<name>    a system attribute of the SQS API, such as AWSTraceHeader and SenderId
 """
@@ -33,7 +32,7 @@ ATTRIBUTE_PREFIX = "sqs."
 SYSTEM_ATTRIBUTE_PREFIX = "sqs-"
 
 DEAD_LETTERS = "dead"
-"""The name in `hr.origin` of the stream in which dead letters go to their queue."""
+"""The name in `hr.origin` of the stream that moves dead letters to their queue."""
 
 LOWEST_PRIORITY = 0
 NORMAL_PRIORITY = 4
@@ -44,7 +43,7 @@ _LOW = (1 << 48) - 1
 
 
 def read_origin(text: str | None) -> Mapping[str, Any]:
-    """What `hr.origin` says; nothing if it is not ours."""
+    """Decode `hr.origin`; empty if it is not ours."""
     try:
         origin = json.loads(text) if text is not None else {}
     except (ValueError, RecursionError):
@@ -53,7 +52,7 @@ def read_origin(text: str | None) -> Mapping[str, Any]:
 
 
 def is_dead_letter(origin: Mapping[str, Any]) -> bool:
-    """Whether the last move of a message was to a dead-letter queue."""
+    """True if the last move of the message was to a dead-letter queue."""
     match origin.get("page"):
         case [str(stream), *_]:
             return stream == DEAD_LETTERS
@@ -61,7 +60,7 @@ def is_dead_letter(origin: Mapping[str, Any]) -> bool:
 
 
 def receives_before(headers: Iterable[tuple[str, bytes | None]], origin: Mapping[str, Any]) -> int:
-    """How often a dead letter was received in the queues before; 0 for any other message."""
+    """A dead letter's receive count in its previous queues; 0 for any other message."""
     if is_dead_letter(origin):
         for name, value in headers:
             if name == ATTEMPT and value is not None and value.isdigit() and len(value) <= _COUNT_DIGITS:
@@ -70,8 +69,8 @@ def receives_before(headers: Iterable[tuple[str, bytes | None]], origin: Mapping
 
 
 class MessageIds:
-    """The ids of messages whose senders gave them none: made of the topic's id and the offset, and so known to both
-    sides without being told."""
+    """Message ids derived from the topic id and the offset, for messages sent without one: the broker and the client
+    compute the same id."""
 
     __slots__ = ("_low", "_prefix")
 

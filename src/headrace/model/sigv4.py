@@ -1,6 +1,6 @@
-"""AWS Signature Version 4: how a request over HTTP is signed with a key that both sides know. Pure.
+"""AWS Signature Version 4: signs HTTP requests with a shared secret. Pure.
 
-The broker compares signatures with it (`sqs/auth.py`), and clients of ours sign with `sign`.
+The broker verifies signatures with it (`sqs/auth.py`), and our clients sign with `sign`.
 """
 
 import hmac
@@ -17,7 +17,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def scope_of(date: str, region: str, service: str = SERVICE) -> str:
-    """`date` is YYYYMMDD."""
+    """The credential scope. `date` is YYYYMMDD."""
     return f"{date}/{region}/{service}/{_END}"
 
 
@@ -29,7 +29,7 @@ def canonical_request(
     signed: Sequence[str],
     payload_hash: str,
 ) -> str:
-    """What is signed. `path` is as it is sent, `headers` are by their lower-case names, `signed` says which of them."""
+    """The canonical request. `path` is as sent, header names are lower-case, `signed` names the signed headers."""
     pairs = sorted((quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query)
     lines = [
         method,
@@ -44,13 +44,13 @@ def canonical_request(
 
 
 def query_pairs(query_string: str) -> list[tuple[str, str]]:
-    """The fields of a URL, in the order in which they are there."""
+    """The decoded query parameters of a URL, in order."""
     pairs = (pair.partition("=") for pair in query_string.split("&") if pair)
     return [(unquote_plus(name), unquote_plus(value)) for name, _, value in pairs]
 
 
 def signature(secret: str, when: str, scope: str, canonical: str) -> str:
-    """`when` is YYYYMMDD'T'HHMMSS'Z'."""
+    """The signature of a canonical request. `when` is YYYYMMDD'T'HHMMSS'Z'."""
     date, region, service, _ = scope.split("/")
     text = "\n".join((ALGORITHM, when, scope, sha256(canonical.encode()).hexdigest()))
     return hmac.new(_key(secret, date, region, service), text.encode(), sha256).hexdigest()
@@ -75,7 +75,7 @@ def sign(
     region: str,
     when: str,
 ) -> dict[str, str]:
-    """The headers to add to a request without fields in its URL. All of `headers` are signed, `Host` is needed."""
+    """The headers to add to a request without query parameters. All of `headers` are signed; `Host` is required."""
     lower = {name.lower(): [value] for name, value in headers.items()}
     lower["x-amz-date"] = [when]
     signed = sorted(lower)
