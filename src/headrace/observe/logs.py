@@ -1,4 +1,4 @@
-"""Log lines for the person who runs a broker: time, level, sentence."""
+"""The log format for operators: time, level, message."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ _FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 def configure(level: str, stream: TextIO | None = None) -> None:
-    """Send the broker's log lines to `stream`, standard error by default."""
+    """Log to `stream`, by default to standard error."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(logging.Formatter(_FORMAT))
     root = logging.getLogger("headrace")

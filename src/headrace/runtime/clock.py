@@ -1,4 +1,4 @@
-"""Time, as a dependency: the real clock in production, a hand-turned one in tests and simulation."""
+"""Time as a dependency: the system clock in production, a manual one in tests and simulation."""
 
 import time
 from typing import Protocol
@@ -23,7 +23,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms

@@ -1,6 +1,6 @@
-"""A value that comes later, without an event loop: resolving it calls back at once, in the resolver's turn.
+"""A one-shot result without an event loop: `resolve` runs the callback at once, in the resolver's turn.
 
-Lighter than a future where thousands a second are made, and usable by the simulator, which has no loop of asyncio.
+Lighter than a future where thousands are created per second, and usable without asyncio.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,12 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
+    """A value that is resolved later, with one callback."""
+
     __slots__ = ("_callback", "_done", "_hurry", "_value", "size_bytes")
 
     def __init__(self, hurry: Callable[[], None] | None = None, *, size_bytes: int = 0) -> None:
-        """`size_bytes` is how large the value may turn out, for those who bound what they wait for."""
+        """`hurry` resolves early; `size_bytes` is an upper bound of the value's size, for memory limits."""
         self.size_bytes = size_bytes
         self._callback: Callable[[T], None] | None = None
         self._hurry = hurry
@@ -25,7 +27,7 @@ class Deferred(Generic[T]):
         return self._done
 
     def resolve(self, value: T) -> None:
-        """Settle it; a second time is a no-op, so that a timer and an event may race."""
+        """Resolve; a second call is a no-op, so that a timer and an event may race."""
         if self._done:
             return
         self._done = True
@@ -34,13 +36,13 @@ class Deferred(Generic[T]):
             self._callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Call back with the value, at once if it is there. There is one listener."""
+        """Set the only callback; it runs at once if the value is already resolved."""
         if self._done:
             callback(self._value)
         else:
             self._callback = callback
 
     def hurry(self) -> None:
-        """Waiting for more is no use (the client is gone, the broker stops): settle with what there is, if it can."""
+        """Resolve early with what is available, if possible: the client is gone, or the broker is stopping."""
         if not self._done and self._hurry is not None:
             self._hurry()

@@ -1,4 +1,4 @@
-"""The only door to the file system for data that matters.
+"""The file system interface of the storage code.
 
 Production uses `OsDisk`. Tests wrap it to fail, fill up or kill the process at the n-th operation, so every
 write, sync, rename, truncate and unlink of storage code goes through here, and nothing else does.
@@ -19,7 +19,7 @@ Buffer = bytes | bytearray | memoryview
 _PROBE_EVERY_BYTES = 64 * 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# Of <fcntl.h>; Python has no function for it.
+# Constants of renameat2(2), which Python does not wrap.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -28,16 +28,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class DiskFile(Protocol):
     """An open file that is appended to, read at positions, synced and truncated.
 
-    It is closed by `close`, or when nobody refers to it any more: a cache may let go of a file that a reader in
-    another thread still uses.
+    It is closed by `close`, or with its last reference: a cache may drop a file that a reader in another thread still
+    uses.
     """
 
     path: Path
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers at the end in one call where the system allows; return the bytes written.
+        """Append all buffers, in one system call where possible; return the number of bytes.
 
-        Raises `OSError`; bytes may then have been written in part, and the caller truncates back.
+        On `OSError` some bytes may have been written; the caller truncates them.
         """
         ...
 
@@ -46,15 +46,15 @@ class DiskFile(Protocol):
         ...
 
     def read_cached(self, position: int, length: int) -> Buffer | None:
-        """As `read` but only if the page cache has them all: None means ask again from a worker thread."""
+        """Like `read`, but only from the page cache; None means to read in a worker thread instead."""
         ...
 
     def is_cached(self, position: int, length: int) -> bool:
-        """Whether the page cache seems to have all of these bytes: sending them will not wait for the device."""
+        """True if the page cache seems to have all of these bytes: sending them will not wait for the device."""
         ...
 
     def send_to(self, socket_fd: int, position: int, length: int) -> int:
-        """Send bytes to a non-blocking socket without reading them; how many it took. `BlockingIOError` if none."""
+        """Send bytes to a non-blocking socket by sendfile; the number sent. `BlockingIOError` if none."""
         ...
 
     def sync_data(self) -> None: ...
@@ -67,7 +67,7 @@ class DiskFile(Protocol):
 
 
 class FileStamp(NamedTuple):
-    """By these a file is known as the one it was, and as unchanged since."""
+    """Identifies a file and its content: equal stamps mean the same, unchanged file."""
 
     size: int
     modified_ns: int
@@ -92,9 +92,9 @@ class Disk(Protocol):
     def stamp(self, path: Path) -> FileStamp: ...
 
     def boot_id(self) -> str:
-        """A name for the time since the operating system was started; empty if there is none.
+        """The id of the current boot of the operating system; empty if unknown.
 
-        While it stays the same, what processes have written is there, synced or not: also after one was killed.
+        While it is the same, everything written is there, synced or not, even if the process was killed.
         """
         ...
 
@@ -107,26 +107,26 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: Path, target: Path, *, sync: bool = True) -> None:
-        """Rename and fsync the directory of the target; without `sync` the caller has that done later."""
+        """Rename and fsync the target's directory; without `sync` the caller does that later."""
         ...
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; one that is there already is fine. The caller has the directory synced."""
+        """Create a hard link; an existing one is fine. The caller syncs the directory."""
         ...
 
     def exchange(self, one: Path, other: Path) -> None:
-        """Swap two directories in one step: whoever looks finds the one or the other. Fsyncs their parents.
+        """Swap two directories atomically, and fsync their parents.
 
-        Raises `OSError` (EINVAL) on a file system that cannot.
+        Raises `OSError` (EINVAL) if the file system does not support it.
         """
         ...
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; one that is not there is fine."""
+        """Remove a file; a missing one is fine."""
         ...
 
     def make_dir(self, path: Path) -> None:
-        """Create a directory (its parent exists) and fsync the parent; an existing one is fine."""
+        """Create a directory in an existing one and fsync the parent; an existing directory is fine."""
         ...
 
     def remove_tree(self, path: Path) -> None: ...
@@ -150,7 +150,7 @@ class OsFile:
         written = os.writev(fd, buffers)
         if written == expected:
             return written
-        # A short write: the device is nearly full or a signal came. Go on byte-exactly; ENOSPC raises by itself.
+        # A short write: the device is nearly full, or a signal arrived. Write the rest; ENOSPC raises by itself.
         rest = memoryview(b"".join(buffers))[written:]
         while rest:
             rest = rest[os.write(fd, rest) :]

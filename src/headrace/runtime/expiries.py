@@ -1,9 +1,11 @@
-"""Timeouts that nearly never fire, for things that come by the thousand: one sweep instead of one timer each."""
+"""Timeouts that rarely fire, for thousands of requests: one periodic sweep instead of a timer each."""
 
 from collections.abc import Callable
 
 
 class Expiries:
+    """Callbacks with deadlines, fired by `sweep`."""
+
     def __init__(self) -> None:
         self._deadlines: dict[Callable[[], None], float] = {}
 
@@ -17,7 +19,7 @@ class Expiries:
         self._deadlines.pop(expire, None)
 
     def sweep(self, now_ms: float) -> None:
-        """Fire what is due. Late by at most the time between two sweeps."""
+        """Fire the callbacks that are due; late by at most the sweep interval."""
         if not self._deadlines:
             return
         due = [expire for expire, deadline_ms in self._deadlines.items() if deadline_ms <= now_ms]

@@ -1,12 +1,12 @@
-"""Freed memory goes back to the system after a burst.
+"""Returns freed memory to the system after a burst, with `malloc_trim`.
 
-glibc gives back a freed buffer only if it was mapped by itself or is at the top of the heap. After a burst of large
-messages hundreds of MiB are free below some small object that is still in use, and stay resident until they are used
-again. `malloc_trim` gives back every free page. It holds the heap's lock while it does so, some milliseconds for
-100 MiB, so it is called when memory has grown and the broker has become idle, or has been busy for a minute since; and
-again, less and less often, for as long as there is more than at the start: what was in use at a trim may be free later.
+glibc returns a freed buffer only if it was mapped separately or is at the top of the heap. After a burst of large
+messages, hundreds of MiB are free below some small object still in use, and stay resident until reused. `malloc_trim`
+returns every free page. It holds the heap's lock meanwhile, some milliseconds for 100 MiB, so it is called when memory
+has grown and the broker is idle, or has been busy for a minute since; and again, at growing intervals, while memory is
+above its minimum: memory in use at one trim may be free later.
 
-For a process of its own, on Linux with glibc; anywhere else nothing happens. See docs/adr/0013.
+For a dedicated process on Linux with glibc; a no-op elsewhere. See docs/adr/0013.
 """
 
 import ctypes
@@ -17,43 +17,43 @@ from collections.abc import Callable
 from pathlib import Path
 
 GROWTH_BYTES = 32 * 1024 * 1024
-"""Less than this is not worth the trouble."""
+"""Growth that makes a trim worthwhile."""
 IDLE_BELOW = 0.25
-"""The share of one processor below which a broker is idle."""
-BUSY_LOOKS_MAX = 30
-WAIT_LOOKS_MAX = 15
-_LOOK_EVERY_S = 2.0
+"""The share of one CPU below which a broker counts as idle."""
+BUSY_SAMPLES_MAX = 30
+WAIT_SAMPLES_MAX = 15
+_SAMPLE_INTERVAL_S = 2.0
 _STATM = Path("/proc/self/statm")
 
 
 class TrimPolicy:
-    """Decides when memory is given back, from looks at regular intervals. Pure."""
+    """Decides when to trim, from samples at regular intervals. Pure."""
 
     def __init__(self, resident_bytes: int) -> None:
         self._least_bytes = resident_bytes
         """The least resident memory so far."""
-        self._looks = 0
-        """How often there was more than that, since the last trim."""
-        self._wait_looks = 1
+        self._samples = 0
+        """Samples above that, since the last trim."""
+        self._wait_samples = 1
 
     def is_due(self, resident_bytes: int, busy_share: float) -> bool:
-        """Whether to trim now; `busy_share` is the processor time since the last look, per second."""
+        """True if it is time to trim; `busy_share` is the CPU time per second since the last sample."""
         self._least_bytes = min(self._least_bytes, resident_bytes)
         if resident_bytes < self._least_bytes + GROWTH_BYTES:
-            self._looks, self._wait_looks = 0, 1
+            self._samples, self._wait_samples = 0, 1
             return False
-        self._looks += 1
+        self._samples += 1
         is_idle = busy_share < IDLE_BELOW
-        return (is_idle and self._looks >= self._wait_looks) or self._looks >= BUSY_LOOKS_MAX
+        return (is_idle and self._samples >= self._wait_samples) or self._samples >= BUSY_SAMPLES_MAX
 
     def trimmed(self) -> None:
-        """What is left may be in use: the next trim waits for longer."""
-        self._looks = 0
-        self._wait_looks = min(2 * self._wait_looks, WAIT_LOOKS_MAX)
+        """Double the wait for the next trim: the remaining memory may be in use."""
+        self._samples = 0
+        self._wait_samples = min(2 * self._wait_samples, WAIT_SAMPLES_MAX)
 
 
 class HeapTrimmer:
-    """A thread that calls `malloc_trim` when a `TrimPolicy` says so."""
+    """A thread that calls `malloc_trim` when its `TrimPolicy` is due."""
 
     def __init__(self) -> None:
         self._trim = _malloc_trim()
@@ -72,17 +72,17 @@ class HeapTrimmer:
     def _run(self) -> None:
         assert self._trim is not None
         policy = TrimPolicy(_resident_bytes())
-        looked_s, used_s = time.monotonic(), time.process_time()
-        while not self._stopping.wait(_LOOK_EVERY_S):
-            before_s, used_before_s = looked_s, used_s
-            looked_s, used_s = time.monotonic(), time.process_time()
-            if policy.is_due(_resident_bytes(), (used_s - used_before_s) / (looked_s - before_s)):
+        sampled_s, used_s = time.monotonic(), time.process_time()
+        while not self._stopping.wait(_SAMPLE_INTERVAL_S):
+            before_s, used_before_s = sampled_s, used_s
+            sampled_s, used_s = time.monotonic(), time.process_time()
+            if policy.is_due(_resident_bytes(), (used_s - used_before_s) / (sampled_s - before_s)):
                 self._trim(0)
                 policy.trimmed()
 
 
 def _malloc_trim() -> Callable[[int], int] | None:
-    """None where there is no glibc, or nothing that tells how much memory is resident."""
+    """glibc's `malloc_trim`; None without glibc or /proc."""
     if not _STATM.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The volume a directory is on."""
+"""The size of the volume that a directory is on."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import NamedTuple
 class VolumeSize(NamedTuple):
     total_bytes: int
     usable_bytes: int
-    """What is left for a process without special rights."""
+    """Free space for an unprivileged process."""
 
 
 def volume_size(path: Path) -> VolumeSize:

@@ -1,4 +1,4 @@
-from headrace.runtime.heap import BUSY_LOOKS_MAX, GROWTH_BYTES, TrimPolicy
+from headrace.runtime.heap import BUSY_SAMPLES_MAX, GROWTH_BYTES, TrimPolicy
 
 MIB = 1 << 20
 START = 60 * MIB
@@ -45,13 +45,13 @@ def test_growth_counts_from_the_least_so_far() -> None:
 
 def test_a_broker_that_is_never_idle_is_trimmed_in_the_end() -> None:
     policy = TrimPolicy(START)
-    looks = [policy.is_due(400 * MIB, BUSY) for _ in range(BUSY_LOOKS_MAX)]
-    assert looks == [False] * (BUSY_LOOKS_MAX - 1) + [True]
+    looks = [policy.is_due(400 * MIB, BUSY) for _ in range(BUSY_SAMPLES_MAX)]
+    assert looks == [False] * (BUSY_SAMPLES_MAX - 1) + [True]
 
 
 def test_a_busy_broker_whose_memory_falls_by_itself_is_left_alone() -> None:
     policy = TrimPolicy(START)
-    for _ in range(BUSY_LOOKS_MAX - 1):
+    for _ in range(BUSY_SAMPLES_MAX - 1):
         assert not policy.is_due(400 * MIB, BUSY)
     assert not policy.is_due(START, BUSY)
     assert not policy.is_due(400 * MIB, BUSY)
