@@ -17,7 +17,9 @@ from headrace.app.broker_home import open_home
 from headrace.app.http import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
-from headrace.config.broker import LOOPBACK, BrokerSettings, access_keys
+from headrace.config.broker import BrokerSettings
+from headrace.config.broker_checks import access_keys
+from headrace.config.broker_rows import LOOPBACK
 from headrace.kafka.preload import Preload
 from headrace.kafka.server import KafkaServer
 from headrace.kafka.services import Services

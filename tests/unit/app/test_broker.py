@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.app.broker import BrokerApp
-from headrace.config.broker import HTTP_PORT_DISTANCE, broker_settings
+from headrace.config.broker import broker_settings
+from headrace.config.broker_rows import HTTP_PORT_DISTANCE
 from headrace.model.errors import StartupError
 from headrace.runtime.expiries import Expiries
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.config.broker import access_keys, broker_settings
+from headrace.config.broker import broker_settings
+from headrace.config.broker_checks import access_keys
 from headrace.model.errors import SettingsError
 from headrace.model.image import Endpoint
 

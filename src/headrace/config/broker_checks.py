@@ -1,0 +1,106 @@
+"""Checks of broker settings against each other, and of addresses and access keys."""
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.config.address import is_loopback, parse_address
+from headrace.config.broker_rows import HTTP_OFF
+from headrace.model.errors import SettingsError
+from headrace.model.image import Endpoint
+
+if TYPE_CHECKING:
+    from headrace.config.broker import BrokerSettings
+
+
+def check_consistent(settings: "BrokerSettings") -> None:
+    """Raise `SettingsError` if broker settings contradict each other, or an address or key is malformed."""
+    _check_address("kafka.listen", settings.kafka_listen, default_port=None)
+    if settings.advertise and not _check_address("advertise", settings.advertise, default_port=0).host:
+        raise SettingsError(f"advertise={settings.advertise} has no host: write HOST or HOST:PORT")
+    _check_http(settings)
+    if not settings.data_dir:
+        raise SettingsError("data.dir is empty: name a directory")
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise SettingsError(
+            f"group.min.session.timeout.ms={settings.group_min_session_timeout_ms} is larger than "
+            f"group.max.session.timeout.ms={settings.group_max_session_timeout_ms}"
+        )
+    _check_groups(settings, "consumer", ("heartbeat.interval.ms", "session.timeout.ms"))
+    _check_groups(
+        settings,
+        "share",
+        (
+            "heartbeat.interval.ms",
+            "session.timeout.ms",
+            "record.lock.duration.ms",
+            "delivery.count.limit",
+            "partition.max.record.locks",
+        ),
+    )
+    _check_groups(settings, "streams", ("heartbeat.interval.ms", "session.timeout.ms"))
+    standbys, most = settings.group_streams_num_standby_replicas, settings.group_streams_max_standby_replicas
+    if standbys > most:
+        raise SettingsError(
+            f"group.streams.num.standby.replicas={standbys} is larger than group.streams.max.standby.replicas={most}"
+        )
+    if not settings.group_consumer_assignors:
+        raise SettingsError("group.consumer.assignors is empty: name uniform or range")
+    if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
+        raise SettingsError(
+            f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="
+            f"{settings.socket_request_max_bytes}: a request of the allowed size would wait for ever"
+        )
+
+
+def _check_groups(settings: "BrokerSettings", kind: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        low, value, high = (settings.value(f"group.{kind}.{part}{name}") for part in ("min.", "", "max."))
+        assert isinstance(low, int)
+        assert isinstance(value, int)
+        assert isinstance(high, int)
+        if not low <= value <= high:
+            raise SettingsError(
+                f"group.{kind}.{name}={value} is not from group.{kind}.min.{name}={low} "
+                f"to group.{kind}.max.{name}={high}"
+            )
+    interval_ms, timeout_ms = (settings.value(f"group.{kind}.{name}") for name in names[:2])
+    if interval_ms >= timeout_ms:  # type: ignore[operator]
+        raise SettingsError(
+            f"group.{kind}.heartbeat.interval.ms={interval_ms} must be below "
+            f"group.{kind}.session.timeout.ms={timeout_ms}"
+        )
+
+
+def _check_http(settings: "BrokerSettings") -> None:
+    if settings.http_listen not in ("", HTTP_OFF):
+        host = _check_address("http.listen", settings.http_listen, default_port=None).host
+        if not is_loopback(host) and not settings.sqs_access_keys:
+            raise SettingsError(
+                f"http.listen={settings.http_listen} can be reached from other machines, and anybody could use the "
+                "queues: set sqs.access.keys=ID:SECRET, or listen on 127.0.0.1"
+            )
+    access_keys(settings.sqs_access_keys)
+    if re.fullmatch("[0-9]{12}", settings.sqs_account_id) is None:
+        raise SettingsError(f"sqs.account.id={settings.sqs_account_id} is no account: write 12 digits")
+    if re.fullmatch("[a-z0-9-]+", settings.sqs_region) is None:
+        raise SettingsError(f"sqs.region={settings.sqs_region} is no region: write one such as us-east-1")
+
+
+def access_keys(text: str) -> dict[str, str]:
+    """The secrets in `sqs.access.keys` by their ids. A `SettingsError` does not tell any secret."""
+    keys: dict[str, str] = {}
+    for number, pair in enumerate((pair.strip() for pair in text.split(",") if pair.strip()), 1):
+        key_id, colon, secret = pair.partition(":")
+        if not colon or not key_id or not secret or "/" in key_id:
+            raise SettingsError(f"sqs.access.keys: number {number} is not ID:SECRET")
+        if key_id in keys:
+            raise SettingsError(f"sqs.access.keys: {key_id} is there twice")
+        keys[key_id] = secret
+    return keys
+
+
+def _check_address(name: str, text: str, *, default_port: int | None) -> Endpoint:
+    try:
+        return parse_address(text, default_port=default_port)
+    except SettingsError as error:
+        raise SettingsError(f"{name}={text}: {error}") from None
