@@ -242,7 +242,7 @@ class HostedPartitions:
         """Clear the damage mark of a leader whose log ends where the damage begins: no data is damaged."""
         if partition.log.damaged_from is not None:
             try:
-                partition.log.look_whether_whole()
+                partition.log.clear_damage_if_truncated()
             except HeadraceError as error:
                 _log.error("%s stays marked as damaged: %s", partition, error)
 

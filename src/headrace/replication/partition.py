@@ -26,7 +26,8 @@ from headrace.replication.copying import Copying
 from headrace.replication.leader import Leading
 from headrace.replication.readable import Role
 from headrace.replication.waiters import CommitWaiters
-from headrace.storage.log import AppendResult, Log, Slice
+from headrace.storage.appender import AppendResult
+from headrace.storage.log import Log, Slice
 
 _log = logging.getLogger(__name__)
 

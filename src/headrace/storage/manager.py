@@ -32,7 +32,6 @@ from headrace.storage.checkpoints import (
 from headrace.storage.datadir import DataDir
 from headrace.storage.files import FilePool
 from headrace.storage.log import Log
-from headrace.storage.structure import LogStructure
 from headrace.storage.summary import LOG_SUMMARIES, LogSummary, Summarized, read_summaries, summaries_to_bytes
 
 _log = logging.getLogger(__name__)
@@ -320,7 +319,7 @@ class LogManager:
                 }
                 self._write(HIGH_WATERMARKS, offsets_to_bytes(known))
 
-    def _persist(self, _: LogStructure) -> None:
+    def _persist(self, _: Log) -> None:
         self.write_checkpoints()
 
     def _write(self, name: str, data: bytes) -> None:

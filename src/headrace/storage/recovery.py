@@ -33,6 +33,7 @@ from headrace.model.errors import CorruptBatch
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.aborted import AbortedDamaged, AbortedTransactions, read_aborted, replace_aborted
+from headrace.storage.damage import read_damaged_from, write_damaged_from
 from headrace.storage.epochs import Epochs, EpochsDamaged
 from headrace.storage.files import (
     CORRUPT,
@@ -495,15 +496,3 @@ class Loader:
         for item in scan(segment.reader(), size, segment.base_offset, limit):
             if isinstance(item, ScannedBatch):
                 segment.note_batch(item.position, item.header, self._interval_bytes)
-
-
-def write_damaged_from(disk: Disk, directory: Path, offset: int) -> None:
-    disk.write_atomic(directory / DAMAGED, f"{offset}\n".encode())
-
-
-def read_damaged_from(disk: Disk, directory: Path) -> int:
-    """The offset in the file; one that cannot be read stands for everything."""
-    try:
-        return int(disk.read_bytes(directory / DAMAGED))
-    except ValueError:
-        return 0

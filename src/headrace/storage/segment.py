@@ -1,7 +1,7 @@
 """One segment of a log: a file of record batches, with an offset index and a time index beside it.
 
-Appending is done by `Log.append`, which is written flat for speed and keeps the fields here; this module finds things:
-the batch that holds an offset, the headers from a position on, the newest timestamp.
+`Appender.append` appends to it, flat for speed, and updates the fields here; this module finds things: the batch that
+holds an offset, the headers from a position on, the newest timestamp.
 
 Only the last segment of a log, the active one, has a file open for writing. Closed ones are read through the shared
 `FilePool`, and cost nothing until somebody reads them.
@@ -299,7 +299,7 @@ class Segment:
             self.times.append(newest, self.max_timestamp_offset - self.base_offset)
 
     def note_batch(self, position: int, header: BatchHeader, interval_bytes: int) -> None:
-        """Account for a batch that is in the file: what `Log.append` does in its own flat way."""
+        """Account for a batch that is in the file: what `Appender.append` does inline."""
         last_offset = header.base_offset + header.last_offset_delta
         if self.first_timestamp is None:
             self.first_timestamp = header.max_timestamp

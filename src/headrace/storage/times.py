@@ -1,11 +1,15 @@
 """Finding records by time. Reads and decompresses batches, so it may take a while: run it in a worker thread."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headrace.records.batch import BatchHeader
 from headrace.records.reader import Record, iter_records
+from headrace.storage.files import storage_error
 from headrace.storage.segment import Segment
+from headrace.storage.state import LogState
+
+_TRIES = 5
 
 
 class Dated(NamedTuple):
@@ -14,6 +18,20 @@ class Dated(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+def search(log: LogState, find: Callable[[Sequence[Segment]], Dated | None]) -> Dated | None:
+    """The result of `find`, called again if retention or compaction removed a segment's file meanwhile."""
+    tries = 0
+    while True:
+        if log.is_closed:
+            log.refuse()
+        try:
+            return find(log.segments.all)
+        except OSError as error:
+            tries += 1
+            if not log.is_closed and (not isinstance(error, FileNotFoundError) or tries > _TRIES):
+                raise storage_error(error, f"searching {log.directory.name}") from error
 
 
 def first_from(segments: Sequence[Segment], start_offset: int, below: int, timestamp: int) -> Dated | None:

@@ -12,8 +12,9 @@ from headrace.records.markers import Marker
 from headrace.records.reader import Record, iter_records
 from headrace.runtime.clock import ManualClock
 from headrace.runtime.disk import Disk
+from headrace.storage.appender import AppendResult
 from headrace.storage.datadir import DataDir
-from headrace.storage.log import AppendResult, Log
+from headrace.storage.log import Log
 from headrace.storage.manager import LogManager, WantedPartition
 from headrace.testing.disks import ModelDisk
 
@@ -126,3 +127,10 @@ class LogBench:
                 offset = max(offset, header.next_offset)
             if not whole:
                 raise AssertionError(f"the slice at {offset} has no whole batch")
+
+
+def position_of(log: Log, offset: int) -> int:
+    """Where the batch with an offset begins in the file of its segment."""
+    part = log.slice(offset, 1, log.end_offset, at_least_one=True)
+    assert part is not None
+    return part.position

@@ -32,7 +32,7 @@ from headrace.replication.transport import Channel
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.deferred import Deferred
 from headrace.testing.disks import ModelDisk
-from headrace.testing.logs import LogBench
+from headrace.testing.logs import LogBench, position_of
 
 LEADER, FOLLOWER = BrokerId(1), BrokerId(2)
 TOPIC = TopicId(UUID(int=99))
@@ -272,7 +272,7 @@ def test_what_has_gone_bad_on_the_leaders_disk_is_not_sent_but_told_of(byte: int
             both.leader.table.lead(leader, STATE, 0)
             for number in range(4):
                 both.append(0, b"%d" % number * 100)
-            path, position = bench.log.active.path, bench.log._starts[2]
+            path, position = bench.log.active.path, position_of(bench.log, 2)
             bench.log.roll()
             both.append(0, b"in another segment")
             file = bench.disk.open(path)

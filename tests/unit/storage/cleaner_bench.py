@@ -13,7 +13,6 @@ from headrace.runtime.disk import Disk
 from headrace.storage.batches import read_batches
 from headrace.storage.cleaner import Cleaned, Cleaner
 from headrace.storage.log import Log
-from headrace.storage.structure import LogStructure
 from headrace.testing.disks import ModelDisk
 from headrace.testing.inline_cleaner import drive, inline
 
@@ -46,7 +45,7 @@ class Bench:
             recovery_point=self.recovery_point, producer_expiry_ms=DAY, persist=self._persist,
         )  # fmt: skip
 
-    def _persist(self, log: LogStructure) -> None:
+    def _persist(self, log: Log) -> None:
         self.recovery_point = log.flushed_offset
 
     def reopen(self) -> None:

@@ -2,7 +2,7 @@
 
 from headrace.storage.files import DAMAGED
 from headrace.testing.disks import ModelDisk
-from headrace.testing.logs import LogBench
+from headrace.testing.logs import LogBench, position_of
 
 
 def bench_with_damage() -> tuple[LogBench, int]:
@@ -12,8 +12,8 @@ def bench_with_damage() -> tuple[LogBench, int]:
     for number in range(20):
         bench.append(b"%d" % number)
     path = bench.log.active.path
-    position = bench.log._starts[max(bench.log._starts) - 2]
-    lost = max(bench.log._starts) - 2
+    lost = bench.log.end_offset - 3
+    position = position_of(bench.log, lost)
     left = disk.after_process_kill()
     file = left.open(path)
     data = bytearray(file.read(0, file.size()))

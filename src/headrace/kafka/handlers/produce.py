@@ -54,7 +54,7 @@ from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, check_batch
 from headrace.records.validation import validate_for_topic
 from headrace.replication.partition import Partition
 from headrace.runtime.deferred import Deferred
-from headrace.storage.log import AppendResult
+from headrace.storage.appender import AppendResult
 from headrace.transactions.records import Place
 
 KEY = 0

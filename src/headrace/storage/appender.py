@@ -1,0 +1,201 @@
+"""Appending to a log: batches of producers, transaction markers, and what a leader has sent.
+
+`Appender.append` runs for every produced batch and is written flat for speed.
+"""
+
+from struct import Struct
+from typing import NamedTuple, NoReturn
+
+from headrace.model.errors import OffsetOutOfRange, RecordTooLarge, StorageFailed
+from headrace.records.batch import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    STAMP_SIZE,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
+from headrace.records.markers import Marker, build_marker, read_marker
+from headrace.storage.files import storage_error
+from headrace.storage.replay import note_aborted
+from headrace.storage.roll import MAX_OFFSET_DELTA
+from headrace.storage.segment import Segment
+from headrace.storage.segments import POSITIONS_MAX
+from headrace.storage.state import LogState
+from headrace.storage.truncation import truncate_fully
+
+_STAMP = Struct(">qii")
+_DATA_OF_TRANSACTION = CONTROL | TRANSACTIONAL
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    """-1 unless the topic stamps the time of arrival."""
+    duplicate: bool
+    """An idempotent producer's retry: the offsets are the original's, nothing was written."""
+    log_start_offset: int
+
+
+class Appender:
+    """Appends to one log."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: LogState) -> None:
+        self._log = log
+
+    def append(self, batch: Buffer, header: BatchHeader, leader_epoch: int) -> AppendResult:
+        """See `Log.append`."""
+        log = self._log
+        if log.is_closed or log.failure is not None:
+            log.refuse()
+        _, length, _, _, _, attributes, last_delta, _, timestamp, producer_id, producer_epoch, sequence, _ = header
+        is_idempotent = producer_id >= 0 and sequence >= 0
+        if is_idempotent:
+            original = log.producers.check(producer_id, producer_epoch, sequence, last_delta)
+            if original is not None:
+                return AppendResult(original.base_offset, original.last_offset, -1, True, log.start_offset)
+        elif attributes & TRANSACTIONAL:
+            log.producers.check_epoch(producer_id, producer_epoch)
+        base_offset = log.end_offset
+        last_offset = base_offset + last_delta
+        size = length + LOG_OVERHEAD
+        segments, limits = log.segments, log.limits
+        segment = segments.active
+        if (
+            segment.size + size > limits.segment_bytes
+            or not 0 <= timestamp <= limits.after_ms
+            or last_offset > limits.after_offset
+        ):
+            segment = self._make_room(size, timestamp, last_offset)
+        if leader_epoch != log.epochs.latest:
+            log.epochs.assign(leader_epoch, base_offset)
+        position = segment.size
+        try:
+            writer = segment.writer or segment.open_writer()
+            writer.append((_STAMP.pack(base_offset, length, leader_epoch), memoryview(batch)[STAMP_SIZE:size]))
+        except OSError as error:
+            self._undo(segment, error)
+        segment.size = position + size
+        log.end_offset = last_offset + 1
+        if segment.first_timestamp is None:
+            segment.first_timestamp = timestamp
+            limits.update(segment)
+        if timestamp > segment.max_timestamp:
+            segment.note_timestamp(timestamp, last_offset)
+        if segment.unindexed_bytes > limits.interval_bytes:
+            segment.add_to_indexes(last_offset, position)
+            if limits.is_index_full(segment):
+                limits.update(segment)
+        segment.unindexed_bytes += size
+        if is_idempotent or attributes & _DATA_OF_TRANSACTION == TRANSACTIONAL:
+            log.producers.record(
+                producer_id,
+                producer_epoch,
+                sequence,
+                last_delta,
+                base_offset,
+                attributes,
+                timestamp,
+                log.clock.wall_ms(),
+            )
+        positions = segments.positions
+        positions[base_offset] = position
+        if len(positions) > POSITIONS_MAX:
+            segments.forget_old_positions()
+        append_time_ms = timestamp if attributes & LOG_APPEND_TIME else -1
+        return AppendResult(base_offset, last_offset, append_time_ms, False, log.start_offset)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, leader_epoch: int) -> AppendResult:
+        """See `Log.append_marker`."""
+        log = self._log
+        log.check_writable()
+        log.producers.check_marker(producer_id, producer_epoch, marker)
+        now_ms = log.clock.wall_ms()
+        batch = build_marker(producer_id, producer_epoch, marker, now_ms)
+        result = self.append(batch, read_header(batch), leader_epoch)
+        ended = log.producers.end(producer_id, producer_epoch, marker, result.base_offset, now_ms)
+        note_aborted(log.aborted, ended, log.producers)
+        return result
+
+    def append_replicated(self, batches: Buffer) -> int:
+        """See `Log.append_replicated`."""
+        log = self._log
+        log.check_writable()
+        view = memoryview(batches)
+        position, end = 0, len(view)
+        now_ms = log.clock.wall_ms()
+        while position < end:
+            header = check_batch(view, position)
+            if header.base_offset < log.end_offset:
+                raise OffsetOutOfRange(
+                    f"{log.directory.name} ends at {log.end_offset}; a batch at {header.base_offset} lies before that"
+                )
+            batch = view[position : position + header.size]
+            self._append_one(batch, header, now_ms)
+            position += header.size
+        if len(log.segments.positions) > POSITIONS_MAX:
+            log.segments.forget_old_positions()
+        return log.end_offset
+
+    def _append_one(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Append a batch as it is, at or past the end of the log."""
+        log = self._log
+        segment = self._make_room_for_replicated(header)
+        if header.leader_epoch != log.epochs.latest:
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+        start = segment.size
+        try:
+            writer = segment.writer or segment.open_writer()
+            writer.append((batch,))
+        except OSError as error:
+            self._undo(segment, error)
+        segment.note_batch(start, header, log.limits.interval_bytes)
+        log.limits.update(segment)
+        log.end_offset = header.next_offset
+        marker = read_marker(batch, header) if header.is_control else None
+        note_aborted(log.aborted, log.producers.replay(header, marker, now_ms), log.producers)
+        log.segments.positions[header.base_offset] = start
+
+    def _make_room(self, size: int, timestamp: int, last_offset: int) -> Segment:
+        """The segment for a batch that may not fit the active one: the active one, or a new one."""
+        log = self._log
+        if size > log.limits.segment_bytes:
+            raise RecordTooLarge(f"a batch of {size} bytes is larger than segment.bytes={log.limits.segment_bytes}")
+        segment = log.segments.active
+        is_full = segment.size + size > log.limits.segment_bytes
+        if segment.size and (is_full or log.limits.is_due(segment, timestamp, last_offset)):
+            log.roll()
+        return log.segments.active
+
+    def _make_room_for_replicated(self, header: BatchHeader) -> Segment:
+        """Like `_make_room`, for a batch whose offsets and size are given."""
+        log = self._log
+        segment = log.segments.active
+        is_full = segment.size + header.size > log.limits.segment_bytes
+        if segment.size and (is_full or log.limits.is_due(segment, header.max_timestamp, header.last_offset)):
+            # Without a gap if the offsets allow it: recovery considers one between segments as lost bytes.
+            is_far = header.last_offset - log.end_offset > MAX_OFFSET_DELTA
+            log.roll(header.base_offset if is_far else None)
+        elif not segment.size and header.last_offset - segment.base_offset > MAX_OFFSET_DELTA:
+            truncate_fully(log, header.base_offset)
+        return log.segments.active
+
+    def _undo(self, segment: Segment, error: OSError) -> NoReturn:
+        """Cut off what a failed write left in the file, and raise the reason. If that fails too, the log fails."""
+        log = self._log
+        log.epochs.truncate_from(log.end_offset)
+        try:
+            if segment.writer is not None:
+                segment.writer.truncate(segment.size)
+        except OSError as second:
+            log.fail(second)
+        problem = storage_error(error, f"writing to {segment.path}")
+        if isinstance(problem, StorageFailed):
+            log.fail(error)
+        raise problem from error

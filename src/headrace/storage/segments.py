@@ -1,0 +1,101 @@
+"""The segments of a log in memory: which one has an offset, and where in its file that is."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from itertools import islice
+
+from headrace.records.batch import BatchHeader
+from headrace.storage.segment import Segment
+
+POSITIONS_MAX = 8192
+
+
+class SegmentList:
+    """Segments in the order of their offsets; the last one is the active one. Changes no file."""
+
+    __slots__ = ("_bases", "_closed_bytes", "active", "all", "positions", "unsynced")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.all = segments
+        """Replaced, never changed in place: iterate over it in any thread."""
+        self.active = segments[-1]
+        self.positions: dict[int, int] = {}
+        """File positions of recent batches in the active segment by base offset, for readers at the tail."""
+        self.unsynced: list[Segment] = []
+        """Closed segments that no flush has covered yet. While there are any, the directory must be synced too."""
+        self._bases: list[int] = []
+        self._closed_bytes = 0
+        self._note_bounds()
+
+    def _note_bounds(self) -> None:
+        self._bases = [segment.base_offset for segment in self.all]
+        self._closed_bytes = sum(segment.size for segment in self.all[:-1])
+
+    @property
+    def first(self) -> Segment:
+        return self.all[0]
+
+    @property
+    def bases(self) -> Sequence[int]:
+        """The base offset of each segment."""
+        return self._bases
+
+    @property
+    def size_bytes(self) -> int:
+        return self._closed_bytes + self.active.size
+
+    def replace(self, segments: Sequence[Segment]) -> bool:
+        """Have these segments from now on; True if another one is active."""
+        self.all = list(segments)
+        self._note_bounds()
+        if self.all[-1] is self.active:
+            return False
+        self.active = self.all[-1]
+        self.positions = {}
+        return True
+
+    def forget_unsynced(self, segments: Collection[Segment]) -> None:
+        """These segments were synced, or removed."""
+        self.unsynced = [segment for segment in self.unsynced if segment not in segments]
+
+    # Finding offsets
+
+    def start_of(self, offset: int) -> int:
+        """The base offset of the segment that has `offset`."""
+        return self._bases[max(0, bisect_right(self._bases, offset) - 1)]
+
+    def locate(self, offset: int) -> tuple[Segment, int, BatchHeader] | None:
+        """The first batch that ends at or after `offset`, with its segment and its position there."""
+        for segment in self.all[max(0, bisect_right(self._bases, offset) - 1) :]:
+            if segment.size:
+                found = segment.locate(offset)
+                if found is not None:
+                    return segment, *found
+        return None
+
+    def end_position(self, segment: Segment, below: int, end_offset: int) -> int:
+        """The position in a segment at which batches that start at or after `below` begin.
+
+        `end_offset` is the log's.
+        """
+        is_active = segment is self.active
+        if below >= (end_offset if is_active else segment.next_offset):
+            return segment.size
+        if is_active:
+            position = self.positions.get(below)
+            if position is not None:
+                return position
+        found = segment.locate(below)
+        if found is None:
+            return segment.size
+        position, header = found
+        return position if header.base_offset >= below else position + header.size
+
+    def forget_old_positions(self) -> None:
+        """Keep the positions of the newest batches only."""
+        kept = POSITIONS_MAX // 2
+        self.positions = dict(islice(self.positions.items(), len(self.positions) - kept, None))
+
+    def forget_positions(self) -> None:
+        """The active segment was truncated."""
+        self.positions = {}
