@@ -121,7 +121,7 @@ def test_somebody_joins_without_having_everything() -> None:
     leader, late = Broker(1, [b"p/0", b"p/1"], leads=True), Broker(2, [b"p/0"])
     checks = _checks(leader, late)
     _put(checks, _state((1,), 1, 1, 1))
-    leader.partition.high_watermark = 2
+    leader.partition.log.restore_high_watermark(2)
     checks.stepped(leader)
     with pytest.raises(Violation, match="1: broker 2 is in sync with 1"):
         _put(checks, _state((1, 2), 1, 1, 2))
@@ -131,9 +131,9 @@ def test_the_high_watermark_passes_somebody_who_is_in_sync() -> None:
     leader, other = Broker(1, [b"p/0", b"p/1"], leads=True), Broker(2, [b"p/0"])
     checks = _checks(leader, other)
     _put(checks, _state((1, 2), 1, 1, 1))
-    leader.partition.high_watermark = 1
+    leader.partition.log.restore_high_watermark(1)
     checks.stepped(leader)
-    leader.partition.high_watermark = 2
+    leader.partition.log.restore_high_watermark(2)
     with pytest.raises(Violation, match="1: broker 2 is in sync with 1"):
         checks.stepped(leader)
 
@@ -141,9 +141,9 @@ def test_the_high_watermark_passes_somebody_who_is_in_sync() -> None:
 def test_the_high_watermark_of_a_leader_goes_back() -> None:
     leader = Broker(1, [b"p/0", b"p/1"], leads=True)
     checks = _checks(leader)
-    leader.partition.high_watermark = 2
+    leader.partition.log.restore_high_watermark(2)
     checks.stepped(leader)
-    leader.partition.high_watermark = 1
+    leader.partition.log.restore_high_watermark(1)
     with pytest.raises(Violation, match="went back from 2 to 1"):
         checks.stepped(leader)
 
@@ -159,7 +159,7 @@ def test_two_brokers_lead_one_epoch() -> None:
 def test_a_leader_begins_without_what_is_committed() -> None:
     one, other = Broker(1, [b"p/0", b"p/1"], leads=True), Broker(2, [b"p/0"], epoch=2, leads=True)
     checks = _checks(one, other)
-    one.partition.high_watermark = 2
+    one.partition.log.restore_high_watermark(2)
     checks.stepped(one)
     with pytest.raises(Violation, match="1: a leader begins with a log up to 1, 2 is committed"):
         checks.stepped(other)
@@ -168,7 +168,7 @@ def test_a_leader_begins_without_what_is_committed() -> None:
 def test_a_leader_begins_with_something_else_than_what_is_committed() -> None:
     one, other = Broker(1, [b"p/0"], leads=True), Broker(2, [b"q/0"], epoch=2, leads=True)
     checks = _checks(one, other)
-    one.partition.high_watermark = 1
+    one.partition.log.restore_high_watermark(1)
     checks.stepped(one)
     with pytest.raises(Violation, match="5, 14: the batch at 0"):
         checks.stepped(other)
@@ -177,7 +177,7 @@ def test_a_leader_begins_with_something_else_than_what_is_committed() -> None:
 def test_a_follower_takes_for_committed_what_no_leader_has() -> None:
     follower = Broker(2, [b"p/0"])
     checks = _checks(follower)
-    follower.partition.high_watermark = 1
+    follower.partition.log.restore_high_watermark(1)
     with pytest.raises(Violation, match="5: a follower takes 1 for committed"):
         checks.stepped(follower)
 
@@ -185,7 +185,7 @@ def test_a_follower_takes_for_committed_what_no_leader_has() -> None:
 def test_a_value_is_committed_twice() -> None:
     leader = Broker(1, [b"p/0", b"p/0"], leads=True)
     checks = _checks(leader)
-    leader.partition.high_watermark = 2
+    leader.partition.log.restore_high_watermark(2)
     with pytest.raises(Violation, match="4: b'p/0' was committed at 0 and again at 1"):
         checks.stepped(leader)
 
@@ -194,7 +194,7 @@ def _committed(*values: bytes) -> Checks:
     leader = Broker(1, values, leads=True)
     checks = _checks(leader)
     _put(checks, _state((1,), 1, 1, 1))
-    leader.partition.high_watermark = len(values)
+    leader.partition.log.restore_high_watermark(len(values))
     checks.stepped(leader)
     return checks
 
@@ -237,10 +237,10 @@ def test_at_the_end_everything_is_everywhere_and_in_order() -> None:
     checks = _checks(*brokers)
     _put(checks, _state((1, 2, 3), 1, 1, 1))
     for broker in brokers:
-        broker.partition.high_watermark = 2
+        broker.partition.log.restore_high_watermark(2)
         checks.stepped(broker)
     checks.check_end(checks.brokers)
-    brokers[0].partition.high_watermark = 1
+    brokers[0].partition.log.restore_high_watermark(1)
     with pytest.raises(Violation, match="2: 2 records are committed"):
         checks.check_end(checks.brokers)
 

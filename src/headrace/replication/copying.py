@@ -95,6 +95,7 @@ class Copying(Readable):
                     start = log.start_offset
                     log.truncate_fully_and_start_at(header.base_offset)
                     log.append_replicated(batches[at : at + header.size])
+                    log.advance_high_watermark(start)
                     log.raise_start(start)
                     skipped = at + header.size
                 break
@@ -107,9 +108,9 @@ class Copying(Readable):
     def _learn(self, part: Fetched) -> None:
         log = self.log
         self._leaders_high_watermark = part.high_watermark
-        known = known_high_watermark(part.high_watermark, self.high_watermark, log.end_offset)
-        if known > self.high_watermark:
-            self.high_watermark = log.high_watermark = known
+        known = known_high_watermark(part.high_watermark, log.high_watermark, log.end_offset)
+        if known > log.high_watermark:
+            log.advance_high_watermark(known)
             if self.data_waiters:
                 self.data_waiters.advanced()
         if log.start_offset < part.log_start_offset:
@@ -123,7 +124,7 @@ class Copying(Readable):
             _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
                       self.log.end_offset, self.leader_epoch)  # fmt: skip
         self.log.truncate_to(offset)
-        self._cut_off()
+        self._release_flush_waiters()
 
     def _restart(self, part: Fetched) -> None:
         log = self.log
@@ -133,15 +134,9 @@ class Copying(Readable):
         if at > log.end_offset:
             _log.info("%s starts anew at %d, where its leader's log starts", self, at)
             log.truncate_fully_and_start_at(at)
-            self.high_watermark = log.high_watermark = at
-            self._cut_off()
+            self._release_flush_waiters()
         else:
             self._truncate(at)
-
-    def _cut_off(self) -> None:
-        log = self.log
-        self.high_watermark = log.high_watermark = max(log.start_offset, min(self.high_watermark, log.end_offset))
-        self._release_flush_waiters()
 
     def drop_damaged(self) -> None:
         """Cut the log off where it is not whole, so that what is missing is fetched from the leader. Blocking."""
@@ -150,7 +145,7 @@ class Copying(Readable):
             return
         _log.warning("%s is damaged from offset %d on: everything from there is fetched anew", self, log.damaged_from)
         log.truncate_to(log.damaged_from)
-        self._cut_off()
+        self._release_flush_waiters()
 
     def when_flushed(self, callback: Callable[[BaseException | None], None]) -> bool:
         """True if what this replica has may be told to the leader: under `flush.policy=ack` when it is on disk.

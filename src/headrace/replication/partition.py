@@ -19,7 +19,6 @@ from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, OffsetOutOfRange, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
-from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
 from headrace.replication.copying import Copying
@@ -87,11 +86,10 @@ class Partition(Copying):
             self.role = Role.LEADER
             self.is_leader = True
             self.leader_id = broker_id
-            self.high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
+            high_watermark = log.flushed_offset if self._visible_when_flushed else log.end_offset
         else:
             self.leader_id = NO_LEADER
-            self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
-        log.high_watermark = self.high_watermark
+        log.restore_high_watermark(high_watermark)
         log.on_flushed = self._flushed
 
     @property
@@ -266,7 +264,7 @@ class Partition(Copying):
 
     def when_committed(self, offset: int, callback: Callable[[BaseException | None], None]) -> bool:
         """True if everything below `offset` is committed already; else call back when it is, or cannot be any more."""
-        if offset <= self.high_watermark:
+        if offset <= self.log.high_watermark:
             return True
         if self.is_leader:
             self._commit_waiters.add(offset, callback)
@@ -328,10 +326,9 @@ class Partition(Copying):
         committed = log.flushed_offset if self._visible_when_flushed else log.end_offset
         if self._leading is not None:
             committed = self._leading.committed(committed, self._min_in_sync)
-        if committed <= self.high_watermark:
+        if committed <= log.high_watermark:
             return
-        invariant(committed <= log.end_offset, 1, "the high watermark is within the log")
-        self.high_watermark = log.high_watermark = committed
+        log.advance_high_watermark(committed)
         if self._commit_waiters:
             self._commit_waiters.advanced(committed)
         if self.data_waiters:

@@ -17,11 +17,10 @@ class Role(Enum):
 
 
 class Readable:
-    """A log up to its high watermark. Who moves that builds on this."""
+    """A log up to its high watermark, which the log itself stores; subclasses move it."""
 
     __slots__ = (
         "data_waiters",
-        "high_watermark",
         "index",
         "is_leader",
         "is_read_elsewhere",
@@ -45,7 +44,6 @@ class Readable:
         self.is_leader = False
         self.is_read_elsewhere = False
         """Whether the leader has sent a reader to a follower, which should then hear at once of what is committed."""
-        self.high_watermark = 0
         self.data_waiters = DataWaiters()
         """Readers, who are told when the high watermark moves."""
         self.replica_waiters = DataWaiters()
@@ -59,9 +57,14 @@ class Readable:
         return self.log.settings
 
     @property
+    def high_watermark(self) -> int:
+        """Every record below it is committed, as far as this replica knows."""
+        return self.log.high_watermark
+
+    @property
     def last_stable_offset(self) -> int:
         """Where a read_committed reader stops: at the first transaction that is not over, or the high watermark."""
-        high_watermark = self.high_watermark
+        high_watermark = self.log.high_watermark
         unstable = self.log.producers.first_unstable_offset(high_watermark)
         if unstable is None or unstable >= high_watermark:
             return high_watermark
@@ -81,7 +84,7 @@ class Readable:
 
     def slice(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> Slice | None:
         """Bytes from `offset` up to the high watermark, or to the last stable offset for `committed` readers."""
-        below = self.last_stable_offset if committed else self.high_watermark
+        below = self.last_stable_offset if committed else self.log.high_watermark
         if offset >= below:
             if offset > self.log.end_offset:
                 if not self.is_leader:

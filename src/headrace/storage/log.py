@@ -139,12 +139,19 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """What is committed as far as this replica knows; set by the partition that leads or follows."""
+        """Every record below it is committed, as far as this replica knows (invariant 1).
+
+        The partition that leads or follows raises it; a truncation lowers it to what is left.
+        """
         return self._state.high_watermark
 
-    @high_watermark.setter
-    def high_watermark(self, offset: int) -> None:
-        self._state.high_watermark = offset
+    def restore_high_watermark(self, offset: int) -> None:
+        """Begin with what is known to be committed, as far as the log has it."""
+        self._state.restore_high_watermark(offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed."""
+        self._state.advance_high_watermark(offset)
 
     @property
     def stable_offset(self) -> int:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from headrace.config.topic import TopicSettings
 from headrace.model.errors import LogClosed, StorageFailed
+from headrace.model.invariants import invariant
 from headrace.runtime.clock import Clock
 from headrace.runtime.disk import Disk
 from headrace.storage.damage import DamageMark
@@ -24,7 +25,8 @@ from headrace.storage.summary import LogSummary, crc_of_sizes
 
 _log = logging.getLogger(__name__)
 
-_NEVER = 2**63 - 1
+ALL_COMMITTED = 2**63 - 1
+"""The high watermark of a log that belongs to no partition: nothing of it waits for other replicas."""
 
 
 def _nothing() -> None:
@@ -84,7 +86,8 @@ class LogState:
         self.end_offset = loaded.end_offset
         self.flushed_offset = loaded.end_offset
         """Every record below it survives a power failure."""
-        self.high_watermark = _NEVER
+        self.high_watermark = ALL_COMMITTED
+        """Every record below it is committed, as far as this replica knows. Stored here and nowhere else."""
         self.generation = 0
         """Raised by a truncation: a flush that began before it says nothing about the log after it."""
         self.failure: BaseException | None = None
@@ -101,6 +104,22 @@ class LogState:
         settled = min(self.flushed_offset, self.high_watermark)
         unstable = self.producers.first_unstable_offset(settled)
         return settled if unstable is None else min(settled, unstable)
+
+    # The high watermark
+
+    def restore_high_watermark(self, offset: int) -> None:
+        """Begin with what is known to be committed, as far as the log has it."""
+        self.high_watermark = min(max(offset, self.start_offset), self.end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed."""
+        invariant(self.high_watermark <= offset <= self.end_offset, 1, "the high watermark rises within the log")
+        self.high_watermark = offset
+
+    def fit_high_watermark(self) -> None:
+        """The log was truncated: what it does not have any more is not committed here."""
+        if self.high_watermark != ALL_COMMITTED:
+            self.restore_high_watermark(self.high_watermark)
 
     # Failing
 

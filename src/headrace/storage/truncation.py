@@ -61,6 +61,7 @@ def truncate_fully(log: LogState, offset: int) -> None:
         _lower_end(log, min(offset, log.start_offset))
         log.snapshots.remove_past(-1)
         log.end_offset = log.flushed_offset = log.start_offset = offset
+        log.fit_high_watermark()
         old = log.segments.all
         if old[0].base_offset == offset:
             # The new segment would have the same name: this one is emptied instead.
@@ -89,9 +90,11 @@ def _lower_end(log: LogState, new_end: int) -> None:
     log.generation += 1
     log.summary = None
     log.end_offset = new_end
-    if log.flushed_offset > new_end or log.start_offset > new_end:
-        log.flushed_offset = min(log.flushed_offset, new_end)
-        log.start_offset = min(log.start_offset, new_end)
+    is_persisted = log.flushed_offset > new_end or log.start_offset > new_end
+    log.flushed_offset = min(log.flushed_offset, new_end)
+    log.start_offset = min(log.start_offset, new_end)
+    log.fit_high_watermark()
+    if is_persisted:
         log.persist()
     log.snapshots.remove_past(new_end)
 

@@ -351,10 +351,10 @@ class TestSummarize:
         bench.log.summarize()
         assert bench.log.summary is None
         bench.flush()
-        bench.log.high_watermark = bench.log.end_offset - 1
+        bench.log.restore_high_watermark(bench.log.end_offset - 1)
         bench.log.summarize()
         assert bench.log.summary is None
-        bench.log.high_watermark += 1
+        bench.log.advance_high_watermark(bench.log.end_offset)
         bench.log.summarize()
         assert bench.log.summary is not None
 
