@@ -15,8 +15,8 @@ import pytest
 import headrace.kafka.handlers  # noqa: F401  (registers the handlers)
 from headrace.config.broker import BrokerSettings
 from headrace.kafka.dispatch import Context, Peer, Raw, route
+from headrace.kafka.fetch import Fetch
 from headrace.kafka.fetch_sessions import FetchSessions
-from headrace.kafka.fetching import Fetch
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint, PartitionState
 from headrace.protocol.codec import peek_api, read_request_header, write_response

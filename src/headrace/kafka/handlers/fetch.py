@@ -21,11 +21,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headrace.kafka.consumer_fetch import FetchingConsumer
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
+from headrace.kafka.fetch import Fetch, FetchClient, answer_with
 from headrace.kafka.fetch_sessions import NO_SESSION
-from headrace.kafka.fetching import Fetch, answer_with
-from headrace.kafka.replica_fetching import ReplicaFetch
+from headrace.kafka.replica_fetch import FetchingReplica
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
 from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition
@@ -52,9 +53,12 @@ def fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
         )
     if plan.session is not None and plan.session.waiting is not None:
         plan.session.waiting()
+    client: FetchClient
     if replica_id < 0:
-        return Fetch(ctx, request, plan).run()
-    return ReplicaFetch(ctx, request, plan, BrokerId(replica_id), replica_epoch).run()
+        client = FetchingConsumer(ctx, request, plan)
+    else:
+        client = FetchingReplica(ctx, plan, BrokerId(replica_id), replica_epoch)
+    return Fetch(ctx, request, plan, client).run()
 
 
 def _refusal(ctx: Context, replica_id: int, replica_epoch: int) -> ErrorCode | None:

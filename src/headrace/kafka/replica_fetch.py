@@ -1,33 +1,36 @@
-"""The fetch of a follower: what it asks for tells how far it is."""
+"""The fetch of a follower: records up to the end of the log. The offset that it asks for says what it has."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from headrace.kafka.attention import Attention
-from headrace.kafka.dispatch import Answer, Context
-from headrace.kafka.fetch_sessions import FetchPlan, FetchSession, PartitionFetch, PartitionKey
-from headrace.kafka.fetching import Fetch, PartitionSlice
+from headrace.kafka.dispatch import Context
+from headrace.kafka.fetch import NO_REPLICA, PartitionSlice, hosted_partition
+from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import BrokerId
-from headrace.protocol.fast import FetchedPartition
 from headrace.replication.partition import Partition
-from headrace.runtime.deferred import Deferred
+from headrace.replication.waiters import DataWaiter
 from headrace.storage.log import Slice
 
 _LOOK_AT_ALL_EVERY_MS = 30_000.0
 
 
-class ReplicaFetch(Fetch):
-    """The fetch of a follower. In a session, only partitions are looked at where something may have happened."""
+class FetchingReplica:
+    """A follower as the client of one fetch (`FetchClient`).
 
-    __slots__ = ("_attention", "_named", "_replica_epoch", "_replica_id")
+    In a session, only those partitions are looked at where something may have happened.
+    """
 
-    def __init__(self, ctx: Context, request: Any, plan: FetchPlan, replica_id: BrokerId, replica_epoch: int) -> None:
-        super().__init__(ctx, request, plan)
+    __slots__ = ("_attention", "_ctx", "_named", "_plan", "_replica_epoch", "_replica_id", "_waits_on")
+
+    def __init__(self, ctx: Context, plan: FetchPlan, replica_id: BrokerId, replica_epoch: int) -> None:
+        self._ctx = ctx
+        self._plan = plan
         self._replica_id = replica_id
         self._replica_epoch = replica_epoch
         self._named = frozenset(key for key, _ in plan.wanted)
+        self._waits_on: list[Partition] = []
         self._attention: Attention | None = None
         session = plan.session
         if session is not None:
@@ -38,12 +41,8 @@ class ReplicaFetch(Fetch):
                 self._attention = Attention(replica_id)
                 ctx.services.fetch_sessions.only_for(session, self._attention)
 
-    def run(self) -> Answer | Deferred[Answer]:
-        self._take_note()
-        return super().run()
-
-    def _take_note(self) -> None:
-        """What a replica asks for tells how far it is; it counts when its leader epoch and its history are ours."""
+    def note_progress(self) -> None:
+        """Count what the replica has: all below the offset it asks for, if its leader epoch and history are ours."""
         now_ms = self._ctx.services.clock.monotonic_ms()
         attention, session = self._attention, self._plan.session
         told: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
@@ -62,7 +61,7 @@ class ReplicaFetch(Fetch):
             if attention is not None:
                 attention.due[key] = None
             try:
-                partition = self._partition(key)
+                partition = self.partition(key)
                 if attention is not None:
                     attention.watch(key, partition)
                 self._count(partition, wanted, now_ms)
@@ -82,40 +81,42 @@ class ReplicaFetch(Fetch):
                 now_ms=now_ms,
             )
 
-    def _partition(self, key: PartitionKey) -> Partition:
-        partition = super()._partition(key)
-        # One that the leader does not know yet is refused, so that it tells again how far it is: nothing else would
-        # make it do so where nothing is written.
+    def partition(self, key: PartitionKey) -> Partition:
+        partition = hosted_partition(self._ctx, key)
+        partition.check_leading()
+        # A replica that the leader does not know yet is refused, so that it asks again: where nothing is written,
+        # nothing else would make it say how far it is.
         partition.led_for(self._replica_id)
         return partition
 
-    def _wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
+    def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
         attention, session = self._attention, self._plan.session
         if attention is None or session is None:
             return self._plan.wanted
         return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
 
-    def _is_news(self, session: FetchSession, key: PartitionKey, part: FetchedPartition) -> bool:
-        """What this request names is always answered: what earlier answers said of it may have been passed over.
+    def preferred_replica(self, partition: Partition, offset: int) -> int:
+        return NO_REPLICA
 
-        A replica does so while it follows nobody, and where a later request says something else, which may arrive
-        here before the answer to the earlier one is made.
+    def must_name(self, key: PartitionKey) -> bool:
+        """Whether this request names the partition: the replica may have ignored earlier answers about it.
+
+        It does so while it follows nobody, and where a later request says something else, which may arrive here before
+        the answer to the earlier one is made.
         """
-        return session.is_news(key, part) or key in self._named
+        return key in self._named
 
-    def _is_enough(self, found: Sequence[PartitionSlice]) -> bool:
-        is_pressing = self._attention is not None and self._attention.is_pressing
-        return self._wait_ms <= 0 or is_pressing or self._has_enough(found)
+    def must_be_answered(self) -> bool:
+        return self._attention is not None and self._attention.is_pressing
 
-    def _may_ask_follower(self, partition: Partition) -> bool:
-        return False
-
-    def _slice(self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
+    def slice(
+        self, partition: Partition, offset: int, max_bytes: int, waiter: DataWaiter, *, at_least_one: bool
+    ) -> Slice | None:
         if self._is_throttled(partition):
             now_ms = self._ctx.services.clock.monotonic_ms()
             wait_ms = self._ctx.services.leader_throttle.wait_ms(now_ms)
             if wait_ms > 0:
-                asyncio.get_running_loop().call_later(wait_ms / 1000, self.data_arrived)
+                asyncio.get_running_loop().call_later(wait_ms / 1000, waiter.data_arrived)
                 return None
         return partition.slice_for_replica(offset, max_bytes, at_least_one=at_least_one)
 
@@ -129,23 +130,24 @@ class ReplicaFetch(Fetch):
             and self._replica_id not in state.isr
         )
 
-    def _wait_on(self, found: Sequence[PartitionSlice]) -> None:
+    def wait(self, waiter: DataWaiter, found: Sequence[PartitionSlice]) -> None:
         if self._attention is not None:
-            self._attention.wake = self.data_arrived
+            self._attention.wake = waiter.data_arrived
             return
         for item in found:
             if item.partition is not None:
-                item.partition.replica_waiters.add(self)
+                item.partition.replica_waiters.add(waiter)
                 self._waits_on.append(item.partition)
 
-    def _wait_no_more(self) -> None:
+    def stop_waiting(self, waiter: DataWaiter) -> None:
         if self._attention is not None:
             self._attention.wake = None
         for partition in self._waits_on:
-            partition.replica_waiters.remove(self)
+            partition.replica_waiters.remove(waiter)
         self._waits_on.clear()
 
-    def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
+    def note_answered(self, found: Sequence[PartitionSlice]) -> None:
+        """Spend the throttle's share, and forget what is due of partitions that this answer covers."""
         services = self._ctx.services
         for item in found:
             if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):
@@ -162,4 +164,3 @@ class ReplicaFetch(Fetch):
                 )
                 if not is_left_over:
                     self._attention.due.pop(item.key, None)
-        return super()._read(found)

@@ -1,9 +1,13 @@
-"""A fetch from its first look at the partitions to its answer: bytes from the log to the socket, never decoded."""
+"""A fetch from its first look at the partitions to its answer: bytes from the log to the socket, never decoded.
+
+`Fetch` does what all fetches have in common. How consumers and replicas differ is in `consumer_fetch.py` and
+`replica_fetch.py`.
+"""
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -11,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.checking import BatchLimits, first_damaged
 from headrace.kafka.dispatch import Answer, Context, Raw
 from headrace.kafka.errors import error_code
-from headrace.kafka.fetch_sessions import FetchPlan, FetchSession, PartitionFetch, PartitionKey
+from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.outbox import FileRange, Part
 from headrace.model.errors import CorruptBatch, HeadraceError, OffsetOutOfRange, StorageFailed
@@ -19,7 +23,7 @@ from headrace.protocol.codec import response_header
 from headrace.protocol.fast import FETCH_LEADERS_FROM, FetchedPartition, TopicKey, fetch_response
 from headrace.protocol.units import to_ms
 from headrace.replication.partition import Partition
-from headrace.replication.readable import Role
+from headrace.replication.waiters import DataWaiter
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
@@ -28,8 +32,7 @@ from headrace.storage.segment import walk_headers
 log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
-_NOBODY = -1
-_FOLLOWERS_SERVE_FROM = 11
+NO_REPLICA = -1
 _ZERO_ID = UUID(int=0)
 _SEND_FILE_FROM_BYTES = 32 * 1024
 
@@ -43,60 +46,83 @@ class PartitionSlice(NamedTuple):
     slice: Slice | None
 
 
+class FetchClient(Protocol):
+    """The client of one fetch: what it wants, what it may read, and what it waits for."""
+
+    def note_progress(self) -> None:
+        """Called once, first: take note of what the request says about the client."""
+
+    def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
+        """The partitions to look at, in the order in which to serve them."""
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """The partition, if this broker may serve the client from it; raises the reason if not."""
+
+    def preferred_replica(self, partition: Partition, offset: int) -> int:
+        """The broker that the client should read from instead; -1 for none."""
+
+    def slice(
+        self, partition: Partition, offset: int, max_bytes: int, waiter: DataWaiter, *, at_least_one: bool
+    ) -> Slice | None:
+        """The bytes that the client may read. Where it must wait for them, the waiter is called later."""
+
+    def must_be_answered(self) -> bool:
+        """Whether the answer must not wait for data."""
+
+    def wait(self, waiter: DataWaiter, found: Sequence[PartitionSlice]) -> None:
+        """Have the waiter called when there may be more to read."""
+
+    def stop_waiting(self, waiter: DataWaiter) -> None: ...
+
+    def must_name(self, key: PartitionKey) -> bool:
+        """Whether an incremental answer must name a partition of which it has no news."""
+
+    def note_answered(self, found: Sequence[PartitionSlice]) -> None:
+        """Called before the answer with this is made."""
+
+
 class Fetch:
-    """One fetch from its first look at the partitions to its answer."""
+    """One fetch, for any client."""
 
     __slots__ = (
         "_answer",
+        "_client",
         "_committed",
         "_ctx",
         "_is_due",
         "_max_bytes",
         "_min_bytes",
         "_plan",
-        "_rack",
         "_timer",
         "_wait_ms",
-        "_waits_on",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, request: Any, plan: FetchPlan) -> None:
+    def __init__(self, ctx: Context, request: Any, plan: FetchPlan, client: FetchClient) -> None:
         self._ctx = ctx
         self._plan = plan
-        self._rack: str = getattr(request, "rack_id", "")
+        self._client = client
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
         self._min_bytes: int = min(request.min_bytes, self._max_bytes)
         self._wait_ms = to_ms(request.max_wait)
         self._answer: Deferred[Answer] | None = None
-        self._waits_on: list[Partition] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
 
     def run(self) -> Answer | Deferred[Answer]:
+        self._client.note_progress()
         found = self._look()
         if self._is_enough(found):
             return self._read(found)
         self._answer = Deferred(hurry=self._finish, size_bytes=max(0, self._max_bytes))
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
-        self._wait_on(found)
+        self._client.wait(self, found)
         if self._plan.session is not None:
             self._plan.session.waiting = self._finish
         return self._answer
 
     # -- waiting
-
-    def _wait_on(self, found: Sequence[PartitionSlice]) -> None:
-        for item in found:
-            if item.partition is not None:
-                item.partition.data_waiters.add(self)
-                self._waits_on.append(item.partition)
-
-    def _wait_no_more(self) -> None:
-        for partition in self._waits_on:
-            partition.data_waiters.remove(self)
-        self._waits_on.clear()
 
     def data_arrived(self) -> None:
         """Look again, once for all that arrives in this turn of the loop."""
@@ -120,7 +146,7 @@ class Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wait_no_more()
+        self._client.stop_waiting(self)
         if self._plan.session is not None:
             self._plan.session.waiting = None
         result = self._read(found)
@@ -137,7 +163,7 @@ class Fetch:
         left_bytes = self._max_bytes
         found: list[PartitionSlice] = []
         is_first = True
-        for key, wanted in self._wanted():
+        for key, wanted in self._client.wanted():
             item = self._look_at(key, wanted, left_bytes, at_least_one=is_first)
             found.append(item)
             if item.slice is not None:
@@ -145,23 +171,21 @@ class Fetch:
                 is_first = False
         return found
 
-    def _wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
-        return self._plan.wanted
-
     def _look_at(
         self, key: PartitionKey, wanted: PartitionFetch, left_bytes: int, *, at_least_one: bool
     ) -> PartitionSlice:
         max_bytes = min(wanted.max_bytes, left_bytes)
         is_wanted = max_bytes > 0 or at_least_one
+        client = self._client
         partition: Partition | None = None
         try:
-            partition = self._partition(key)
+            partition = client.partition(key)
             partition.check_epoch(wanted.current_leader_epoch)
             diverging = partition.diverges_at(wanted.last_fetched_epoch, wanted.offset)
             cut = None
-            preferred = self._preferred(partition, wanted.offset) if self._rack else _NOBODY
+            preferred = client.preferred_replica(partition, wanted.offset)
             if diverging is None and is_wanted and preferred < 0:
-                cut = self._slice(partition, wanted.offset, max_bytes, at_least_one=at_least_one)
+                cut = client.slice(partition, wanted.offset, max_bytes, self, at_least_one=at_least_one)
         except HeadraceError as error:
             failed = self._failed(key, error_code(error))
             if isinstance(error, CorruptBatch) and partition is not None and partition.is_replicated:
@@ -185,39 +209,9 @@ class Fetch:
         )
         return PartitionSlice(key, partition, part, cut)
 
-    def _partition(self, key: PartitionKey) -> Partition:
-        table = self._ctx.services.partitions
-        topic, index = key
-        partition = table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
-        if not (partition.is_leader or self._may_ask_follower(partition)):
-            partition.check_leading()
-        return partition
-
-    def _may_ask_follower(self, partition: Partition) -> bool:
-        return self._ctx.version >= _FOLLOWERS_SERVE_FROM and partition.role is Role.FOLLOWER
-
-    def _slice(self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
-        return partition.slice(offset, max_bytes, committed=self._committed, at_least_one=at_least_one)
-
-    def _preferred(self, partition: Partition, offset: int) -> int:
-        """A follower that is nearer to this reader and has what it wants; -1 for none."""
-        leading, services = partition.leading, self._ctx.services
-        if leading is None or self._rack == services.settings.broker_rack:
-            return _NOBODY
-        brokers = services.metadata.image.brokers
-        for broker_id in leading.readers(offset):
-            broker = brokers.get(broker_id)
-            if broker is not None and broker.is_alive and broker.rack == self._rack:
-                partition.is_read_elsewhere = True
-                return broker_id
-        return _NOBODY
-
     def _is_enough(self, found: Sequence[PartitionSlice]) -> bool:
-        if self._wait_ms <= 0 or not self._plan.wanted:
+        if self._wait_ms <= 0 or self._client.must_be_answered():
             return True
-        return self._has_enough(found)
-
-    def _has_enough(self, found: Sequence[PartitionSlice]) -> bool:
         total = 0
         for item in found:
             if item.part.error_code or item.part.diverging is not None or item.part.preferred_replica >= 0:
@@ -230,6 +224,7 @@ class Fetch:
 
     def _read(self, found: Sequence[PartitionSlice]) -> Answer | Deferred[Answer]:
         """The answer at once if the page cache has every byte; else a worker thread reads."""
+        self._client.note_answered(found)
         parts: list[FetchedPartition] = []
         for item in found:
             if item.slice is None:
@@ -281,7 +276,7 @@ class Fetch:
             parts = [_with_aborted(item, part) for item, part in zip(found, parts, strict=True)]
         told = [(item.key, part) for item, part in zip(found, parts, strict=True)]
         if session is not None:
-            news = [(key, part) for key, part in told if self._is_news(session, key, part)]
+            news = [(key, part) for key, part in told if session.is_news(key, part) or self._client.must_name(key)]
             for key, part in news:
                 if part.records and key in session.wanted:
                     session.served(key)
@@ -289,15 +284,18 @@ class Fetch:
                 told = news
         return answer_with(self._ctx, told, error=ErrorCode.none, session_id=self._plan.session_id)
 
-    def _is_news(self, session: FetchSession, key: PartitionKey, part: FetchedPartition) -> bool:
-        """Whether an incremental answer must name this partition."""
-        return session.is_news(key, part)
-
     def _failed(self, key: PartitionKey, code: ErrorCode) -> FetchedPartition:
         if code.value in LEADER_ERRORS and self._ctx.version >= FETCH_LEADERS_FROM:
             leader = current_leader(self._ctx, key.topic, key.partition)
             return FetchedPartition(key.partition, code.value, current_leader=leader)
         return FetchedPartition(key.partition, code.value)
+
+
+def hosted_partition(ctx: Context, key: PartitionKey) -> Partition:
+    """The partition of this broker with this topic name or id; raises what says why there is none."""
+    table = ctx.services.partitions
+    topic, index = key
+    return table.get(topic, index) if isinstance(topic, str) else table.by_id(topic, index)
 
 
 def _without_waiting(cut: Slice) -> Part | None:
