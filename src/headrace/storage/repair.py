@@ -1,0 +1,175 @@
+"""Checking the segments of a log batch by batch after an unclean stop, and repairing them.
+
+What is done about bytes that are no valid batches is said in `recovery.py`.
+"""
+
+import logging
+from pathlib import Path
+
+from headrace.runtime.disk import Disk
+from headrace.storage.caches import LogCaches
+from headrace.storage.damage import DamageMark
+from headrace.storage.files import CORRUPT, REPAIRED, REPAIRING
+from headrace.storage.leftovers import keep_as_corrupt, put_repaired
+from headrace.storage.scan import Damage, ScannedBatch, find_batch, scan
+from headrace.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+class SegmentRepair:
+    """Checks and repairs the segments of one log, and gathers in its caches what their batches say."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        segments: list[Segment],
+        caches: LogCaches,
+        damage: DamageMark,
+        *,
+        recovery_point: int,
+        interval_bytes: int,
+        is_replicated: bool,
+    ) -> None:
+        """`segments` are those of the log: the ones that have to go are removed from the list."""
+        self._directory = directory
+        self._disk = disk
+        self._segments = segments
+        self._caches = caches
+        self._damage = damage
+        self._recovery_point = recovery_point
+        self._interval_bytes = interval_bytes
+        self._is_replicated = is_replicated
+
+    def check_from(self, first: int) -> None:
+        """Check every segment from the one with this index on."""
+        checked = first
+        while checked < len(self._segments):
+            self._check_segment(checked)
+            checked += 1
+
+    def _check_segment(self, i: int) -> None:
+        segment, recovery_point = self._segments[i], self._recovery_point
+        limit = self._segments[i + 1].base_offset if i + 1 < len(self._segments) else None
+        size = segment.size
+        segment.start_indexing()
+        damages: list[Damage] = []
+        good: list[tuple[int, int]] = []
+        expected, ends_here = segment.base_offset, False
+        for item in scan(segment.reader(), size, segment.base_offset, limit):
+            if isinstance(item, Damage):
+                damages.append(item)
+                ends_here = self._is_replicated and item.from_offset >= recovery_point
+                if ends_here:
+                    break
+                continue
+            good.append((item.position, item.position + item.header.size))
+            segment.note_batch(item.position, item.header, self._interval_bytes)
+            self._caches.replay(segment, item)
+            expected = item.header.next_offset
+        is_end_known = bool(damages) and (ends_here or damages[-1].to_offset is None)
+        if limit is not None and limit > max(expected, recovery_point) and not is_end_known:
+            damages.append(Damage(size, size, expected, None, f"the file ends, and the next one starts at {limit}"))
+            ends_here = self._is_replicated and expected >= recovery_point
+        if not damages:
+            close_segment(segment, limit)
+            return
+        last = damages[-1]
+        torn = last.to_offset is None and last.from_offset >= recovery_point
+        if torn and not self._has_batches(i + 1):
+            damages.pop()
+            _log.warning("%s: cutting off %d bytes of an unfinished append at position %d, offset %d: %s", segment.path,
+                         last.end - last.position, last.position, last.from_offset, last.reason)  # fmt: skip
+            self._cut(i, last.position)
+        elif ends_here:
+            self._set_aside_behind(i, last)
+            damages.pop()
+            if last.position < size:
+                damages.append(last._replace(end=size, to_offset=None))
+        if damages:
+            self._quarantine(segment, damages, good, limit)
+        close_segment(segment, limit if i + 1 < len(self._segments) else None)
+
+    def _has_batches(self, first: int) -> bool:
+        return any(
+            find_batch(segment.reader(), 0, segment.size, segment.base_offset, segment.base_offset, None) is not None
+            for segment in self._segments[first:]
+            if segment.size
+        )
+
+    def _set_aside_behind(self, i: int, damage: Damage) -> None:
+        """Let segment `i`, which is damaged, be the last one. The files of those behind it stay under other names."""
+        _log.error("%s ends at offset %d, where bytes are missing (%s): what lies behind is kept with the ending %s; "
+                   "other replicas may have it", self._directory, damage.from_offset, damage.reason,
+                   CORRUPT)  # fmt: skip
+        self._damage.note(damage.from_offset)
+        while len(self._segments) > i + 1:
+            # From the last on: a stop in between leaves the same damage to be found.
+            behind = self._segments.pop()
+            behind.forget_files()
+            if behind.size:
+                keep_as_corrupt(self._disk, behind.path)
+            else:
+                self._disk.unlink(behind.path)
+            for path in behind.siblings():
+                self._disk.unlink(path)
+            self._disk.sync_dir(self._directory)
+
+    def _cut(self, i: int, position: int) -> None:
+        """End the log at a position of segment `i`; later segments have nothing in them."""
+        while len(self._segments) > i + 1:
+            empty = self._segments.pop()
+            empty.forget_files()
+            for path in (empty.path, *empty.siblings()):
+                self._disk.unlink(path)
+        self._disk.sync_dir(self._directory)
+        writer = self._segments[i].open_writer()
+        writer.truncate(position)
+        self._segments[i].size = position
+
+    def _quarantine(
+        self, segment: Segment, damages: list[Damage], good: list[tuple[int, int]], limit: int | None
+    ) -> None:
+        for damage in damages:
+            upto = damage.to_offset if damage.to_offset is not None else limit
+            if damage.position == damage.end:
+                _log.error(
+                    "%s ends too early: offsets from %d up to %s are lost", segment.path, damage.from_offset, upto
+                )
+                continue
+            _log.error("%s is damaged from position %d to %d (%s): offsets from %d up to %s are lost; the file is kept "
+                       "with the ending %s", segment.path, damage.position, damage.end, damage.reason,
+                       damage.from_offset, "the end" if upto is None else upto, CORRUPT)  # fmt: skip
+        self._damage.note(damages[0].from_offset)
+        if all(damage.position == damage.end for damage in damages):
+            return  # Nothing in the file is to be replaced: bytes are missing behind it.
+        repairing = segment.path.with_name(segment.path.name + REPAIRING)
+        source = segment.reader()
+        target = self._disk.open(repairing, create=True)
+        target.truncate(0)
+        for start, end in good:
+            while start < end:
+                piece = source.read(start, min(_COPY_BYTES, end - start))
+                target.append((piece,))
+                start += len(piece)
+        target.sync_data()
+        size = target.size()
+        target.close()
+        repaired = segment.path.with_name(segment.path.name + REPAIRED)
+        segment.forget_files()
+        self._disk.rename(repairing, repaired)
+        put_repaired(self._disk, repaired)
+        segment.start_indexing()
+        for item in scan(segment.reader(), size, segment.base_offset, limit):
+            if isinstance(item, ScannedBatch):
+                segment.note_batch(item.position, item.header, self._interval_bytes)
+
+
+def close_segment(segment: Segment, limit: int | None) -> None:
+    """Let a segment end at an offset; None leaves it open, as the last one."""
+    if limit is not None:
+        segment.add_newest_time()
+        segment.next_offset = limit
