@@ -10,7 +10,7 @@ from typing import Any
 from apache import HERE, ROOT, Java
 from odd import BROKER_ID, Case, cases, prepare
 from report import Report, expect
-from tests.interop import wire
+from tests.interop import raw_client
 from tests.interop.subject import KafkaProcess
 
 from headrace.testing.process import BrokerProcess
@@ -65,10 +65,10 @@ def _ask(bootstrap: str) -> Answers:
 
 def _answer(bootstrap: str, case: Case) -> list[str]:
     """What a broker says to one request, in short. Each gets a connection of its own, which a broker may close."""
-    with wire.Connection(bootstrap, _NO_ANSWER_AFTER_S) as connection:
+    with raw_client.Connection(bootstrap, _NO_ANSWER_AFTER_S) as connection:
         try:
             return sorted(_outcomes(connection.call(case.key, case.version, case.body)))
-        except wire.Closed:
+        except raw_client.Closed:
             return ["closes the connection"]
         except TimeoutError:
             return ["no answer"]
@@ -84,7 +84,7 @@ def _outcomes(entity: Any) -> Iterator[str]:
         code = fields.get("error_code")
         if code is not None:
             about = [str(fields[name]) for name in _NAMES if name in fields]
-            values = [f"{name}={fields[name]}" for name in _VALUES if name in fields and code == wire.Error.none]
+            values = [f"{name}={fields[name]}" for name in _VALUES if name in fields and code == raw_client.Error.none]
             yield " ".join([*about, code.name, *values])
         for value in fields.values():
             yield from _outcomes(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from apache import HERE, Java
 from report import Report, expect
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.interop.subject import KafkaProcess
 
 from headrace.testing.process import BrokerProcess
@@ -25,19 +25,19 @@ def check_mirror(report: Report, java: Java, scratch: Path) -> None:
     kafka = KafkaProcess(f"{HERE}:{java.libs}", scratch / "mirrored", {})
     try:
         kafka.start()
-        wire.create_topic(kafka.bootstrap, _TOPIC, 3, _SET)
-        with wire.Connection(kafka.bootstrap) as connection:
-            wire.produce(connection, _TOPIC, batches.batch([b"one", b"two"]))
+        raw_client.create_topic(kafka.bootstrap, _TOPIC, 3, _SET)
+        with raw_client.Connection(kafka.bootstrap) as connection:
+            raw_client.produce(connection, _TOPIC, batches.batch([b"one", b"two"]))
         with (
             BrokerProcess(scratch / "mirror") as broker,
             _mirror_maker(java, kafka.bootstrap, broker.bootstrap, scratch),
-            wire.Connection(kafka.bootstrap) as source,
-            wire.Connection(broker.bootstrap) as target,
+            raw_client.Connection(kafka.bootstrap) as source,
+            raw_client.Connection(broker.bootstrap) as target,
         ):
             with report.check("MirrorMaker copies a topic with its partitions, settings and records"):
                 _until(lambda: _settings(target) == _SET)
-                wire.wait_topic(target, _COPY, 3)
-                _until(lambda: batches.values(wire.fetch(target, _COPY).records) == [b"one", b"two"])
+                raw_client.wait_topic(target, _COPY, 3)
+                _until(lambda: batches.values(raw_client.fetch(target, _COPY).records) == [b"one", b"two"])
             with report.check("MirrorMaker carries over a setting that is changed, and one that is deleted"):
                 _alter(source, ("retention.ms", 0, "7654321"), ("preallocate", 1, None))
                 _until(lambda: _settings(target) == {"local.retention.ms": "1000", "retention.ms": "7654321"})
@@ -72,18 +72,18 @@ def _mirror_maker(java: Java, source: str, target: str, scratch: Path) -> Iterat
             process.wait(60)
 
 
-def _settings(connection: wire.Connection) -> dict[str, str]:
+def _settings(connection: raw_client.Connection) -> dict[str, str]:
     """What is set on the copy; nothing while it is not there."""
     resource = {"resource_type": 2, "resource_name": _COPY, "configuration_keys": None}
-    (result,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    (result,) = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[resource]).results
     return {config.name: config.value for config in result.configs if config.config_source == 1}
 
 
-def _alter(connection: wire.Connection, *changes: tuple[str, int, str | None]) -> None:
+def _alter(connection: raw_client.Connection, *changes: tuple[str, int, str | None]) -> None:
     configs = [{"name": name, "config_operation": operation, "value": value} for name, operation, value in changes]
     resource = {"resource_type": 2, "resource_name": _TOPIC, "configs": configs}
-    (answer,) = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
-    expect(answer.error_code == wire.Error.none, answer)
+    (answer,) = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
+    expect(answer.error_code == raw_client.Error.none, answer)
 
 
 def _until(look: Callable[[], bool]) -> None:

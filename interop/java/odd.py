@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kio.static.primitive import i64
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 
 TOPIC, COMPACTED = "odd", "odd-compacted"
 NOWHERE = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -29,14 +29,17 @@ class Case(NamedTuple):
 
 def prepare(bootstrap: str) -> UUID:
     """Three topics, one with seven records of which two are deleted; the id of that one."""
-    topic_id = wire.create_topic(bootstrap, TOPIC, 2)
-    wire.create_topic(bootstrap, COMPACTED, 1, {"cleanup.policy": "compact"})
-    wire.create_topic(bootstrap, "a_b.c", 1)
-    with wire.Connection(bootstrap) as connection:
-        wire.produce(connection, TOPIC, batches.batch([b"%d" % n for n in range(7)]))
-        connection.call(wire.DELETE_RECORDS, 2, _delete(TOPIC, 0, 2))
+    topic_id = raw_client.create_topic(bootstrap, TOPIC, 2)
+    raw_client.create_topic(bootstrap, COMPACTED, 1, {"cleanup.policy": "compact"})
+    raw_client.create_topic(bootstrap, "a_b.c", 1)
+    with raw_client.Connection(bootstrap) as connection:
+        raw_client.produce(connection, TOPIC, batches.batch([b"%d" % n for n in range(7)]))
+        connection.call(raw_client.DELETE_RECORDS, 2, _delete(TOPIC, 0, 2))
         # Kafka hands out producer ids a moment after it has started.
-        while connection.call(wire.INIT_PRODUCER_ID, 4, _NOBODY).error_code == wire.Error.coordinator_load_in_progress:
+        while (
+            connection.call(raw_client.INIT_PRODUCER_ID, 4, _NOBODY).error_code
+            == raw_client.Error.coordinator_load_in_progress
+        ):
             time.sleep(0.05)
     return topic_id
 
@@ -72,7 +75,7 @@ def _new_topic(name: str, partitions: int = 1, replicas: int = 1, **fields: Any)
 def _create_topics() -> Iterator[Case]:
     def one(what: str, *topics: dict[str, Any], **fields: Any) -> Case:
         body = {"topics": topics, "timeout": 10_000, **fields}
-        return Case(f"CreateTopics: {what}", wire.CREATE_TOPICS, 7, body)
+        return Case(f"CreateTopics: {what}", raw_client.CREATE_TOPICS, 7, body)
 
     for name in ("", ".", "..", "a b", "a/b", "\u00fc", "x" * 250, "a\x00b"):
         yield one(f"the name {name[:10]!r}", _new_topic(name))
@@ -132,7 +135,7 @@ def _create_partitions() -> Iterator[Case]:
             for name, count, lists in topics
         ]
         body = {"topics": wanted, "timeout": 10_000, "validate_only": True}
-        return Case(f"CreatePartitions: {what}", wire.CREATE_PARTITIONS, 3, body)
+        return Case(f"CreatePartitions: {what}", raw_client.CREATE_PARTITIONS, 3, body)
 
     yield one("a topic there is not", ("nowhere", 3, None))
     yield one("a name that cannot be", ("a b", 3, None))
@@ -154,7 +157,7 @@ def _delete(topic: str, partition: int, offset: int) -> dict[str, Any]:
 
 def _delete_records() -> Iterator[Case]:
     def one(what: str, topic: str, partition: int, offset: int) -> Case:
-        return Case(f"DeleteRecords: {what}", wire.DELETE_RECORDS, 2, _delete(topic, partition, offset))
+        return Case(f"DeleteRecords: {what}", raw_client.DELETE_RECORDS, 2, _delete(topic, partition, offset))
 
     yield one("past the end", TOPIC, 0, 8)
     yield one("before the start", TOPIC, 0, 1)
@@ -173,7 +176,7 @@ def _configs() -> Iterator[Case]:
         wanted = [
             {"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name in resources
         ]
-        return Case(f"DescribeConfigs: {what}", wire.DESCRIBE_CONFIGS, 4, {"resources": wanted})
+        return Case(f"DescribeConfigs: {what}", raw_client.DESCRIBE_CONFIGS, 4, {"resources": wanted})
 
     yield one("known and unknown settings", (TOPICS, TOPIC))
     yield one("no settings", (TOPICS, TOPIC), keys=())
@@ -198,13 +201,13 @@ def _alter_configs() -> Iterator[Case]:
         configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
         resource = {"resource_type": kind, "resource_name": name, "configs": configs}
         body = {"resources": [resource] * (1 + twice), "validate_only": True}
-        return Case(f"IncrementalAlterConfigs: {what}", wire.INCREMENTAL_ALTER_CONFIGS, 1, body)
+        return Case(f"IncrementalAlterConfigs: {what}", raw_client.INCREMENTAL_ALTER_CONFIGS, 1, body)
 
     def all_of(what: str, kind: int, name: str, *pairs: tuple[str, str | None], twice: bool = False) -> Case:
         configs = [{"name": key, "value": value} for key, value in pairs]
         resource = {"resource_type": kind, "resource_name": name, "configs": configs}
         body = {"resources": [resource] * (1 + twice), "validate_only": True}
-        return Case(f"AlterConfigs: {what}", wire.ALTER_CONFIGS, 2, body)
+        return Case(f"AlterConfigs: {what}", raw_client.ALTER_CONFIGS, 2, body)
 
     good = ("retention.ms", SET, "1000")
     yield some("nothing to change", TOPICS, TOPIC)
@@ -277,15 +280,15 @@ def _security() -> Iterator[Case]:
     anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     who = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
     acl = {**who, "resource_type": 2, "resource_name": TOPIC, "resource_pattern_type": 3}
-    yield Case("DescribeAcls: all", wire.DESCRIBE_ACLS, 3, anything)
-    yield Case("CreateAcls: two", wire.CREATE_ACLS, 3, {"creations": [acl, acl]})
-    yield Case("CreateAcls: none", wire.CREATE_ACLS, 3, {"creations": []})
-    yield Case("DeleteAcls: all", wire.DELETE_ACLS, 3, {"filters": [anything]})
-    yield Case("DeleteAcls: none", wire.DELETE_ACLS, 3, {"filters": []})
+    yield Case("DescribeAcls: all", raw_client.DESCRIBE_ACLS, 3, anything)
+    yield Case("CreateAcls: two", raw_client.CREATE_ACLS, 3, {"creations": [acl, acl]})
+    yield Case("CreateAcls: none", raw_client.CREATE_ACLS, 3, {"creations": []})
+    yield Case("DeleteAcls: all", raw_client.DELETE_ACLS, 3, {"filters": [anything]})
+    yield Case("DeleteAcls: none", raw_client.DELETE_ACLS, 3, {"filters": []})
     for what, names in {"all": None, "no": (), "unknown": ("alice",), "the same": ("alice", "alice")}.items():
         users = None if names is None else [{"name": name} for name in names]
         body = {"users": users}
-        yield Case(f"DescribeUserScramCredentials: {what} users", wire.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, body)
+        yield Case(f"DescribeUserScramCredentials: {what} users", raw_client.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, body)
     gone = {"name": "alice", "mechanism": 1}
     made = {**gone, "iterations": 4096, "salt": b"salt", "salted_password": b"password"}
     for what, deletions, upsertions in (
@@ -296,7 +299,7 @@ def _security() -> Iterator[Case]:
         ("a password", [], [made]),
     ):
         body = {"deletions": deletions, "upsertions": upsertions}
-        yield Case(f"AlterUserScramCredentials: {what}", wire.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
+        yield Case(f"AlterUserScramCredentials: {what}", raw_client.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
     alice = {"entity_type": "user", "match_type": 0, "match": "alice"}
     for what, components in {
         "all": [],
@@ -304,7 +307,7 @@ def _security() -> Iterator[Case]:
         "of what has none": [{**alice, "entity_type": "dog"}],
         "a match there is not": [{**alice, "match_type": 7}],
     }.items():
-        yield Case(f"DescribeClientQuotas: {what}", wire.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components})
+        yield Case(f"DescribeClientQuotas: {what}", raw_client.DESCRIBE_CLIENT_QUOTAS, 1, {"components": components})
     for what, key, remove in (
         ("remove what is not there", "producer_byte_rate", True),
         ("a key there is not", "nonsense", False),
@@ -313,11 +316,11 @@ def _security() -> Iterator[Case]:
         entity = [{"entity_type": "user", "entity_name": "alice"}]
         entry = {"entity": entity, "ops": [{"key": key, "value": 1.0, "remove": remove}]}
         body = {"entries": [entry], "validate_only": True}
-        yield Case(f"AlterClientQuotas: {what}", wire.ALTER_CLIENT_QUOTAS, 1, body)
-    yield Case("DescribeDelegationToken: all", wire.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
-    yield Case("SaslHandshake: PLAIN", wire.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
-    yield Case("SaslAuthenticate: a password", wire.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
-    yield Case("UnregisterBroker: a broker there is not", wire.UNREGISTER_BROKER, 0, {"broker_id": 7})
+        yield Case(f"AlterClientQuotas: {what}", raw_client.ALTER_CLIENT_QUOTAS, 1, body)
+    yield Case("DescribeDelegationToken: all", raw_client.DESCRIBE_DELEGATION_TOKEN, 3, {"owners": None})
+    yield Case("SaslHandshake: PLAIN", raw_client.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    yield Case("SaslAuthenticate: a password", raw_client.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"})
+    yield Case("UnregisterBroker: a broker there is not", raw_client.UNREGISTER_BROKER, 0, {"broker_id": 7})
 
 
 def _log_dirs() -> Iterator[Case]:
@@ -327,13 +330,13 @@ def _log_dirs() -> Iterator[Case]:
         "to a directory there is not": [{"path": "/nowhere", "topics": topics}],
         "to no directory": [{"path": "", "topics": topics}],
     }.items():
-        yield Case(f"AlterReplicaLogDirs: {what}", wire.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": dirs})
+        yield Case(f"AlterReplicaLogDirs: {what}", raw_client.ALTER_REPLICA_LOG_DIRS, 2, {"dirs": dirs})
 
 
 def _metadata(topic_id: UUID) -> Iterator[Case]:
     def one(what: str, version: int, *topics: dict[str, Any], create: bool = False) -> Case:
         body = {"topics": topics, "allow_auto_topic_creation": create}
-        return Case(f"Metadata v{version}: {what}", wire.METADATA, version, body)
+        return Case(f"Metadata v{version}: {what}", raw_client.METADATA, version, body)
 
     for name in ("nowhere", "a b", "", "x" * 250):
         yield one(f"the name {name[:10]!r}", 12, {"name": name})
@@ -349,7 +352,7 @@ def _metadata(topic_id: UUID) -> Iterator[Case]:
     def pages(what: str, *names: str, **fields: Any) -> Case:
         topics = [{"name": name} for name in names]
         body = {"topics": topics, "response_partition_limit": 100, **fields}
-        return Case(f"DescribeTopicPartitions: {what}", wire.DESCRIBE_TOPIC_PARTITIONS, 0, body)
+        return Case(f"DescribeTopicPartitions: {what}", raw_client.DESCRIBE_TOPIC_PARTITIONS, 0, body)
 
     for name in ("nowhere", "a b", ""):
         yield pages(f"the name {name!r}", name)
@@ -360,10 +363,10 @@ def _metadata(topic_id: UUID) -> Iterator[Case]:
     yield pages("a cursor past the topics", TOPIC, cursor={"topic_name": "zzz", "partition_index": 0})
     yield pages("a cursor past the partitions", TOPIC, cursor={"topic_name": TOPIC, "partition_index": 9})
     for kind in (0, 2, 9):
-        yield Case(f"DescribeCluster: endpoint type {kind}", wire.DESCRIBE_CLUSTER, 1, {"endpoint_type": kind})
+        yield Case(f"DescribeCluster: endpoint type {kind}", raw_client.DESCRIBE_CLUSTER, 1, {"endpoint_type": kind})
     for topic, at in (("nowhere", 0), (TOPIC, 9)):
         body = {"topics": [{"topic": topic, "partitions": [at]}]}
-        yield Case(f"DescribeLogDirs: {topic}-{at}", wire.DESCRIBE_LOG_DIRS, 4, body)
+        yield Case(f"DescribeLogDirs: {topic}-{at}", raw_client.DESCRIBE_LOG_DIRS, 4, body)
 
 
 def _offsets() -> Iterator[Case]:
@@ -373,7 +376,7 @@ def _offsets() -> Iterator[Case]:
             for at, when in partitions
         ]
         body = {"replica_id": fields.get("replica_id", -1), "topics": [{"name": topic, "partitions": wanted}]}
-        return Case(f"ListOffsets: {what}", wire.LIST_OFFSETS, version, body)
+        return Case(f"ListOffsets: {what}", raw_client.LIST_OFFSETS, version, body)
 
     yield one("a topic there is not", "nowhere", (0, -1))
     yield one("a partition there is not", TOPIC, (9, -1))
@@ -391,7 +394,7 @@ def _offsets() -> Iterator[Case]:
     def epochs(what: str, topic: str, at: int, epoch: int, current: int = -1) -> Case:
         wanted = [{"partition": at, "leader_epoch": epoch, "current_leader_epoch": current}]
         body = {"replica_id": -1, "topics": [{"topic": topic, "partitions": wanted}]}
-        return Case(f"OffsetForLeaderEpoch: {what}", wire.OFFSET_FOR_LEADER_EPOCH, 4, body)
+        return Case(f"OffsetForLeaderEpoch: {what}", raw_client.OFFSET_FOR_LEADER_EPOCH, 4, body)
 
     yield epochs("a topic there is not", "nowhere", 0, 0)
     yield epochs("a partition there is not", TOPIC, 9, 0)
@@ -405,8 +408,8 @@ def _produce() -> Iterator[Case]:
     good = batches.batch([b"x"])
 
     def one(what: str, records: bytes | None = good, topic: str = TOPIC, at: int = 1, **fields: Any) -> Case:
-        body = wire.produce_body(topic, records, partition=at, acks=fields.pop("acks", -1)) | fields
-        return Case(f"Produce: {what}", wire.PRODUCE, 9, body)
+        body = raw_client.produce_body(topic, records, partition=at, acks=fields.pop("acks", -1)) | fields
+        return Case(f"Produce: {what}", raw_client.PRODUCE, 9, body)
 
     for acks in (2, -2, 32767):
         yield one(f"acks={acks}", acks=acks)
@@ -430,17 +433,17 @@ def _produce() -> Iterator[Case]:
     yield one("an idempotent batch without an epoch", batches.batch([b"x"], producer_id=5, base_sequence=0))
     yield one("an idempotent batch without a sequence", batches.batch([b"x"], producer_id=5, producer_epoch=0))
     yield one("a timestamp in two hours", batches.batch([b"x"], timestamp_ms=batches.now_ms() + 7_200_000))
-    body = wire.produce_body(TOPIC, good, partition=1)
+    body = raw_client.produce_body(TOPIC, good, partition=1)
     body["topic_data"][0]["partition_data"] *= 2
-    yield Case("Produce: a partition twice", wire.PRODUCE, 9, body)
-    body = wire.produce_body("", good, topic_id=NOWHERE)
-    yield Case("Produce v13: an id there is not", wire.PRODUCE, 13, body)
+    yield Case("Produce: a partition twice", raw_client.PRODUCE, 9, body)
+    body = raw_client.produce_body("", good, topic_id=NOWHERE)
+    yield Case("Produce v13: an id there is not", raw_client.PRODUCE, 13, body)
 
 
 def _fetch(topic_id: UUID) -> Iterator[Case]:
     def one(what: str, topic: str | UUID = TOPIC, offset: int = 2, **fields: Any) -> Case:
-        body = wire.fetch_body(topic, offset, **fields)
-        return Case(f"Fetch: {what}", wire.FETCH, 12 if isinstance(topic, str) else 13, body)
+        body = raw_client.fetch_body(topic, offset, **fields)
+        return Case(f"Fetch: {what}", raw_client.FETCH, 12 if isinstance(topic, str) else 13, body)
 
     for offset in (-1, 1, 7, 8):
         yield one(f"offset {offset} of 2 to 7", offset=offset)
@@ -454,17 +457,17 @@ def _fetch(topic_id: UUID) -> Iterator[Case]:
     yield one("a negative partition_max_bytes", partition_max_bytes=-1)
     yield one("an isolation level there is not", isolation_level=9)
     for what, epoch in (("an epoch that is ahead", 5), ("an epoch of -2", -2)):
-        body = wire.fetch_body(TOPIC, 2)
+        body = raw_client.fetch_body(TOPIC, 2)
         body["topics"][0]["partitions"][0]["current_leader_epoch"] = epoch
-        yield Case(f"Fetch: {what}", wire.FETCH, 12, body)
+        yield Case(f"Fetch: {what}", raw_client.FETCH, 12, body)
     for what, session_id, session_epoch in (("a session there is not", 77, 3), ("a session to open with an id", 77, 0)):
-        body = wire.fetch_body(TOPIC, 2, session_id=session_id, session_epoch=session_epoch)
-        yield Case(f"Fetch: {what}", wire.FETCH, 12, body)
+        body = raw_client.fetch_body(TOPIC, 2, session_id=session_id, session_epoch=session_epoch)
+        yield Case(f"Fetch: {what}", raw_client.FETCH, 12, body)
 
 
 def _producer_ids() -> Iterator[Case]:
     def one(what: str, **fields: Any) -> Case:
-        return Case(f"InitProducerId: {what}", wire.INIT_PRODUCER_ID, 4, _NOBODY | fields)
+        return Case(f"InitProducerId: {what}", raw_client.INIT_PRODUCER_ID, 4, _NOBODY | fields)
 
     yield one("an empty transactional id", transactional_id="")
     yield one("an id without an epoch", producer_id=5)
@@ -481,7 +484,7 @@ def _producer_ids() -> Iterator[Case]:
 def _delete_topics(topic_id: UUID) -> Iterator[Case]:
     def one(what: str, *topics: dict[str, Any]) -> Case:
         wanted = [{"name": None, "topic_id": None, **topic} for topic in topics]
-        return Case(f"DeleteTopics: {what}", wire.DELETE_TOPICS, 6, {"topics": wanted, "timeout": 10_000})
+        return Case(f"DeleteTopics: {what}", raw_client.DELETE_TOPICS, 6, {"topics": wanted, "timeout": 10_000})
 
     for name in ("nowhere", "a b", ""):
         yield one(f"the name {name!r}", {"name": name})
@@ -493,5 +496,8 @@ def _delete_topics(topic_id: UUID) -> Iterator[Case]:
     yield one("a topic twice by id", {"topic_id": topic_id}, {"topic_id": topic_id})
     yield one("a name twice that is not there", {"name": "nowhere"}, {"name": "nowhere"})
     yield Case(
-        "DeleteTopics v5: a topic twice", wire.DELETE_TOPICS, 5, {"topic_names": [TOPIC, TOPIC], "timeout": 10_000}
+        "DeleteTopics v5: a topic twice",
+        raw_client.DELETE_TOPICS,
+        5,
+        {"topic_names": [TOPIC, TOPIC], "timeout": 10_000},
     )

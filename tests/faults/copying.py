@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.faults.promises import Outcome, compare
 from tests.faults.transformer import RECONNECT
-from tests.interop import wire
+from tests.interop import raw_client
 from tests.interop.subject import Subject
 
 PARTITIONS = 4
@@ -169,16 +169,16 @@ class Source:
 
 def committed(broker: Subject) -> int:
     """How many messages of the source the group has committed."""
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         answer = connection.call(
-            wire.OFFSET_FETCH,
+            raw_client.OFFSET_FETCH,
             7,
             group_id=GROUP,
             topics=[{"name": SOURCE, "partition_indexes": list(range(PARTITIONS))}],
             require_stable=False,
         )
-        if answer.error_code != wire.Error.none:
-            raise wire.Closed(f"the group is not there yet: {answer.error_code}")
+        if answer.error_code != raw_client.Error.none:
+            raise raw_client.Closed(f"the group is not there yet: {answer.error_code}")
         return sum(max(0, part.committed_offset) for topic in answer.topics for part in topic.partitions)
 
 
@@ -224,7 +224,7 @@ def running(broker: Subject, module: str, more: tuple[str, ...], folder: Path) -
 
 def create_topics(broker: Subject) -> None:
     for topic in (SOURCE, TARGET):
-        wire.create_topic(broker.bootstrap, topic, PARTITIONS)
+        raw_client.create_topic(broker.bootstrap, topic, PARTITIONS)
 
 
 def copy_under_kills(
@@ -268,7 +268,7 @@ def _kill_until_copied(
             source.release()
         try:
             done = committed(broker)
-        except (OSError, wire.Closed):
+        except (OSError, raw_client.Closed):
             time.sleep(0.05)
             continue
         if now - said > _SAY_EVERY_S:

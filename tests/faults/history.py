@@ -5,10 +5,10 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.interop.subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 _RETRIABLE = (
     Error.not_leader_or_follower,
     Error.kafka_storage_error,
@@ -59,10 +59,10 @@ class Writer(threading.Thread):
         producer_id, number = -1, 0
         while not self._done.is_set():
             try:
-                with wire.Connection(self._broker.bootstrap, timeout_s=60) as connection:
+                with raw_client.Connection(self._broker.bootstrap, timeout_s=60) as connection:
                     if self._idempotent and producer_id < 0:
                         producer_id = connection.call(
-                            wire.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1
+                            raw_client.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1
                         ).producer_id
                         continue
                     while not self._done.is_set():
@@ -70,16 +70,16 @@ class Writer(threading.Thread):
                         # One that took too long may have been stored, as with a connection that broke.
                         if code == Error.none or (code == Error.request_timed_out and not self._idempotent):
                             number += 1
-            except (OSError, wire.Closed):
+            except (OSError, raw_client.Closed):
                 if not self._idempotent:
                     number += 1
                 time.sleep(0.01)
 
-    def _send(self, connection: wire.Connection, producer_id: int, number: int) -> Error:
+    def _send(self, connection: raw_client.Connection, producer_id: int, number: int) -> Error:
         value = b"%s-%d%s" % (self._name, number, self._padding)
         fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": number} if self._idempotent else {}
         self.history.unknown.add(value)
-        answer = wire.produce(connection, self._topic, batches.batch([value], **fields))
+        answer = raw_client.produce(connection, self._topic, batches.batch([value], **fields))
         code: Error = answer.error_code
         if code == Error.none:
             assert answer.base_offset not in self.history.acked, f"offset {answer.base_offset} was given out twice"
@@ -93,11 +93,14 @@ class Writer(threading.Thread):
 def read_partition(bootstrap: str, topic: str) -> dict[int, bytes | None]:
     """Offset -> value of everything in partition 0."""
     found: dict[int, bytes | None] = {}
-    with wire.Connection(bootstrap, timeout_s=60) as connection:
-        wire.wait_topic(connection, topic, 1)
-        offset, end = wire.offset_at(connection, topic, -2).offset, wire.offset_at(connection, topic, -1).offset
+    with raw_client.Connection(bootstrap, timeout_s=60) as connection:
+        raw_client.wait_topic(connection, topic, 1)
+        offset, end = (
+            raw_client.offset_at(connection, topic, -2).offset,
+            raw_client.offset_at(connection, topic, -1).offset,
+        )
         while offset < end:
-            part = wire.fetch(connection, topic, offset, partition_max_bytes=8 << 20)
+            part = raw_client.fetch(connection, topic, offset, partition_max_bytes=8 << 20)
             assert part.error_code == Error.none, part.error_code
             got = batches.parse(part.records)
             assert got, f"nothing at {offset}, though the log ends at {end}"

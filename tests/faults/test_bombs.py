@@ -9,11 +9,11 @@ import pytest
 import zstandard
 
 from tests.faults.watch import MIB, memory_grows_at_most, undisturbed
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.interop.subject import Subject
 
 UNPACKED = 512 * MIB
-REFUSALS = (wire.Error.invalid_record, wire.Error.corrupt_message, wire.Error.message_too_large)
+REFUSALS = (raw_client.Error.invalid_record, raw_client.Error.corrupt_message, raw_client.Error.message_too_large)
 
 
 def bomb(codec: int) -> bytes:
@@ -57,14 +57,14 @@ def test_a_bomb_is_refused_or_stored_unopened(
     with (
         undisturbed(broker),
         memory_grows_at_most(broker, 150 * MIB),
-        wire.Connection(broker.bootstrap, timeout_s=60) as connection,
+        raw_client.Connection(broker.bootstrap, timeout_s=60) as connection,
     ):
-        answer = wire.produce(connection, topic, sent)
+        answer = raw_client.produce(connection, topic, sent)
         if settings.get("cleanup_policy") == "compact":
             assert answer.error_code in REFUSALS
         # Looking for a time makes the broker look inside. It gives up long before this connection does.
-        wire.offset_at(connection, topic, batches.now_ms() - 100_000)
-        wire.offset_at(connection, topic, -3)
+        raw_client.offset_at(connection, topic, batches.now_ms() - 100_000)
+        raw_client.offset_at(connection, topic, -3)
 
 
 def test_a_compacted_topic_refuses_one_bomb_after_another(
@@ -76,7 +76,7 @@ def test_a_compacted_topic_refuses_one_bomb_after_another(
     with (
         undisturbed(broker, slowest_s=30),
         memory_grows_at_most(broker, 200 * MIB),
-        wire.Connection(broker.bootstrap, timeout_s=60) as connection,
+        raw_client.Connection(broker.bootstrap, timeout_s=60) as connection,
     ):
         for _ in range(10):
-            assert wire.produce(connection, topic, sent).error_code in REFUSALS
+            assert raw_client.produce(connection, topic, sent).error_code in REFUSALS

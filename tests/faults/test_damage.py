@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.history import read_partition
-from tests.interop import batches, subject, wire
+from tests.interop import batches, raw_client, subject
 from tests.interop.subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about the files of Headrace")
 
 COUNT = 50
@@ -21,11 +21,11 @@ PER_SEGMENT = 10
 def broker_with_log(own_broker: Callable[..., Subject]) -> Subject:
     """Fifty records of 100 kB in a topic with segments of a megabyte."""
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "damaged", 1, {"segment.bytes": "1048576"})
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, "damaged", 1, {"segment.bytes": "1048576"})
+    with raw_client.Connection(broker.bootstrap) as connection:
         for number in range(COUNT):
             sent = batches.batch([b"%d-" % number + b"x" * 100_000])
-            assert wire.produce(connection, "damaged", sent).error_code == Error.none
+            assert raw_client.produce(connection, "damaged", sent).error_code == Error.none
     return broker
 
 
@@ -53,8 +53,8 @@ def test_a_torn_tail_is_cut_off(tail: bytes, broker_with_log: Subject) -> None:
         file.write(tail)
     broker.start()
     assert numbers(broker) == list(range(COUNT))
-    with wire.Connection(broker.bootstrap) as connection:
-        assert wire.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
+    with raw_client.Connection(broker.bootstrap) as connection:
+        assert raw_client.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
     assert numbers(broker) == list(range(COUNT + 1))
 
 
@@ -79,8 +79,8 @@ def test_a_flipped_bit_in_the_middle_costs_that_batch_alone(broker_with_log: Sub
     assert str(active.name) in broker.stderr[said:]
     assert numbers(broker) == [number for number in range(COUNT) if number != first]
     assert list(active.parent.glob("*.corrupt*"))
-    with wire.Connection(broker.bootstrap) as connection:
-        assert wire.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
+    with raw_client.Connection(broker.bootstrap) as connection:
+        assert raw_client.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
 
 
 def test_lost_indexes_are_made_anew(broker_with_log: Subject) -> None:
@@ -93,11 +93,11 @@ def test_lost_indexes_are_made_anew(broker_with_log: Subject) -> None:
         file.unlink()
     broker.start()
     assert numbers(broker) == list(range(COUNT))
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         for offset in (0, 17, COUNT - 1):
-            (found, *_) = batches.parse(wire.fetch(connection, "damaged", offset, partition_max_bytes=1).records)
+            (found, *_) = batches.parse(raw_client.fetch(connection, "damaged", offset, partition_max_bytes=1).records)
             assert found.base_offset == offset
-        assert wire.offset_at(connection, "damaged", batches.now_ms() + 1000).offset == -1
+        assert raw_client.offset_at(connection, "damaged", batches.now_ms() + 1000).offset == -1
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 100, os.urandom(64)], ids=["empty", "ones", "random"])
@@ -109,8 +109,8 @@ def test_damaged_caches_are_made_anew(content: bytes, broker_with_log: Subject) 
             file.write_bytes(content)
     broker.start()
     assert numbers(broker) == list(range(COUNT))
-    with wire.Connection(broker.bootstrap) as connection:
-        assert wire.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
+    with raw_client.Connection(broker.bootstrap) as connection:
+        assert raw_client.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
 
 
 def test_a_read_that_meets_damage_does_not_pass_it_on(broker_with_log: Subject) -> None:
@@ -119,8 +119,8 @@ def test_a_read_that_meets_damage_does_not_pass_it_on(broker_with_log: Subject) 
     assert broker.terminate() == 0
     flip(segments(broker)[0], 50_000)
     broker.start()
-    with wire.Connection(broker.bootstrap) as connection:
-        wire.wait_topic(connection, "damaged", 1)
-        found = wire.fetch(connection, "damaged", 1)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        raw_client.wait_topic(connection, "damaged", 1)
+        found = raw_client.fetch(connection, "damaged", 1)
         assert batches.values(found.records)[0].startswith(b"1-")
-        assert wire.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT
+        assert raw_client.produce(connection, "damaged", batches.batch([b"50-next"])).base_offset == COUNT

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.history import Writer, check, read_partition
 from tests.faults.mounts import LoopDisk
-from tests.interop import batches, subject, wire
+from tests.interop import batches, raw_client, subject
 from tests.interop.subject import Subject
 
 
@@ -27,7 +27,7 @@ def kill_again_and_again(broker: Subject, kills: int, seed: int) -> None:
     rng = random.Random(seed)
     settings = {"segment.bytes": "1048576"}
     for topic in ("once", "at-least"):
-        wire.create_topic(broker.bootstrap, topic, 1, settings)
+        raw_client.create_topic(broker.bootstrap, topic, 1, settings)
     writers = [Writer(broker, "once", idempotent=True), Writer(broker, "at-least", idempotent=False, size_bytes=5000)]
     for writer in writers:
         writer.start()
@@ -61,31 +61,34 @@ def test_kill_while_topics_come_and_go(own_broker: Callable[..., Subject]) -> No
     created: set[str] = set()
     deleted: set[str] = set()
     for turn in range(4):
-        with wire.Connection(broker.bootstrap) as connection:
+        with raw_client.Connection(broker.bootstrap) as connection:
             for number in range(rng.randint(2, 6)):
                 name = f"t-{turn}-{number}"
-                wire.create_topic(broker.bootstrap, name, 3)
+                raw_client.create_topic(broker.bootstrap, name, 3)
                 created.add(name)
-                assert wire.produce(connection, name, batches.batch([name.encode()])).error_code == wire.Error.none
+                assert (
+                    raw_client.produce(connection, name, batches.batch([name.encode()])).error_code
+                    == raw_client.Error.none
+                )
             for name in rng.sample(sorted(created), len(created) // 3):
-                answer = connection.call(wire.DELETE_TOPICS, 6, topics=[{"name": name}], timeout=10_000)
-                assert answer.responses[0].error_code == wire.Error.none
+                answer = connection.call(raw_client.DELETE_TOPICS, 6, topics=[{"name": name}], timeout=10_000)
+                assert answer.responses[0].error_code == raw_client.Error.none
                 created.discard(name)
                 deleted.add(name)
             # In flight when the broker dies: either outcome is fine, half of one is not.
             maybe = {"name": f"maybe-{turn}", "num_partitions": 3, "replication_factor": 1}
-            connection.send(wire.CREATE_TOPICS, 7, topics=[maybe], timeout=10_000)
+            connection.send(raw_client.CREATE_TOPICS, 7, topics=[maybe], timeout=10_000)
             broker.kill()
         broker.start()
-        with wire.Connection(broker.bootstrap) as connection:
-            found = {topic.name: topic for topic in connection.call(wire.METADATA, 12, topics=None).topics}
+        with raw_client.Connection(broker.bootstrap) as connection:
+            found = {topic.name: topic for topic in connection.call(raw_client.METADATA, 12, topics=None).topics}
             assert created <= found.keys()
             assert not deleted & found.keys()
             for name, topic in found.items():
                 assert len(topic.partitions) == 3, name
-                assert all(one.error_code == wire.Error.none for one in topic.partitions)
+                assert all(one.error_code == raw_client.Error.none for one in topic.partitions)
             for name in created:
-                assert batches.values(wire.fetch(connection, name).records) == [name.encode()]
+                assert batches.values(raw_client.fetch(connection, name).records) == [name.encode()]
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def cut_power_again_and_again(loop_disk: LoopDisk, turns: int) -> None:
     writer = Writer(broker, "durable", idempotent=True, size_bytes=1000)
     try:
         broker.start()
-        wire.create_topic(broker.bootstrap, "durable", 1, {"segment.bytes": "1048576"})
+        raw_client.create_topic(broker.bootstrap, "durable", 1, {"segment.bytes": "1048576"})
         writer.start()
         for turn in range(turns):
             wait_acked(writer, 30 + 40 * turn)
@@ -136,11 +139,12 @@ def test_the_power_cut_really_loses_what_was_not_synced(loop_disk: LoopDisk) -> 
     broker = subject.make(loop_disk.folder)
     try:
         broker.start()
-        wire.create_topic(broker.bootstrap, "hopeful", 1, {"flush.policy": "os"})
-        with wire.Connection(broker.bootstrap) as connection:
+        raw_client.create_topic(broker.bootstrap, "hopeful", 1, {"flush.policy": "os"})
+        with raw_client.Connection(broker.bootstrap) as connection:
             for number in range(200):
                 assert (
-                    wire.produce(connection, "hopeful", batches.batch([b"%d" % number])).error_code == wire.Error.none
+                    raw_client.produce(connection, "hopeful", batches.batch([b"%d" % number])).error_code
+                    == raw_client.Error.none
                 )
         loop_disk.cut_power(broker.pid)
         broker.kill()

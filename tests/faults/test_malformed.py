@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.faults.watch import MIB, memory_grows_at_most, undisturbed
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.interop.subject import Subject
 
 KEYS = {
-    wire.PRODUCE: (3, 9, 12), wire.FETCH: (4, 11, 12, 16), wire.LIST_OFFSETS: (1, 7), wire.METADATA: (1, 8, 12),
-    wire.FIND_COORDINATOR: (1, 4), wire.API_VERSIONS: (0, 3), wire.CREATE_TOPICS: (2, 7), wire.DELETE_TOPICS: (1, 6),
-    wire.DELETE_RECORDS: (1, 2), wire.INIT_PRODUCER_ID: (1, 4), wire.OFFSET_FOR_LEADER_EPOCH: (3, 4),
-    wire.DESCRIBE_CONFIGS: (1, 4), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_LOG_DIRS: (1, 4),
-    wire.CREATE_PARTITIONS: (0, 3), wire.DESCRIBE_CLUSTER: (0, 1), wire.DESCRIBE_TOPIC_PARTITIONS: (0,),
+    raw_client.PRODUCE: (3, 9, 12), raw_client.FETCH: (4, 11, 12, 16), raw_client.LIST_OFFSETS: (1, 7),
+    raw_client.METADATA: (1, 8, 12),
+    raw_client.FIND_COORDINATOR: (1, 4), raw_client.API_VERSIONS: (0, 3), raw_client.CREATE_TOPICS: (2, 7),
+    raw_client.DELETE_TOPICS: (1, 6),
+    raw_client.DELETE_RECORDS: (1, 2), raw_client.INIT_PRODUCER_ID: (1, 4), raw_client.OFFSET_FOR_LEADER_EPOCH: (3, 4),
+    raw_client.DESCRIBE_CONFIGS: (1, 4), raw_client.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    raw_client.DESCRIBE_LOG_DIRS: (1, 4),
+    raw_client.CREATE_PARTITIONS: (0, 3), raw_client.DESCRIBE_CLUSTER: (0, 1),
+    raw_client.DESCRIBE_TOPIC_PARTITIONS: (0,),
 }  # fmt: skip
 
 
@@ -42,30 +46,30 @@ def valid_frames(topic: str) -> Iterator[bytes]:
     by_number = [{"topic": topic, "partitions": [0]}]
     for key, versions in KEYS.items():
         for version in versions:
-            topics = by_number if key == wire.DESCRIBE_LOG_DIRS else many
-            if key == wire.DELETE_TOPICS:
+            topics = by_number if key == raw_client.DESCRIBE_LOG_DIRS else many
+            if key == raw_client.DELETE_TOPICS:
                 topics = [{"name": "none-such"}]
-            if key == wire.FETCH and version >= 13:
+            if key == raw_client.FETCH and version >= 13:
                 topics = [{"topic_id": uuid.uuid4(), "partitions": [place]}]
-            yield wire.encode(key, version, {**body, "topics": topics}, correlation_id=version)
+            yield raw_client.encode(key, version, {**body, "topics": topics}, correlation_id=version)
 
 
 def poke(broker: Subject, data: bytes, wait_s: float = 0.0) -> None:
     """Send bytes on a connection of their own, give the broker a moment to answer or to close, and hang up."""
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         try:
             connection.send_bytes(data)
             if wait_s:
                 connection.wait_closed(wait_s)
-        except wire.Closed:
+        except raw_client.Closed:
             return
 
 
 def is_closed_by(broker: Subject, data: bytes, seconds: float = 60) -> bool:
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         try:
             connection.send_bytes(data)
-        except wire.Closed:
+        except raw_client.Closed:
             return True
         return connection.wait_closed(seconds)
 
@@ -98,20 +102,20 @@ def test_another_protocol(data: bytes, broker: Subject) -> None:
 
 def test_large_lengths_with_nothing_behind_take_no_memory(broker: Subject) -> None:
     """A length of 90 MB is allowed. A hundred clients that claim it and send little must not cost nine gigabytes."""
-    frame = struct.pack(">i", 90 * MIB) + wire.encode(wire.METADATA, 9, {}, correlation_id=1)
+    frame = struct.pack(">i", 90 * MIB) + raw_client.encode(raw_client.METADATA, 9, {}, correlation_id=1)
     with undisturbed(broker), memory_grows_at_most(broker, 60 * MIB):
-        connections = [wire.Connection(broker.bootstrap) for _ in range(100)]
+        connections = [raw_client.Connection(broker.bootstrap) for _ in range(100)]
         for one in connections:
             one.send_bytes(frame)
-        wire.advertised(broker.bootstrap)
+        raw_client.advertised(broker.bootstrap)
         for one in connections:
             one.close()
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 2**30, -2, -(2**31), 1_000_000])
 def test_a_count_that_lies(count: int, broker: Subject) -> None:
-    metadata = struct.pack(">hhih", wire.METADATA, 4, 1, -1) + struct.pack(">i", count) + b"\x00\x01a\x01"
-    produce = struct.pack(">hhih", wire.PRODUCE, 3, 1, -1) + struct.pack(">hhii", -1, 1, 1000, count)
+    metadata = struct.pack(">hhih", raw_client.METADATA, 4, 1, -1) + struct.pack(">i", count) + b"\x00\x01a\x01"
+    produce = struct.pack(">hhih", raw_client.PRODUCE, 3, 1, -1) + struct.pack(">hhii", -1, 1, 1000, count)
     with undisturbed(broker), memory_grows_at_most(broker, 30 * MIB):
         for frame in (metadata, produce):
             assert is_closed_by(broker, struct.pack(">i", len(frame)) + frame)
@@ -119,7 +123,7 @@ def test_a_count_that_lies(count: int, broker: Subject) -> None:
 
 @pytest.mark.parametrize("varint", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\x80" * 20, b"\xff" * 20])
 def test_a_variable_length_that_lies(varint: bytes, broker: Subject) -> None:
-    header = struct.pack(">hhih", wire.METADATA, 12, 1, -1)
+    header = struct.pack(">hhih", raw_client.METADATA, 12, 1, -1)
     with undisturbed(broker), memory_grows_at_most(broker, 30 * MIB):
         for frame in (header + varint, header + b"\x00" + varint, header + b"\x00\x02" + bytes(16) + varint):
             assert is_closed_by(broker, struct.pack(">i", len(frame)) + frame)
@@ -128,10 +132,12 @@ def test_a_variable_length_that_lies(varint: bytes, broker: Subject) -> None:
 def test_a_frame_full_of_tiny_elements_takes_little_memory(broker: Subject) -> None:
     """Nine megabytes of one-byte names are honest in their count, and must still not become a hundred times as much."""
     names = 3_000_000
-    frame = struct.pack(">hhih", wire.METADATA, 4, 1, -1) + struct.pack(">i", names) + b"\x00\x01a" * names + b"\x00"
+    frame = (
+        struct.pack(">hhih", raw_client.METADATA, 4, 1, -1) + struct.pack(">i", names) + b"\x00\x01a" * names + b"\x00"
+    )
     with memory_grows_at_most(broker, 600 * MIB):
         poke(broker, struct.pack(">i", len(frame)) + frame, wait_s=20)
-    wire.advertised(broker.bootstrap)
+    raw_client.advertised(broker.bootstrap)
 
 
 def test_every_request_cut_off_anywhere(broker: Subject, topic: str) -> None:
@@ -139,7 +145,7 @@ def test_every_request_cut_off_anywhere(broker: Subject, topic: str) -> None:
         for frame in valid_frames(topic):
             for size in range(8, len(frame), 1 + len(frame) // 25):
                 poke(broker, struct.pack(">i", size) + frame[:size])
-    wire.advertised(broker.bootstrap)
+    raw_client.advertised(broker.bootstrap)
 
 
 def mutate(frame: bytes, rng: random.Random) -> bytes:
@@ -171,7 +177,7 @@ def mutations(broker: Subject, topic: str, seed: int, turns: int) -> None:
         for turn in range(turns):
             frame = mutate(rng.choice(frames), rng)
             poke(broker, struct.pack(">i", len(frame)) + frame, wait_s=0.02 if turn % 10 == 0 else 0)
-    wire.advertised(broker.bootstrap)
+    raw_client.advertised(broker.bootstrap)
 
 
 def test_requests_with_a_few_bytes_changed(broker: Subject, topic: str) -> None:
@@ -194,9 +200,9 @@ def test_random_bytes_in_frames_of_the_right_length(broker: Subject) -> None:
 
 def test_a_malformed_request_behind_good_ones(broker: Subject, topic: str) -> None:
     """The good ones in front are answered, then the connection ends."""
-    with wire.Connection(broker.bootstrap) as connection:
-        good = [connection.send(wire.METADATA, 9, topics=[{"name": topic}]) for _ in range(3)]
-        bad = struct.pack(">hhih", wire.METADATA, 4, 1, -1) + struct.pack(">i", 2**31 - 1)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        good = [connection.send(raw_client.METADATA, 9, topics=[{"name": topic}]) for _ in range(3)]
+        bad = struct.pack(">hhih", raw_client.METADATA, 4, 1, -1) + struct.pack(">i", 2**31 - 1)
         connection.send_frame(bad)
         for pending in good:
             assert connection.receive(pending).topics[0].name == topic
@@ -207,7 +213,7 @@ def test_the_log_says_it_in_one_line(own_broker: Callable[..., Subject]) -> None
     broker = own_broker()
     before = len(broker.stderr.splitlines())
     assert is_closed_by(broker, struct.pack(">i", -5) + bytes(20))
-    wire.advertised(broker.bootstrap)
+    raw_client.advertised(broker.bootstrap)
     lines = broker.stderr.splitlines()[before:]
     assert len(lines) == 1
     assert "127.0.0.1" in lines[0]

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.testing.process import BrokerProcess
 from tests.faults.watch import MIB, memory_bytes
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.waiting import until
 
 CLIENTS = 200
@@ -73,10 +73,12 @@ def test_memory_falls_after_a_burst_of_large_messages_of_a_queue(broker: BrokerP
 
 
 def test_memory_falls_after_a_burst_of_large_batches_that_are_compressed_anew(broker: BrokerProcess) -> None:
-    wire.create_topic(broker.bootstrap, "burst", 1, {"compression.type": "lz4"})
-    connections = [wire.Connection(broker.bootstrap) for _ in range(CLIENTS)]
+    raw_client.create_topic(broker.bootstrap, "burst", 1, {"compression.type": "lz4"})
+    connections = [raw_client.Connection(broker.bootstrap) for _ in range(CLIENTS)]
     try:
-        assert wire.produce(connections[0], "burst", batches.batch([b"small"])).error_code == wire.Error.none
+        assert (
+            raw_client.produce(connections[0], "burst", batches.batch([b"small"])).error_code == raw_client.Error.none
+        )
         before = memory_bytes(broker.pid)
         # Only after the first does the allocator take such buffers from the heap.
         for _ in range(2):
@@ -87,19 +89,19 @@ def test_memory_falls_after_a_burst_of_large_batches_that_are_compressed_anew(br
             connection.close()
 
 
-def produce_at_once(connections: list[wire.Connection], batch: bytes) -> None:
+def produce_at_once(connections: list[raw_client.Connection], batch: bytes) -> None:
     """Every request is there but for its last bytes before any is whole."""
-    ends: list[tuple[wire.Connection, wire.Pending, bytes]] = []
+    ends: list[tuple[raw_client.Connection, raw_client.Pending, bytes]] = []
     for number, connection in enumerate(connections):
-        pending = wire.Pending(wire.PRODUCE, 9, number)
-        frame = wire.encode(wire.PRODUCE, 9, wire.produce_body("burst", batch), correlation_id=number)
+        pending = raw_client.Pending(raw_client.PRODUCE, 9, number)
+        frame = raw_client.encode(raw_client.PRODUCE, 9, raw_client.produce_body("burst", batch), correlation_id=number)
         connection.send_bytes(struct.pack(">i", len(frame)) + frame[:-10])
         ends.append((connection, pending, frame[-10:]))
     for connection, _, end in ends:
         connection.send_bytes(end)
     for connection, pending, _ in ends:
         answer = connection.receive(pending)
-        assert answer.responses[0].partition_responses[0].error_code == wire.Error.none
+        assert answer.responses[0].partition_responses[0].error_code == raw_client.Error.none
 
 
 def until_fallen(broker: BrokerProcess, to_bytes: int) -> None:

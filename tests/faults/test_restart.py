@@ -11,7 +11,7 @@ from headrace.storage.summary import LOG_SUMMARIES
 from headrace.testing.process import BrokerProcess
 from tests.earlier_versions import environment_of
 from tests.faults.history import read_partition
-from tests.interop import batches, subject, wire
+from tests.interop import batches, raw_client, subject
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about the files of Headrace")
@@ -35,16 +35,16 @@ class Written:
         self._broker = broker
         self._values: dict[str, list[bytes]] = {}
         for topic in TOPICS:
-            wire.create_topic(broker.bootstrap, topic, 1)
+            raw_client.create_topic(broker.bootstrap, topic, 1)
             self._values[topic] = []
 
     def write(self, *topics: str) -> None:
-        with wire.Connection(self._broker.bootstrap, timeout_s=60) as connection:
+        with raw_client.Connection(self._broker.bootstrap, timeout_s=60) as connection:
             for topic in topics:
                 for _ in range(20):
                     value = b"%d-" % len(self._values[topic]) + b"x" * 2000
-                    answer = wire.produce(connection, topic, batches.batch([value]))
-                    assert (answer.error_code, answer.base_offset) == (wire.Error.none, len(self._values[topic]))
+                    answer = raw_client.produce(connection, topic, batches.batch([value]))
+                    assert (answer.error_code, answer.base_offset) == (raw_client.Error.none, len(self._values[topic]))
                     self._values[topic].append(value)
 
     def check(self) -> None:

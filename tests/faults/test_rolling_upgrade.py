@@ -23,7 +23,7 @@ from tests.faults.queue_crowd import Sender, sending
 from tests.faults.queue_work import WORK, Endpoints, connect
 from tests.faults.testbed import BROKERS, Testbed
 from tests.faults.workload import TOPICS
-from tests.interop import subject, wire
+from tests.interop import raw_client, subject
 from tests.interop.streams_members import StreamsMember, plain
 from tests.waiting import until
 
@@ -68,11 +68,11 @@ def level_of(broker: BrokerProcess) -> int:
         return cluster.feature(FEATURE).finalized
 
 
-def joins_streams_group(brokers: Iterable[BrokerProcess]) -> set[wire.Error]:
+def joins_streams_group(brokers: Iterable[BrokerProcess]) -> set[raw_client.Error]:
     """What each broker says to a member of a streams group (KIP-1071), which 0.1 cannot read."""
     said = set()
     for broker in brokers:
-        with wire.Connection(broker.bootstrap) as connection:
+        with raw_client.Connection(broker.bootstrap) as connection:
             said.add(StreamsMember(connection, "upgraded").join(plain(TOPICS[0])).error_code)
     return said
 
@@ -99,7 +99,7 @@ def check_what_is_refused(scene: Scene) -> str:
         cluster.set_topic_settings(TOPICS[0], KAFKA_DEFAULT)
         with pytest.raises(Refused, match=r"broker 3 is of a version before 0\.2"):
             cluster.upgrade_feature(FEATURE, LATEST_LEVEL)
-    assert joins_streams_group([broker]) == {wire.Error.unsupported_version}
+    assert joins_streams_group([broker]) == {raw_client.Error.unsupported_version}
     shown = upgrade(scene)
     assert "The feature level stays 1: install the new version on broker 3 first" in shown
     return "refused"
@@ -112,7 +112,7 @@ def raise_level(scene: Scene) -> str:
     assert f"The feature level is {LATEST_LEVEL}." in shown
     with Cluster(scene.bed.cluster.bootstrap) as cluster:
         cluster.set_topic_settings(TOPICS[0], {**NEW_SETTING, **KAFKA_DEFAULT})
-    assert wire.Error.none in joins_streams_group(scene.bed.cluster.brokers.values())
+    assert raw_client.Error.none in joins_streams_group(scene.bed.cluster.brokers.values())
     return f"level {LATEST_LEVEL}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.interop.subject import Subject
 
 MIB = 1 << 20
@@ -51,14 +51,14 @@ class Bystander(threading.Thread):
 
     def run(self) -> None:
         try:
-            wire.create_topic(self._address, self._topic)
-            with wire.Connection(self._address, timeout_s=60) as connection:
+            raw_client.create_topic(self._address, self._topic)
+            with raw_client.Connection(self._address, timeout_s=60) as connection:
                 while not self._finished.wait(0.005):
                     started = time.monotonic()
                     value = b"%d" % self.turns
-                    sent = wire.produce(connection, self._topic, batches.batch([value]))
-                    assert (sent.error_code, sent.base_offset) == (wire.Error.none, self.turns)
-                    found = wire.fetch(connection, self._topic, self.turns, max_wait=30_000, min_bytes=1)
+                    sent = raw_client.produce(connection, self._topic, batches.batch([value]))
+                    assert (sent.error_code, sent.base_offset) == (raw_client.Error.none, self.turns)
+                    found = raw_client.fetch(connection, self._topic, self.turns, max_wait=30_000, min_bytes=1)
                     assert batches.values(found.records) == [value]
                     self.turns += 1
                     self.slowest_s = max(self.slowest_s, time.monotonic() - started)

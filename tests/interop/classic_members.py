@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from . import wire
-from .wire import Error
+from . import raw_client
+from .raw_client import Error
 
 SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x01t" + b"\xff\xff\xff\xff"
-HIGHEST = {wire.SYNC_GROUP: 5, wire.HEARTBEAT: 4, wire.LEAVE_GROUP: 5}
+HIGHEST = {raw_client.SYNC_GROUP: 5, raw_client.HEARTBEAT: 4, raw_client.LEAVE_GROUP: 5}
 
 
 class Member:
@@ -14,11 +14,11 @@ class Member:
 
     def __init__(self, bootstrap: str, group: str, version: int, instance_id: str | None = None) -> None:
         self.group, self.version, self.instance_id = group, version, instance_id
-        self.connection = wire.Connection(bootstrap)
+        self.connection = raw_client.Connection(bootstrap)
         self.member_id, self.generation = "", -1
         self.members: tuple[Any, ...] = ()
         self.leader = ""
-        self._pending: wire.Pending | None = None
+        self._pending: raw_client.Pending | None = None
 
     def send_join(self, **fields: Any) -> None:
         body = {
@@ -26,7 +26,7 @@ class Member:
             "group_instance_id": self.instance_id, "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": SUBSCRIPTION}], **fields,
         }  # fmt: skip
-        self._pending = self.connection.send(wire.JOIN_GROUP, self.version, body)
+        self._pending = self.connection.send(raw_client.JOIN_GROUP, self.version, body)
 
     def receive_join(self) -> Any:
         assert self._pending is not None
@@ -54,15 +54,15 @@ class Member:
     def sync(self, **fields: Any) -> Any:
         assignments = [{"member_id": one.member_id, "assignment": one.member_id.encode()} for one in self.members]
         said = {"assignments": assignments, "protocol_type": "consumer", "protocol_name": "range", **fields}
-        return self.call(wire.SYNC_GROUP, **said)
+        return self.call(raw_client.SYNC_GROUP, **said)
 
     def heartbeat(self, **fields: Any) -> Error:
-        code: Error = self.call(wire.HEARTBEAT, **fields).error_code
+        code: Error = self.call(raw_client.HEARTBEAT, **fields).error_code
         return code
 
     def leave(self) -> Error:
         member = {"member_id": self.member_id, "group_instance_id": self.instance_id}
-        answer = self.call(wire.LEAVE_GROUP, members=[member])
+        answer = self.call(raw_client.LEAVE_GROUP, members=[member])
         code: Error = answer.members[0].error_code if hasattr(answer, "members") else answer.error_code
         return code
 
@@ -78,5 +78,5 @@ class Member:
             "group_instance_id": self.instance_id, "retention_time": -1,
             "topics": [{"name": topic, "partitions": [part]}], **fields,
         }  # fmt: skip
-        code: Error = self.connection.call(wire.OFFSET_COMMIT, version, body).topics[0].partitions[0].error_code
+        code: Error = self.connection.call(raw_client.OFFSET_COMMIT, version, body).topics[0].partitions[0].error_code
         return code

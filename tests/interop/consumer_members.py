@@ -3,10 +3,10 @@
 import uuid
 from typing import Any
 
-from . import wire
-from .wire import Connection, Error
+from . import raw_client
+from .raw_client import Connection, Error
 
-HEARTBEAT, DESCRIBE = wire.CONSUMER_GROUP_HEARTBEAT, wire.CONSUMER_GROUP_DESCRIBE
+HEARTBEAT, DESCRIBE = raw_client.CONSUMER_GROUP_HEARTBEAT, raw_client.CONSUMER_GROUP_DESCRIBE
 REBALANCE_MS = 60_000
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from . import subject, wire
+from . import raw_client, subject
 from .subject import Subject
 
 __all__ = ["broker", "connection", "new_topic", "own_broker", "pytest_runtest_makereport", "topic"]
@@ -69,8 +69,8 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., Subject]]:
 
 
 @pytest.fixture
-def connection(broker: Subject) -> Iterator[wire.Connection]:
-    with wire.Connection(broker.bootstrap) as one:
+def connection(broker: Subject) -> Iterator[raw_client.Connection]:
+    with raw_client.Connection(broker.bootstrap) as one:
         yield one
 
 
@@ -80,7 +80,7 @@ def new_topic(broker: Subject, request: pytest.FixtureRequest) -> Callable[..., 
 
     def make(partitions: int = 1, **settings: str) -> str:
         name = f"{request.node.originalname.removeprefix('test_')}-{next(_names)}"
-        wire.create_topic(
+        raw_client.create_topic(
             broker.bootstrap, name, partitions, {key.replace("_", "."): value for key, value in settings.items()}
         )
         return name

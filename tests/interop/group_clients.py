@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 
 from kafka import KafkaConsumer
 
-from . import wire
+from . import raw_client
 
 QUICK = {"group_initial_rebalance_delay_ms": "0", "group_min_session_timeout_ms": "500"}
 TIMEOUT_S = 90.0
@@ -60,8 +60,8 @@ def until(holds: Callable[[], bool], *polled: Consumer) -> None:
 
 
 def group(bootstrap: str, name: str) -> Any:
-    with wire.Connection(bootstrap) as connection:
-        return connection.call(wire.DESCRIBE_GROUPS, 5, groups=[name]).groups[0]
+    with raw_client.Connection(bootstrap) as connection:
+        return connection.call(raw_client.DESCRIBE_GROUPS, 5, groups=[name]).groups[0]
 
 
 def python_consumer(bootstrap: str, name: str, *topics: str, **settings: Any) -> KafkaConsumer:

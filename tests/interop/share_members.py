@@ -4,8 +4,8 @@ import time
 import uuid
 from typing import Any
 
-from . import wire
-from .wire import Connection, Error
+from . import raw_client
+from .raw_client import Connection, Error
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 GROUP_RESOURCE = 32
@@ -27,7 +27,7 @@ class Member:
 
     def beat(self, epoch: int, topics: list[str] | None = None) -> Any:
         return self.connection.call(
-            wire.SHARE_GROUP_HEARTBEAT,
+            raw_client.SHARE_GROUP_HEARTBEAT,
             1,
             group_id=self.group,
             member_id=self.member_id,
@@ -51,11 +51,11 @@ class Member:
 
     def send_fetch(
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
-    ) -> wire.Pending:
+    ) -> raw_client.Pending:
         limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500}
-        return self.connection.send(wire.SHARE_FETCH, version, self.body(list(acks), epoch, **(limits | fields)))
+        return self.connection.send(raw_client.SHARE_FETCH, version, self.body(list(acks), epoch, **(limits | fields)))
 
-    def fetched(self, pending: wire.Pending) -> Any:
+    def fetched(self, pending: raw_client.Pending) -> Any:
         answer = self.connection.receive(pending)
         if answer.error_code is Error.none:
             self.epoch += 1
@@ -67,7 +67,7 @@ class Member:
     def acknowledge(
         self, *acks: tuple[int, int, int], version: int = 2, epoch: int | None = None, **fields: Any
     ) -> Any:
-        answer = self.connection.call(wire.SHARE_ACKNOWLEDGE, version, self.body(list(acks), epoch, **fields))
+        answer = self.connection.call(raw_client.SHARE_ACKNOWLEDGE, version, self.body(list(acks), epoch, **fields))
         if answer.error_code is Error.none:
             self.epoch += 1
         return answer
@@ -101,5 +101,5 @@ def until_acquired(member: Member, **fields: Any) -> Any:
 def configure(connection: Connection, group: str, name: str, value: str) -> Error:
     configs = [{"name": name, "config_operation": 0, "value": value}]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
-    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
+    code: Error = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
     return code

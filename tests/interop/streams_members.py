@@ -5,8 +5,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from . import wire
-from .wire import Connection, Error
+from . import raw_client
+from .raw_client import Connection, Error
 
 REBALANCE_MS = 60_000
 PATIENCE_S = 60.0
@@ -72,7 +72,7 @@ class StreamsMember:
             "task_end_offsets": None,
             **fields,
         }
-        told = self.connection.call(wire.STREAMS_GROUP_HEARTBEAT, 0, body)
+        told = self.connection.call(raw_client.STREAMS_GROUP_HEARTBEAT, 0, body)
         if told.error_code is Error.none:
             self.epoch, self.endpoints_epoch = told.member_epoch, told.endpoint_information_epoch
             if told.active_tasks is not None:
@@ -117,7 +117,7 @@ def owned(active: Tasks, standby: Tasks) -> dict[str, Any]:
 
 
 def described(connection: Connection, group: str) -> Any:
-    return connection.call(wire.STREAMS_GROUP_DESCRIBE, 0, {"group_ids": [group]}).groups[0]
+    return connection.call(raw_client.STREAMS_GROUP_DESCRIBE, 0, {"group_ids": [group]}).groups[0]
 
 
 def statuses(told: Any) -> list[int]:

@@ -19,7 +19,7 @@ import pytest
 
 from headrace.testing.etcd import free_port
 
-from . import wire
+from . import raw_client
 
 EXTERNAL = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
 KAFKA_LIBS = os.environ.get("HEADRACE_TEST_KAFKA_LIBS")
@@ -61,9 +61,9 @@ def wait_answering(bootstrap: str, timeout_s: float = 60) -> None:
     end = time.monotonic() + timeout_s
     while True:
         try:
-            wire.advertised(bootstrap)
+            raw_client.advertised(bootstrap)
             return
-        except (OSError, wire.Closed):
+        except (OSError, raw_client.Closed):
             if time.monotonic() > end:
                 raise
             time.sleep(0.05)
@@ -143,9 +143,9 @@ class KafkaProcess:
     def start(self) -> None:
         self._process = self._java("kafka.Kafka", str(self._config))
         wait_answering(self.bootstrap)
-        with wire.Connection(self.bootstrap) as connection:
+        with raw_client.Connection(self.bootstrap) as connection:
             end = time.monotonic() + 60
-            while not connection.call(wire.METADATA, 12, topics=[]).brokers and time.monotonic() < end:
+            while not connection.call(raw_client.METADATA, 12, topics=[]).brokers and time.monotonic() < end:
                 time.sleep(0.05)
 
     def terminate(self) -> int:

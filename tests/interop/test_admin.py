@@ -38,7 +38,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 from tests.waiting import until
 
-from . import batches, clients, wire
+from . import batches, clients, raw_client
 from .batches import Record
 from .subject import Subject
 
@@ -101,13 +101,13 @@ def test_create_describe_and_delete(admin: AdminClient, broker: Subject) -> None
 
 def test_a_topic_made_again_is_empty_and_has_another_id(admin: AdminClient, broker: Subject) -> None:
     name = fresh_name()
-    first = wire.create_topic(broker.bootstrap, name)
+    first = raw_client.create_topic(broker.bootstrap, name)
     clients.Confluent().write(broker.bootstrap, name, [Record(b"old")])
     one(admin.delete_topics([name]))
     until(lambda: name not in admin.list_topics(timeout=60).topics, "gone")
-    assert wire.create_topic(broker.bootstrap, name) != first
-    with wire.Connection(broker.bootstrap) as connection:
-        assert wire.offset_at(connection, name, -1).offset == 0
+    assert raw_client.create_topic(broker.bootstrap, name) != first
+    with raw_client.Connection(broker.bootstrap) as connection:
+        assert raw_client.offset_at(connection, name, -1).offset == 0
     clients.Confluent().write(broker.bootstrap, name, [Record(b"new")])
     assert clients.AioKafka().read(broker.bootstrap, name, 1)[0].value == b"new"
 
@@ -138,8 +138,8 @@ def test_partitions_can_be_added_but_not_taken_away(
     clients.Confluent().write(broker.bootstrap, topic, [Record(b"before")], partition=1)
     one(admin.create_partitions([NewPartitions(topic, 5)]))
     until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 5, "five partitions")
-    with wire.Connection(broker.bootstrap) as connection:
-        wire.wait_topic(connection, topic, 5)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        raw_client.wait_topic(connection, topic, 5)
     clients.Confluent().write(broker.bootstrap, topic, [Record(b"after")], partition=4)
     assert clients.AioKafka().read(broker.bootstrap, topic, 1, partition=1)[0].value == b"before"
     assert clients.AioKafka().read(broker.bootstrap, topic, 1, partition=4)[0].value == b"after"
@@ -354,16 +354,20 @@ def test_a_topic_is_created_by_the_first_producer(broker: Subject) -> None:
 
 def test_asking_without_permission_to_create_creates_nothing(admin: AdminClient, broker: Subject) -> None:
     name = fresh_name()
-    with wire.Connection(broker.bootstrap) as connection:
-        (found,) = connection.call(wire.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=False).topics
-    assert found.error_code == wire.Error.unknown_topic_or_partition
+    with raw_client.Connection(broker.bootstrap) as connection:
+        (found,) = connection.call(
+            raw_client.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=False
+        ).topics
+    assert found.error_code == raw_client.Error.unknown_topic_or_partition
     assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_auto_creation_can_be_switched_off(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(auto_create_topics_enable="false")
     name = fresh_name()
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         for _ in range(2):
-            (found,) = connection.call(wire.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True).topics
-            assert found.error_code == wire.Error.unknown_topic_or_partition
+            (found,) = connection.call(
+                raw_client.METADATA, 9, topics=[{"name": name}], allow_auto_topic_creation=True
+            ).topics
+            assert found.error_code == raw_client.Error.unknown_topic_or_partition

@@ -15,11 +15,11 @@ from headrace.cli.errors import CommandFailed
 from headrace.cli.group.offset_reset import ResetTarget
 from headrace.cli.group.run import delete_groups, describe_group, list_all, reset
 
-from . import wire
+from . import raw_client
 from .quick import broker  # noqa: F401
+from .raw_client import Connection, Error
 from .streams_members import StreamsMember, plain
 from .subject import Subject
-from .wire import Connection, Error
 
 Run = Callable[..., str]
 
@@ -125,7 +125,7 @@ def test_a_share_groups_life(broker: Subject, topic: str) -> None:
 def test_a_streams_groups_life(broker: Subject, connection: Connection, topic: str) -> None:
     """Without a process for each command, as above."""
     group, bootstrap = "cli-streams", broker.bootstrap
-    wire.until_coordinated(connection, name=group)
+    raw_client.until_coordinated(connection, name=group)
     end = time.monotonic() + 60
     with Client(bootstrap) as client:
         for number in range(4):

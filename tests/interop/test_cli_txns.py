@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Producer
 
 from headrace import Client
 
+from . import raw_client
 from . import test_wire_transactions as wire_transactions
-from . import wire
 from .quick import broker  # noqa: F401
 from .subject import Subject
 from .test_cli_groups import Run, run  # noqa: F401
@@ -55,13 +55,13 @@ def test_a_transaction_is_listed_described_and_aborted(
 
 def test_a_transaction_in_two_phase_commit_is_aborted(broker: Subject, run: Run, topic: str) -> None:
     name = f"txn-{uuid4().hex[:8]}"
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         producer = wire_transactions.Producer(connection, topic, name)
-        assert producer.init(6, enable2_pc=True) == wire.Error.none
-        assert producer.produce(b"in doubt", 12) == wire.Error.none
+        assert producer.init(6, enable2_pc=True) == raw_client.Error.none
+        assert producer.produce(b"in doubt", 12) == raw_client.Error.none
         assert "without a limit" in run("txn", "describe", name)
         assert "Aborted" in run("txn", "abort", name, "--yes")
-        assert producer.end(5) == wire.Error.producer_fenced
+        assert producer.end(5) == raw_client.Error.producer_fenced
 
 
 def test_an_id_that_is_not_there(run: Run) -> None:

@@ -17,7 +17,7 @@ from headrace import Client
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
 
-from . import batches, wire
+from . import batches, raw_client
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -90,10 +90,10 @@ def coordinator_of(cluster: ClusterProcesses, kind: int, key: str) -> int:
     """The broker that coordinates a group or a transactional id now."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        with contextlib.suppress(OSError, wire.Closed):
-            with wire.Connection(cluster.brokers[cluster.running[0]].bootstrap) as connection:
+        with contextlib.suppress(OSError, raw_client.Closed):
+            with raw_client.Connection(cluster.brokers[cluster.running[0]].bootstrap) as connection:
                 asked = {"key_type": kind, "coordinator_keys": [key]}
-                (answer,) = connection.call(wire.FIND_COORDINATOR, 4, asked).coordinators
+                (answer,) = connection.call(raw_client.FIND_COORDINATOR, 4, asked).coordinators
             if answer.node_id in cluster.running:
                 return int(answer.node_id)
         assert time.monotonic() < deadline, f"nobody coordinates {key}"
@@ -110,11 +110,11 @@ def copied(cluster: ClusterProcesses) -> Counter[bytes]:
 
 
 MOVING = {
-    wire.Error.not_coordinator,
-    wire.Error.coordinator_not_available,
-    wire.Error.coordinator_load_in_progress,
-    wire.Error.not_leader_or_follower,
-    wire.Error.concurrent_transactions,
+    raw_client.Error.not_coordinator,
+    raw_client.Error.coordinator_not_available,
+    raw_client.Error.coordinator_load_in_progress,
+    raw_client.Error.not_leader_or_follower,
+    raw_client.Error.concurrent_transactions,
 }
 """What every client answers by asking again: who is responsible has just changed, or is not ready yet."""
 
@@ -129,12 +129,13 @@ class Spoken:
         self.leaders: list[int] = []
         body = {"transactional_id": name, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
         answer = self._settled(
-            lambda: self._call(self._coordinator, wire.INIT_PRODUCER_ID, 5, body), lambda answer: answer.error_code
+            lambda: self._call(self._coordinator, raw_client.INIT_PRODUCER_ID, 5, body),
+            lambda answer: answer.error_code,
         )
-        assert answer.error_code == wire.Error.none
+        assert answer.error_code == raw_client.Error.none
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
 
-    def _settled(self, ask: Callable[[], Any], code: Callable[[Any], wire.Error]) -> Any:
+    def _settled(self, ask: Callable[[], Any], code: Callable[[Any], raw_client.Error]) -> Any:
         """The answer of who is responsible."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -159,9 +160,11 @@ class Spoken:
             base_sequence=sequence,
             attributes=TRANSACTIONAL,
         )
-        body = {**wire.produce_body(self._topic, batch, partition=index), "transactional_id": self._name}
+        body = {**raw_client.produce_body(self._topic, batch, partition=index), "transactional_id": self._name}
         return self._settled(
-            lambda: self._call(self.leaders[index], wire.PRODUCE, version, body).responses[0].partition_responses[0],
+            lambda: (
+                self._call(self.leaders[index], raw_client.PRODUCE, version, body).responses[0].partition_responses[0]
+            ),
             lambda answer: answer.error_code,
         ).error_code
 
@@ -175,7 +178,7 @@ class Spoken:
         }
         return self._settled(
             lambda: (
-                self._call(coordinator_of(self._cluster, GROUP, group), wire.TXN_OFFSET_COMMIT, 5, body)
+                self._call(coordinator_of(self._cluster, GROUP, group), raw_client.TXN_OFFSET_COMMIT, 5, body)
                 .topics[0]
                 .partitions[0]
             ),
@@ -184,10 +187,10 @@ class Spoken:
 
     def end(self, *, committed: bool) -> Any:
         answer = self._settled(
-            lambda: self._call(self._coordinator, wire.END_TXN, 5, {**self._who, "committed": committed}),
+            lambda: self._call(self._coordinator, raw_client.END_TXN, 5, {**self._who, "committed": committed}),
             lambda answer: answer.error_code,
         )
-        if answer.error_code == wire.Error.none:
+        if answer.error_code == raw_client.Error.none:
             self.id, self.epoch = answer.producer_id, answer.producer_epoch
         return answer.error_code
 
@@ -196,7 +199,7 @@ class Spoken:
         return {"transactional_id": self._name, "producer_id": self.id, "producer_epoch": self.epoch}
 
     def _call(self, broker_id: int, key: int, version: int, body: dict[str, Any]) -> Any:
-        with wire.Connection(self._cluster.brokers[broker_id].bootstrap) as connection:
+        with raw_client.Connection(self._cluster.brokers[broker_id].bootstrap) as connection:
             return connection.call(key, version, body)
 
 
@@ -208,20 +211,22 @@ def test_partitions_join_transactions_that_other_brokers_coordinate(cluster: Clu
         producer = Spoken(cluster, topic, "speaks")
         assert producer.elsewhere
         for index in range(3):
-            assert producer.produce(index, b"one", 12) == wire.Error.none, "it is added by being written to"
-        assert producer.commit_offset(group, 7) == wire.Error.none
+            assert producer.produce(index, b"one", 12) == raw_client.Error.none, "it is added by being written to"
+        assert producer.commit_offset(group, 7) == raw_client.Error.none
         first = producer.epoch
-        assert producer.end(committed=True) == wire.Error.none
+        assert producer.end(committed=True) == raw_client.Error.none
         assert producer.epoch == first + 1
         assert tools.committed_offsets(group) == {(topic, 0): 7}
         for index in range(3):
-            assert producer.produce(index, b"late", 12, epoch=first, sequence=1) == wire.Error.invalid_producer_epoch
+            assert (
+                producer.produce(index, b"late", 12, epoch=first, sequence=1) == raw_client.Error.invalid_producer_epoch
+            )
         for index in producer.elsewhere:
-            assert producer.produce(index, b"never added", 11) == wire.Error.transaction_abortable
+            assert producer.produce(index, b"never added", 11) == raw_client.Error.transaction_abortable
         for index in range(3):
-            assert producer.produce(index, b"two", 12) == wire.Error.none
-        assert producer.commit_offset(group, 8) == wire.Error.none
-        assert producer.end(committed=False) == wire.Error.none
+            assert producer.produce(index, b"two", 12) == raw_client.Error.none
+        assert producer.commit_offset(group, 8) == raw_client.Error.none
+        assert producer.end(committed=False) == raw_client.Error.none
         assert tools.committed_offsets(group) == {(topic, 0): 7}
     with Client(cluster.bootstrap) as client:
         assert [message.payload for message in client.replay(topic)] == [b"one"] * 3

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from . import wire
+from . import raw_client
 from .consumer_members import Member
 from .group_readers import QUICK, TIMEOUT_S, Reader, commit, described, produce, until
 from .subject import Subject
@@ -49,7 +49,7 @@ def test_members_share_topics_as_they_come_and_go(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 12, {})
+    raw_client.create_topic(broker.bootstrap, "t", 12, {})
     produce(broker.bootstrap, "t", range(120), 12)
     readers = [reader(broker.bootstrap, "g", "t") for _ in range(2)]
     until(shared_out("t", 12, *readers), *readers)
@@ -78,7 +78,7 @@ def test_twenty_members_share_forty_partitions(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 40, {})
+    raw_client.create_topic(broker.bootstrap, "t", 40, {})
     readers = [reader(broker.bootstrap, "g", "t") for _ in range(20)]
     until(shared_out("t", 40, *readers), *readers)
     half = readers[:10]
@@ -104,7 +104,7 @@ def test_what_a_crashed_member_had_is_read_by_others(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**HASTY)
-    wire.create_topic(broker.bootstrap, "t", 4, {})
+    raw_client.create_topic(broker.bootstrap, "t", 4, {})
     one = reader(broker.bootstrap, "g", "t")
     until(shared_out("t", 4, one), one)
     command = [sys.executable, "-c", _CRASHING, broker.bootstrap]
@@ -124,11 +124,11 @@ def test_patterns_find_topics_that_come_later(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "eu-1", 1, {})
-    wire.create_topic(broker.bootstrap, "us-1", 1, {})
+    raw_client.create_topic(broker.bootstrap, "eu-1", 1, {})
+    raw_client.create_topic(broker.bootstrap, "us-1", 1, {})
     one = reader(broker.bootstrap, "g", "^eu-.*")
     until(lambda: one.partitions() == {("eu-1", 0)}, one)
-    wire.create_topic(broker.bootstrap, "eu-2", 2, {})
+    raw_client.create_topic(broker.bootstrap, "eu-2", 2, {})
     until(lambda: one.partitions() == {("eu-1", 0), ("eu-2", 0), ("eu-2", 1)}, one)
 
 
@@ -138,7 +138,7 @@ def test_another_pattern_takes_the_place_of_the_one_before(
 ) -> None:
     broker = own_broker(**QUICK)
     for name, partitions in (("eu-1", 4), ("eu-2", 4), ("us-1", 2)):
-        wire.create_topic(broker.bootstrap, name, partitions, {})
+        raw_client.create_topic(broker.bootstrap, name, partitions, {})
     eu = {(topic, number) for topic in ("eu-1", "eu-2") for number in range(4)}
     us = {("us-1", number) for number in range(2)}
     one = reader(broker.bootstrap, "g", "^eu-.*")
@@ -162,7 +162,7 @@ def test_a_static_member_restarts_without_a_rebalance(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 4, {})
+    raw_client.create_topic(broker.bootstrap, "t", 4, {})
     one = reader(broker.bootstrap, "g", "t", group_instance_id="one")
     two = reader(broker.bootstrap, "g", "t", group_instance_id="two")
     until(shared_out("t", 4, one, two), one, two)
@@ -182,7 +182,7 @@ def test_readers_go_on_over_kills_of_the_broker(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 6, {})
+    raw_client.create_topic(broker.bootstrap, "t", 6, {})
     readers = [reader(broker.bootstrap, "g", "t") for _ in range(3)]
     until(shared_out("t", 6, *readers), *readers)
     held = [one.partitions() for one in readers]
@@ -202,7 +202,7 @@ def test_a_group_changes_its_protocol_while_it_is_empty(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2, {})
+    raw_client.create_topic(broker.bootstrap, "t", 2, {})
     for number, protocol in enumerate(("classic", "consumer", "classic", "consumer")):
         values = range(number * 10, number * 10 + 10)
         produce(broker.bootstrap, "t", values, 2)
@@ -218,8 +218,8 @@ def test_offsets_in_transactions_need_the_epoch_of_the_member(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2, {})
-    wire.create_topic(broker.bootstrap, "out", 1, {})
+    raw_client.create_topic(broker.bootstrap, "t", 2, {})
+    raw_client.create_topic(broker.bootstrap, "out", 1, {})
     produce(broker.bootstrap, "t", range(20), 2)
     one = reader(broker.bootstrap, "g", "t")
     until(lambda: len(one.values) == 20, one)
@@ -245,7 +245,7 @@ def test_offsets_in_transactions_need_the_epoch_of_the_member(
 
 def test_a_group_has_a_session_timeout_of_its_own(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2, {})
+    raw_client.create_topic(broker.bootstrap, "t", 2, {})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     own = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "300"}
     changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in own.items()]
@@ -254,10 +254,10 @@ def test_a_group_has_a_session_timeout_of_its_own(own_broker: Callable[..., Subj
         done.result(TIMEOUT_S)
     (found,) = admin.describe_configs([ConfigResource(ResourceType.GROUP, "hasty")]).values()
     assert own.items() <= {name: entry.value for name, entry in found.result(TIMEOUT_S).items()}.items()
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         members = {}
         for group in ("hasty", "patient"):
-            wire.until_coordinated(connection, name=group)
+            raw_client.until_coordinated(connection, name=group)
             members[group] = Member(connection, group)
             told = members[group].join("t")
             assert told.heartbeat_interval.total_seconds() == (0.3 if group == "hasty" else 0.2)
@@ -265,9 +265,9 @@ def test_a_group_has_a_session_timeout_of_its_own(own_broker: Callable[..., Subj
         while members["hasty"].group in {one.group_id for one in listed(connection) if one.group_state != "Empty"}:
             assert time.monotonic() < end
             time.sleep(0.1)
-        assert members["hasty"].beat().error_code is wire.Error.unknown_member_id
-        assert members["patient"].beat().error_code is wire.Error.none
+        assert members["hasty"].beat().error_code is raw_client.Error.unknown_member_id
+        assert members["patient"].beat().error_code is raw_client.Error.none
 
 
-def listed(connection: wire.Connection) -> Any:
-    return connection.call(wire.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups
+def listed(connection: raw_client.Connection) -> Any:
+    return connection.call(raw_client.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups

@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from . import wire
+from . import raw_client
 from .group_clients import QUICK, TIMEOUT_S, consumer, group, produce, read, until
 from .subject import Subject
 
@@ -106,7 +106,7 @@ class Members:
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_come_and_go(own_broker: Callable[..., Subject], strategy: str) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 6)
+    raw_client.create_topic(broker.bootstrap, "t", 6)
     members = Members(broker.bootstrap, "g", "t", partition_assignment_strategy=strategy)
     members.start("a")
     until(lambda: members.all_owned(6, 1))
@@ -126,7 +126,7 @@ def test_members_come_and_go(own_broker: Callable[..., Subject], strategy: str) 
 
 def test_a_group_carries_on_through_a_kill_of_the_broker(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 4)
+    raw_client.create_topic(broker.bootstrap, "t", 4)
     quick = {"reconnect_backoff_max_ms": 200, "topic_metadata_refresh_interval_ms": 1000}
     members = Members(broker.bootstrap, "g", "t", session_timeout_ms=60_000, **quick)
     members.start("a")
@@ -158,7 +158,7 @@ def until_told(output: IO[str], wanted: str) -> None:
 
 def test_a_crashed_member_is_replaced_after_its_session(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2)
+    raw_client.create_topic(broker.bootstrap, "t", 2)
     code = (
         "import sys; from confluent_kafka import Consumer\n"
         f"c = Consumer({{'bootstrap.servers': '{broker.bootstrap}', 'group.id': 'g', 'session.timeout.ms': 1000,"
@@ -189,7 +189,7 @@ def test_a_crashed_member_is_replaced_after_its_session(own_broker: Callable[...
 
 def test_static_members_restart_without_a_rebalance(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 4)
+    raw_client.create_topic(broker.bootstrap, "t", 4)
     members = Members(broker.bootstrap, "g", "t", session_timeout_ms=60_000)
     members.start("a", group_instance_id="a")
     until(lambda: members.all_owned(4, 1))
@@ -237,14 +237,14 @@ def test_fifty_groups_read_one_topic(own_broker: Callable[..., Subject]) -> None
         for one in readers:
             assert sorted(read(one, 20)) == list(range(20))
             one.commit(asynchronous=False)
-    with wire.Connection(broker.bootstrap) as connection:
-        listed = connection.call(wire.LIST_GROUPS, 5, states_filter=["Empty"]).groups
+    with raw_client.Connection(broker.bootstrap) as connection:
+        listed = connection.call(raw_client.LIST_GROUPS, 5, states_filter=["Empty"]).groups
     assert {one.group_id for one in listed} == {f"g{number}" for number in range(50)}
 
 
 def test_twenty_members_rebalance_cooperatively(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 40)
+    raw_client.create_topic(broker.bootstrap, "t", 40)
     members = Members(
         broker.bootstrap, "g", "t", partition_assignment_strategy="cooperative-sticky", session_timeout_ms=60_000
     )

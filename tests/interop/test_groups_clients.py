@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
-from . import wire
+from . import raw_client
 from .group_clients import QUICK, TIMEOUT_S, consumer, group, produce, python_consumer, until
 from .subject import Subject
 
@@ -50,7 +50,7 @@ def test_kafka_python_joins_commits_and_goes_on_after_a_kill(own_broker: Callabl
 
 def test_kafka_python_members_share_a_topic(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 4)
+    raw_client.create_topic(broker.bootstrap, "t", 4)
     with closing(python_consumer(broker.bootstrap, "g", "t")) as first:
         until(lambda: bool(first.poll(50) or True) and len(first.assignment()) == 4)
         second = python_consumer(broker.bootstrap, "g", "t", group_instance_id="static")
@@ -123,7 +123,7 @@ def test_kcat_reads_as_a_group(own_broker: Callable[..., Subject]) -> None:
 
 def test_different_clients_share_a_group(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 4)
+    raw_client.create_topic(broker.bootstrap, "t", 4)
     with (
         closing(consumer(broker.bootstrap, "g", partition_assignment_strategy="range")) as one,
         closing(python_consumer(broker.bootstrap, "g", "t")) as other,

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from kafka import KafkaProducer
 
-from . import batches, wire
+from . import batches, raw_client
 from .subject import Subject
 
 COUNT = 3000
@@ -18,9 +18,9 @@ def check(bootstrap: str, topic: str, count: int = COUNT) -> None:
     """Every number once, in order, in batches whose sequences have no gap."""
     found: list[bytes | None] = []
     producers = set()
-    with wire.Connection(bootstrap) as connection:
+    with raw_client.Connection(bootstrap) as connection:
         while len(found) < count:
-            part = batches.parse(wire.fetch(connection, topic, len(found)).records)
+            part = batches.parse(raw_client.fetch(connection, topic, len(found)).records)
             assert part, f"{len(found)} of {count} records are there"
             for one in part:
                 assert one.base_sequence == len(found)
@@ -66,11 +66,11 @@ def test_aiokafka(broker: Subject, topic: str) -> None:
     check(broker.bootstrap, topic)
 
 
-def test_every_producer_gets_an_id_of_its_own(connection: wire.Connection) -> None:
+def test_every_producer_gets_an_id_of_its_own(connection: raw_client.Connection) -> None:
     answers = [
-        connection.call(wire.INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=-1, producer_epoch=-1)
+        connection.call(raw_client.INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=-1, producer_epoch=-1)
         for _ in range(50)
     ]
-    assert {answer.error_code for answer in answers} == {wire.Error.none}
+    assert {answer.error_code for answer in answers} == {raw_client.Error.none}
     assert {answer.producer_epoch for answer in answers} == {0}
     assert len({answer.producer_id for answer in answers}) == 50

@@ -30,10 +30,10 @@ from kafka.errors import SecurityDisabledError
 from kafka import KafkaAdminClient
 from tests.waiting import until
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE = 0, 1
 
@@ -56,29 +56,29 @@ KAFKA_3_9_TOPIC = {
 """What Apache Kafka 3.9 tells of a topic that sets nothing."""
 
 
-def alter(connection: wire.Connection, kind: int, name: str, *changes: tuple[str, int, str | None]) -> Any:
+def alter(connection: raw_client.Connection, kind: int, name: str, *changes: tuple[str, int, str | None]) -> Any:
     configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
     resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-    (answer,) = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
+    (answer,) = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
     return answer
 
 
-def told(connection: wire.Connection, kind: int, name: str) -> dict[str, Any]:
+def told(connection: raw_client.Connection, kind: int, name: str) -> dict[str, Any]:
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-    answer = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource], include_documentation=True)
+    answer = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[resource], include_documentation=True)
     (result,) = answer.results
     assert result.error_code == Error.none, result.error_message
     return {config.name: config for config in result.configs}
 
 
-def broker_id(connection: wire.Connection) -> str:
-    return str(connection.call(wire.METADATA, 12, topics=[]).brokers[0].node_id)
+def broker_id(connection: raw_client.Connection) -> str:
+    return str(connection.call(raw_client.METADATA, 12, topics=[]).brokers[0].node_id)
 
 
 # Settings
 
 
-def test_mirrormaker_carries_settings_over(connection: wire.Connection, topic: str) -> None:
+def test_mirrormaker_carries_settings_over(connection: raw_client.Connection, topic: str) -> None:
     """It sets what is not a default at the source, and deletes all that is."""
     own = {"retention.ms": "1234567", "preallocate": "true"}
     if subject.IS_HEADRACE:
@@ -92,7 +92,9 @@ def test_mirrormaker_carries_settings_over(connection: wire.Connection, topic: s
     assert {found[name].config_source for name in own} == {1}
 
 
-def test_every_setting_of_an_older_kafka_can_be_set_to_its_default(connection: wire.Connection, topic: str) -> None:
+def test_every_setting_of_an_older_kafka_can_be_set_to_its_default(
+    connection: raw_client.Connection, topic: str
+) -> None:
     if not subject.IS_HEADRACE:
         pytest.skip("Apache Kafka 4 does not know those of Kafka 3")
     answer = alter(connection, TOPIC, topic, *((name, SET, text) for name, text in KAFKA_3_9_TOPIC.items()))
@@ -101,19 +103,21 @@ def test_every_setting_of_an_older_kafka_can_be_set_to_its_default(connection: w
     assert {name: found[name].value for name in KAFKA_3_9_TOPIC} == KAFKA_3_9_TOPIC
 
 
-def test_a_topic_with_kafkas_settings_is_created_as_asked_for(broker: Subject, connection: wire.Connection) -> None:
+def test_a_topic_with_kafkas_settings_is_created_as_asked_for(
+    broker: Subject, connection: raw_client.Connection
+) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     name = f"tools-{uuid.uuid4().hex[:8]}"
     config = {"preallocate": "true", "local.retention.ms": "1000", "remote.storage.enable": "false"}
     (created,) = admin.create_topics([NewTopic(name, num_partitions=3, config=config)]).values()
     created.result(60)
-    wire.wait_topic(connection, name, 3)
+    raw_client.wait_topic(connection, name, 3)
     (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
     found = described.result(60)
     assert {key: found[key].value for key in config} == config
 
 
-def test_a_reassignment_with_a_throttle_and_its_end(connection: wire.Connection, topic: str) -> None:
+def test_a_reassignment_with_a_throttle_and_its_end(connection: raw_client.Connection, topic: str) -> None:
     """The settings that kafka-reassign-partitions sets with --throttle, and deletes with --verify."""
     on_broker = ("leader", "follower")
     own = broker_id(connection)
@@ -132,7 +136,9 @@ def test_a_reassignment_with_a_throttle_and_its_end(connection: wire.Connection,
     assert {told(connection, TOPIC, topic)[name].value for name, _, _ in replicas} == {""}
 
 
-def test_deleting_what_nobody_knows_succeeds_and_setting_it_does_not(connection: wire.Connection, topic: str) -> None:
+def test_deleting_what_nobody_knows_succeeds_and_setting_it_does_not(
+    connection: raw_client.Connection, topic: str
+) -> None:
     for kind, name in ((TOPIC, topic), (BROKER, broker_id(connection)), (BROKER, ""), (GROUP, "tools")):
         assert alter(connection, kind, name, ("no.such.name", DELETE, None)).error_code == Error.none
     assert alter(connection, TOPIC, topic, ("no.such.name", SET, "1")).error_code == Error.invalid_config
@@ -142,16 +148,18 @@ def test_deleting_what_nobody_knows_succeeds_and_setting_it_does_not(connection:
     assert alter(connection, TOPIC, topic, ("remote.storage.enable", SET, "false")).error_code == Error.none
 
 
-def test_a_topic_without_a_policy_keeps_everything(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_a_topic_without_a_policy_keeps_everything(
+    connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(cleanup_policy="")
-    assert wire.produce(connection, topic, batches.batch([b"no key"])).error_code == Error.none
+    assert raw_client.produce(connection, topic, batches.batch([b"no key"])).error_code == Error.none
     assert told(connection, TOPIC, topic)["cleanup.policy"].value == ""
     wanted = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]
-    answer = connection.call(wire.DELETE_RECORDS, 2, topics=wanted, timeout=10_000)
+    answer = connection.call(raw_client.DELETE_RECORDS, 2, topics=wanted, timeout=10_000)
     assert answer.topics[0].partitions[0].error_code == Error.policy_violation
 
 
-def test_the_broker_shows_the_names_that_tools_look_for(connection: wire.Connection) -> None:
+def test_the_broker_shows_the_names_that_tools_look_for(connection: raw_client.Connection) -> None:
     own = broker_id(connection)
     found = told(connection, BROKER, own)
     assert found["node.id"].value == own
@@ -169,8 +177,8 @@ def test_what_has_no_effect_is_kept_over_a_restart_and_logged(own_broker: Callab
         pytest.skip("these settings have an effect in Apache Kafka")
     broker = own_broker(num_network_threads="5")
     assert "num.network.threads was set on this broker. No effect in Headrace" in broker.stderr
-    wire.create_topic(broker.bootstrap, "kept", 1, {"preallocate": "true"})
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, "kept", 1, {"preallocate": "true"})
+    with raw_client.Connection(broker.bootstrap) as connection:
         own = broker_id(connection)
         assert alter(connection, BROKER, own, ("num.io.threads", SET, "32")).error_code == Error.none
         assert alter(connection, GROUP, "g", ("streams.assignment.interval.ms", SET, "1")).error_code == Error.none
@@ -178,7 +186,7 @@ def test_what_has_no_effect_is_kept_over_a_restart_and_logged(own_broker: Callab
     assert broker.stderr.count("preallocate was set on the topic kept") == 1
     assert broker.terminate() == 0
     broker.start()
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         assert told(connection, TOPIC, "kept")["preallocate"].value == "true"
         assert told(connection, BROKER, own)["num.io.threads"].value == "32"
         assert told(connection, BROKER, own)["num.network.threads"].value == "5"
@@ -187,7 +195,7 @@ def test_what_has_no_effect_is_kept_over_a_restart_and_logged(own_broker: Callab
 
 def test_a_logger_of_the_broker_can_be_turned_up(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         own = broker_id(connection)
         assert told(connection, LOGGER, own)["root"].value in ("INFO", "WARN")
         assert alter(connection, LOGGER, own, ("root", SET, "DEBUG")).error_code == Error.none
@@ -196,7 +204,7 @@ def test_a_logger_of_the_broker_can_be_turned_up(own_broker: Callable[..., Subje
         assert alter(connection, LOGGER, own, ("no.such.logger", SET, "INFO")).error_code == Error.invalid_config
 
 
-def test_a_subscription_to_metrics_of_clients_has_defaults(connection: wire.Connection) -> None:
+def test_a_subscription_to_metrics_of_clients_has_defaults(connection: raw_client.Connection) -> None:
     found = told(connection, METRICS, "none")
     assert {name: config.value for name, config in found.items()} == {
         "interval.ms": "300000", "match": "", "metrics": "",
@@ -205,10 +213,10 @@ def test_a_subscription_to_metrics_of_clients_has_defaults(connection: wire.Conn
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_an_old_client_commits_for_ever(version: int, connection: wire.Connection, topic: str) -> None:
+def test_an_old_client_commits_for_ever(version: int, connection: raw_client.Connection, topic: str) -> None:
     """Before version 5 a commit says how long it is to be kept, and the largest number means for ever."""
     group = f"for-ever-{uuid.uuid4().hex[:8]}"
-    connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+    connection.call(raw_client.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
     partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}]
     body = {
         "group_id": group,
@@ -217,9 +225,9 @@ def test_an_old_client_commits_for_ever(version: int, connection: wire.Connectio
     }
     mark_ms = 0x0102030405
     body["retention_time"] = timedelta(milliseconds=mark_ms)
-    frame = wire.encode(wire.OFFSET_COMMIT, version, body, correlation_id=11)
+    frame = raw_client.encode(raw_client.OFFSET_COMMIT, version, body, correlation_id=11)
     connection.send_frame(frame.replace(mark_ms.to_bytes(8, "big"), (2**63 - 1).to_bytes(8, "big")))
-    answer = connection.receive(wire.Pending(wire.OFFSET_COMMIT, version, 11))
+    answer = connection.receive(raw_client.Pending(raw_client.OFFSET_COMMIT, version, 11))
     assert answer.topics[0].partitions[0].error_code == Error.none
 
 
@@ -287,13 +295,13 @@ def test_a_client_that_wants_to_authenticate_is_told_why_it_cannot(broker: Subje
     until(lambda: admin.poll(0.1) or any("SASL" in error.str().upper() for error in errors))
 
 
-def test_the_directory_of_a_replica(broker: Subject, connection: wire.Connection, topic: str) -> None:
+def test_the_directory_of_a_replica(broker: Subject, connection: raw_client.Connection, topic: str) -> None:
     """As kafka-reassign-partitions moves a replica to a directory of its broker."""
-    (described,) = connection.call(wire.DESCRIBE_LOG_DIRS, 4, topics=None).results
+    (described,) = connection.call(raw_client.DESCRIBE_LOG_DIRS, 4, topics=None).results
 
     def moved(path: str) -> Error:
         topics = [{"name": topic, "partitions": [0]}]
-        answer = connection.call(wire.ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}])
+        answer = connection.call(raw_client.ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}])
         code = answer.results[0].partitions[0].error_code
         assert isinstance(code, Error)
         return code
@@ -302,14 +310,14 @@ def test_the_directory_of_a_replica(broker: Subject, connection: wire.Connection
     assert moved("/no/such/directory") == Error.log_dir_not_found
 
 
-def test_quotas(connection: wire.Connection) -> None:
-    assert connection.call(wire.DESCRIBE_CLIENT_QUOTAS, 1, components=[]).entries == ()
+def test_quotas(connection: raw_client.Connection) -> None:
+    assert connection.call(raw_client.DESCRIBE_CLIENT_QUOTAS, 1, components=[]).entries == ()
     gone = {"key": "producer_byte_rate", "value": 0.0, "remove": True}
     entry = {"entity": [{"entity_type": "user", "entity_name": "alice"}], "ops": [gone]}
-    (removed,) = connection.call(wire.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
+    (removed,) = connection.call(raw_client.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
     assert removed.error_code == Error.none
     if subject.IS_HEADRACE:
         entry["ops"] = [{**gone, "value": 1000.0, "remove": False}]
-        (refused,) = connection.call(wire.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
+        (refused,) = connection.call(raw_client.ALTER_CLIENT_QUOTAS, 1, entries=[entry]).entries
         assert refused.error_code == Error.invalid_request
         assert "enforces no quotas" in refused.error_message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from . import wire
+from . import raw_client
 from .group_clients import python_consumer
 from .group_readers import QUICK, Reader, commit, described, produce, until
 from .subject import Subject
@@ -97,7 +97,7 @@ def test_a_group_is_rolled_over_and_back(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader], strategy: str
 ) -> None:
     broker = own_broker(**SETTINGS)
-    wire.create_topic(broker.bootstrap, "t", PARTITIONS, {})
+    raw_client.create_topic(broker.bootstrap, "t", PARTITIONS, {})
     owners = Owners(broker.bootstrap, "g")
     classic: dict[str, Any] = {**CLASSIC, "partition_assignment_strategy": strategy}
     for settings in (classic, {}, classic):
@@ -117,7 +117,7 @@ def test_a_mixed_group_goes_on_over_kills_of_the_broker(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**SETTINGS)
-    wire.create_topic(broker.bootstrap, "t", PARTITIONS, {})
+    raw_client.create_topic(broker.bootstrap, "t", PARTITIONS, {})
     owners = Owners(broker.bootstrap, "g")
     owners.add(reader(broker.bootstrap, "g", **CLASSIC))
     owners.settle()
@@ -142,7 +142,7 @@ def test_static_members_come_back_with_the_other_protocol(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**SETTINGS)
-    wire.create_topic(broker.bootstrap, "t", PARTITIONS, {})
+    raw_client.create_topic(broker.bootstrap, "t", PARTITIONS, {})
     owners = Owners(broker.bootstrap, "g")
     for settings in (CLASSIC, {}, CLASSIC):
         for name in ("one", "two"):
@@ -160,7 +160,7 @@ def test_kafka_python_shares_a_group_with_members_of_the_consumer_protocol(
     own_broker: Callable[..., Subject], reader: Callable[..., Reader]
 ) -> None:
     broker = own_broker(**SETTINGS)
-    wire.create_topic(broker.bootstrap, "t", 4, {})
+    raw_client.create_topic(broker.bootstrap, "t", 4, {})
     with closing(python_consumer(broker.bootstrap, "g", "t")) as old:
         new = reader(broker.bootstrap, "g")
         end = time.monotonic() + 60

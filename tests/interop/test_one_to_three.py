@@ -13,7 +13,7 @@ from headrace.testing.etcd import is_installed
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
 
-from . import wire
+from . import raw_client
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="etcd is not installed")
 
@@ -59,7 +59,7 @@ def consume(bootstrap: str, group: str, count: int) -> list[int]:
 def test_everything_is_there_afterwards(tmp_path: Path) -> None:
     quick = {"group.initial.rebalance.delay.ms": 0}
     with BrokerProcess(tmp_path / "broker-0", settings=quick).start(START_TIMEOUT_S) as alone:
-        topic_id = wire.create_topic(alone.bootstrap, "kept", 2)
+        topic_id = raw_client.create_topic(alone.bootstrap, "kept", 2)
         produce(alone.bootstrap, 0)
         assert consume(alone.bootstrap, "g", 100) == list(range(100))
         assert alone.terminate() == 0
@@ -69,8 +69,8 @@ def test_everything_is_there_afterwards(tmp_path: Path) -> None:
             cluster.add_broker(broker_id)
         produce(cluster.bootstrap, COUNT)
         assert consume(cluster.bootstrap, "g", 2 * COUNT - 200) == list(range(200, 2 * COUNT))
-        with wire.Connection(cluster.brokers[0].bootstrap) as connection:
-            assert wire.wait_topic(connection, "kept", 2) == topic_id
+        with raw_client.Connection(cluster.brokers[0].bootstrap) as connection:
+            assert raw_client.wait_topic(connection, "kept", 2) == topic_id
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic("new", 3)])["new"].result(WAIT_S)
         cluster.await_in_sync()

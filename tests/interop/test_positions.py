@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonPartition
 
-from . import batches, clients, wire
+from . import batches, clients, raw_client
 from .batches import Record
 from .clients import Client
 from .subject import Subject
@@ -25,10 +25,10 @@ COUNT = 20
 @pytest.fixture
 def timeline(broker: Subject, topic: str) -> str:
     """Records 0 to 19, one per second from `FIRST_MS`, in four batches."""
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         for start in range(0, COUNT, 5):
             some = [Record(b"%d" % at, timestamp_ms=FIRST_MS + at * 1000) for at in range(start, start + 5)]
-            assert wire.produce(connection, topic, batches.batch(some)).base_offset == start
+            assert raw_client.produce(connection, topic, batches.batch(some)).base_offset == start
     return topic
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
-from . import batches, wire
+from . import batches, raw_client
 from .subject import Subject
 
 # Clients leave the sockets and transports of connections that broke to the garbage collector.
@@ -46,13 +46,13 @@ def restart_in_the_middle(broker: Subject, how: str, sent: threading.Event) -> t
 def stored(bootstrap: str, topic: str, partitions: int) -> list[list[bytes | None]]:
     """All values, by partition, as they are in the logs."""
     found: list[list[bytes | None]] = []
-    with wire.Connection(bootstrap) as connection:
-        wire.wait_topic(connection, topic, partitions)
+    with raw_client.Connection(bootstrap) as connection:
+        raw_client.wait_topic(connection, topic, partitions)
         for partition in range(partitions):
             values: list[bytes | None] = []
-            end = wire.offset_at(connection, topic, -1, partition=partition).offset
+            end = raw_client.offset_at(connection, topic, -1, partition=partition).offset
             while len(values) < end:
-                values += batches.values(wire.fetch(connection, topic, len(values), partition=partition).records)
+                values += batches.values(raw_client.fetch(connection, topic, len(values), partition=partition).records)
             found.append(values)
     return found
 
@@ -69,7 +69,7 @@ def check_once_and_in_order(found: list[list[bytes | None]], expected: set[bytes
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_confluent_producer_and_consumer_carry_on(how: str, own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
+    raw_client.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
     acked: set[bytes] = set()
     halfway = threading.Event()
     restarting = restart_in_the_middle(broker, how, halfway)
@@ -107,7 +107,7 @@ def test_confluent_producer_and_consumer_carry_on(how: str, own_broker: Callable
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_kafka_python_producer_and_consumer_carry_on(how: str, own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
+    raw_client.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
     halfway = threading.Event()
     restarting = restart_in_the_middle(broker, how, halfway)
     where = [PythonPartition("carry-on", at) for at in range(PARTITIONS)]
@@ -145,7 +145,7 @@ def test_kafka_python_producer_and_consumer_carry_on(how: str, own_broker: Calla
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_aiokafka_producer_carries_on(how: str, own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
+    raw_client.create_topic(broker.bootstrap, "carry-on", PARTITIONS)
     halfway = threading.Event()
     restarting = restart_in_the_middle(broker, how, halfway)
 
@@ -176,13 +176,13 @@ def test_a_clean_stop_leaves_waiting_clients_with_an_answer_or_a_closed_connecti
     own_broker: Callable[..., Subject],
 ) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "waiting")
-    with wire.Connection(broker.bootstrap) as connection:
-        pending = connection.send(wire.FETCH, 12, wire.fetch_body("waiting", max_wait=300_000, min_bytes=1))
+    raw_client.create_topic(broker.bootstrap, "waiting")
+    with raw_client.Connection(broker.bootstrap) as connection:
+        pending = connection.send(raw_client.FETCH, 12, raw_client.fetch_body("waiting", max_wait=300_000, min_bytes=1))
         assert connection.is_silent(0.2)
         started = time.monotonic()
         assert broker.terminate() == 0
         assert time.monotonic() - started < 60
         connection.set_timeout(60)
-        with suppress(wire.Closed):
+        with suppress(raw_client.Closed):
             assert not connection.receive(pending).responses[0].partitions[0].records

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from . import batches, clients, wire
+from . import batches, clients, raw_client
 from .batches import Record
 from .clients import Client
 from .subject import Subject
@@ -43,8 +43,8 @@ def test_every_client_reads_what_one_wrote(writer: Client, codec: str, broker: S
         assert comparable(found, with_times=writer.sets_timestamps) == comparable(
             expected, with_times=writer.sets_timestamps
         ), f"{writer.name} to {reader}"
-    with wire.Connection(broker.bootstrap) as connection:
-        stored = batches.parse(wire.fetch(connection, topic).records)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        stored = batches.parse(raw_client.fetch(connection, topic).records)
     assert {one.codec for one in stored} <= {clients.CODECS.index(codec), batches.NONE}
     assert clients.CODECS.index(codec) in {one.codec for one in stored}
 

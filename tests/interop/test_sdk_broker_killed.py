@@ -17,7 +17,7 @@ import pytest
 
 from headrace import Client
 
-from . import wire
+from . import raw_client
 from .subject import Subject
 
 pytestmark = pytest.mark.timeout(300)
@@ -65,8 +65,8 @@ def worker(tmp_path: Path, broker: Subject, kind: str, delivery: str, settings: 
 def copied(broker: Subject) -> int:
     """How far the group is."""
     asked = [{"name": "source", "partition_indexes": [0]}]
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = connection.call(wire.OFFSET_FETCH, 7, group_id="copying", topics=asked, require_stable=False)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        answer = connection.call(raw_client.OFFSET_FETCH, 7, group_id="copying", topics=asked, require_stable=False)
     return sum(max(0, part.committed_offset) for topic in answer.topics for part in topic.partitions)
 
 
@@ -75,7 +75,7 @@ def wait_for(broker: Subject, count: int, timeout_s: float = 90) -> None:
     reached = -1
     while reached < count:
         assert time.monotonic() < end, f"{reached} of {count}"
-        with contextlib.suppress(OSError, wire.Closed):
+        with contextlib.suppress(OSError, raw_client.Closed):
             reached = copied(broker)
         time.sleep(0.02)
 
@@ -91,8 +91,8 @@ def copy_while_the_broker_dies(
 ) -> tuple[list[int], int]:
     """What is in the target in the end, and how much was put into the source."""
     broker = own_broker(group_initial_rebalance_delay_ms="0")
-    wire.create_topic(broker.bootstrap, "source", 1)
-    wire.create_topic(broker.bootstrap, "target", 1)
+    raw_client.create_topic(broker.bootstrap, "source", 1)
+    raw_client.create_topic(broker.bootstrap, "target", 1)
     sent = 0
     with Client(broker.bootstrap) as client, worker(tmp_path, broker, kind, delivery, settings or {}):
         for _ in range(kills):

@@ -10,7 +10,7 @@ import pytest
 from headrace import Client, ClientError, DeliveryFailed, RoundRobin, Sticky, Unreachable, by_key
 from headrace.testing.etcd import free_port
 
-from . import wire
+from . import raw_client
 from .subject import Subject
 
 
@@ -99,7 +99,7 @@ def test_every_subscriber_sees_every_message_from_then_on(client: Client, topic:
 def test_a_topic_that_comes_later_is_read_whole(client: Client, broker: Subject, topic: str) -> None:
     later = f"{topic}-later"
     with client.subscribe(later) as stream:
-        wire.create_topic(broker.bootstrap, later, 2, {})
+        raw_client.create_topic(broker.bootstrap, later, 2, {})
         client.publish(later, "x", partition=1)
         assert next(stream).text == "x"
 

@@ -11,11 +11,11 @@ from kafka.errors import InvalidRecordError
 
 from kafka import KafkaProducer
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .batches import Record
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 HOUR_MS = 3_600_000
 
 
@@ -35,15 +35,17 @@ def change(bootstrap: str, topic: str, name: str, value: str) -> None:
         assert time.monotonic() < end
 
 
-def eventually_produces(connection: wire.Connection, topic: str, records: Callable[[], bytes], expected: Error) -> None:
+def eventually_produces(
+    connection: raw_client.Connection, topic: str, records: Callable[[], bytes], expected: Error
+) -> None:
     """Produce until the answer is `expected`: a change may take a moment to reach the log."""
     end = time.monotonic() + 60
-    while (found := wire.produce(connection, topic, records()).error_code) != expected:
+    while (found := raw_client.produce(connection, topic, records()).error_code) != expected:
         assert time.monotonic() < end, f"still {found}, not {expected}"
         time.sleep(0.05)
 
 
-def test_max_message_bytes_both_ways(broker: Subject, connection: wire.Connection, topic: str) -> None:
+def test_max_message_bytes_both_ways(broker: Subject, connection: raw_client.Connection, topic: str) -> None:
     def large() -> bytes:
         return batches.batch([b"x" * 50_000])
 
@@ -57,23 +59,25 @@ def test_max_message_bytes_both_ways(broker: Subject, connection: wire.Connectio
 # Time
 
 
-def test_create_time_is_kept(connection: wire.Connection, topic: str) -> None:
+def test_create_time_is_kept(connection: raw_client.Connection, topic: str) -> None:
     when = batches.now_ms() - HOUR_MS
-    answer = wire.produce(connection, topic, batches.batch([Record(b"v", timestamp_ms=when)]))
+    answer = raw_client.produce(connection, topic, batches.batch([Record(b"v", timestamp_ms=when)]))
     assert answer.log_append_time is None
-    (found,) = batches.parse(wire.fetch(connection, topic).records)
+    (found,) = batches.parse(raw_client.fetch(connection, topic).records)
     assert found.records[0].timestamp_ms == when
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_log_append_time_is_the_brokers(codec: int, connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_log_append_time_is_the_brokers(
+    codec: int, connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
     before = batches.now_ms()
     sent = [Record(b"a", timestamp_ms=before - HOUR_MS), Record(b"b", timestamp_ms=before - 2 * HOUR_MS)]
-    answer = wire.produce(connection, topic, batches.batch(sent, codec=codec))
+    answer = raw_client.produce(connection, topic, batches.batch(sent, codec=codec))
     after = batches.now_ms()
     assert before <= int(answer.log_append_time.timestamp() * 1000) <= after
-    (found,) = batches.parse(wire.fetch(connection, topic).records)
+    (found,) = batches.parse(raw_client.fetch(connection, topic).records)
     assert found.attributes & batches.LOG_APPEND_TIME
     assert [record.value for record in found.records] == [b"a", b"b"]
     assert {record.timestamp_ms for record in found.records} == {int(answer.log_append_time.timestamp() * 1000)}
@@ -93,40 +97,40 @@ def test_clients_see_log_append_time(broker: Subject, new_topic: Callable[..., s
         assert message.timestamp() == (TIMESTAMP_LOG_APPEND_TIME, sent.timestamp)
 
 
-def test_log_append_time_can_be_switched_on(broker: Subject, connection: wire.Connection, topic: str) -> None:
+def test_log_append_time_can_be_switched_on(broker: Subject, connection: raw_client.Connection, topic: str) -> None:
     change(broker.bootstrap, topic, "message.timestamp.type", "LogAppendTime")
     end = time.monotonic() + 60
-    while wire.produce(connection, topic, batches.batch([b"v"])).log_append_time is None:
+    while raw_client.produce(connection, topic, batches.batch([b"v"])).log_append_time is None:
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_a_time_too_far_ahead_is_refused(broker: Subject, connection: wire.Connection, topic: str) -> None:
+def test_a_time_too_far_ahead_is_refused(broker: Subject, connection: raw_client.Connection, topic: str) -> None:
     def ahead(hours: float) -> bytes:
         return batches.batch([Record(b"v", timestamp_ms=batches.now_ms() + int(hours * HOUR_MS))])
 
-    assert wire.produce(connection, topic, ahead(0.9)).error_code == Error.none
-    refused = wire.produce(connection, topic, ahead(1.1))
+    assert raw_client.produce(connection, topic, ahead(0.9)).error_code == Error.none
+    refused = raw_client.produce(connection, topic, ahead(1.1))
     assert (refused.error_code, refused.base_offset) == (Error.invalid_timestamp, -1)
     change(broker.bootstrap, topic, "message.timestamp.after.max.ms", str(2 * HOUR_MS))
     eventually_produces(connection, topic, lambda: ahead(1.1), Error.none)
 
 
-def test_a_time_too_far_back_is_refused(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_a_time_too_far_back_is_refused(connection: raw_client.Connection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(message_timestamp_before_max_ms=str(HOUR_MS))
 
     def back(hours: float) -> bytes:
         return batches.batch([Record(b"v", timestamp_ms=batches.now_ms() - int(hours * HOUR_MS))])
 
-    assert wire.produce(connection, topic, back(0.9)).error_code == Error.none
-    assert wire.produce(connection, topic, back(1.1)).error_code == Error.invalid_timestamp
+    assert raw_client.produce(connection, topic, back(0.9)).error_code == Error.none
+    assert raw_client.produce(connection, topic, back(1.1)).error_code == Error.invalid_timestamp
 
 
-def test_one_bad_time_refuses_the_whole_batch(connection: wire.Connection, topic: str) -> None:
+def test_one_bad_time_refuses_the_whole_batch(connection: raw_client.Connection, topic: str) -> None:
     now = batches.now_ms()
     sent = batches.batch([Record(b"good", timestamp_ms=now), Record(b"bad", timestamp_ms=now + 2 * HOUR_MS)])
-    assert wire.produce(connection, topic, sent).error_code == Error.invalid_timestamp
-    assert wire.offset_at(connection, topic, -1).offset == 0
+    assert raw_client.produce(connection, topic, sent).error_code == Error.invalid_timestamp
+    assert raw_client.offset_at(connection, topic, -1).offset == 0
 
 
 # Compacted topics
@@ -134,17 +138,19 @@ def test_one_bad_time_refuses_the_whole_batch(connection: wire.Connection, topic
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_compacted_topic_refuses_records_without_a_key(
-    codec: int, connection: wire.Connection, new_topic: Callable[..., str]
+    codec: int, connection: raw_client.Connection, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(cleanup_policy="compact")
-    assert wire.produce(connection, topic, batches.batch([Record(b"v", b"k")], codec=codec)).error_code == Error.none
-    refused = wire.produce(
+    assert (
+        raw_client.produce(connection, topic, batches.batch([Record(b"v", b"k")], codec=codec)).error_code == Error.none
+    )
+    refused = raw_client.produce(
         connection, topic, batches.batch([Record(b"v", b"k"), Record(b"v"), Record(b"w")], codec=codec)
     )
     assert refused.error_code == Error.invalid_record
     assert refused.base_offset == -1
     assert [error.batch_index for error in refused.record_errors] == [1, 2]
-    assert wire.offset_at(connection, topic, -1).offset == 1
+    assert raw_client.offset_at(connection, topic, -1).offset == 1
 
 
 def test_clients_are_told_about_the_missing_key(broker: Subject, new_topic: Callable[..., str]) -> None:
@@ -160,18 +166,18 @@ def test_clients_are_told_about_the_missing_key(broker: Subject, new_topic: Call
     assert outcomes == [KafkaError.INVALID_RECORD]
 
 
-def test_compaction_can_be_switched_on(broker: Subject, connection: wire.Connection, topic: str) -> None:
-    assert wire.produce(connection, topic, batches.batch([b"no key"])).error_code == Error.none
+def test_compaction_can_be_switched_on(broker: Subject, connection: raw_client.Connection, topic: str) -> None:
+    assert raw_client.produce(connection, topic, batches.batch([b"no key"])).error_code == Error.none
     change(broker.bootstrap, topic, "cleanup.policy", "compact")
     eventually_produces(connection, topic, lambda: batches.batch([b"no key"]), Error.invalid_record)
 
 
-def read_all(connection: wire.Connection, topic: str) -> list[Record]:
+def read_all(connection: raw_client.Connection, topic: str) -> list[Record]:
     found: list[Record] = []
-    offset = wire.offset_at(connection, topic, -2).offset
-    end = wire.offset_at(connection, topic, -1).offset
+    offset = raw_client.offset_at(connection, topic, -2).offset
+    end = raw_client.offset_at(connection, topic, -1).offset
     while offset < end:
-        part = wire.fetch(connection, topic, offset)
+        part = raw_client.fetch(connection, topic, offset)
         assert part.error_code == Error.none
         for one in batches.parse(part.records):
             found += [record for record in one.records if record.offset >= offset]
@@ -188,13 +194,13 @@ def test_compaction_keeps_the_last_value_of_each_key(own_broker: Callable[..., S
         "min.cleanable.dirty.ratio": "0.01",
         "delete.retention.ms": "0",
     }
-    wire.create_topic(broker.bootstrap, topic, 1, settings)
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, topic, 1, settings)
+    with raw_client.Connection(broker.bootstrap) as connection:
         for turn in range(4):
             some = [Record(b"%d-%d" % (turn, key), b"key-%d" % key) for key in range(10)]
-            assert wire.produce(connection, topic, batches.batch(some, codec=turn)).error_code == Error.none
+            assert raw_client.produce(connection, topic, batches.batch(some, codec=turn)).error_code == Error.none
         deleted = batches.batch([Record(None, b"key-3")])
-        assert wire.produce(connection, topic, deleted).error_code == Error.none
+        assert raw_client.produce(connection, topic, deleted).error_code == Error.none
 
         def live() -> dict[bytes | None, list[tuple[int, bytes | None]]]:
             by_key: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
@@ -208,7 +214,7 @@ def test_compaction_keeps_the_last_value_of_each_key(own_broker: Callable[..., S
         while live() != expected:
             assert time.monotonic() < end, live()
             # The active segment is never compacted: a record now and then rolls it.
-            assert wire.produce(connection, topic, batches.batch([Record(b"", b"tick")])).error_code == Error.none
+            assert raw_client.produce(connection, topic, batches.batch([Record(b"", b"tick")])).error_code == Error.none
             time.sleep(0.2)
 
 
@@ -216,18 +222,21 @@ def test_the_cleaner_can_be_woken_while_the_broker_runs(own_broker: Callable[...
     """It rests for an hour when there is nothing to do, until it is told to rest for a tenth of a second."""
     broker = own_broker(log_cleaner_backoff_ms=str(HOUR_MS))
     settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
-    wire.create_topic(broker.bootstrap, "compacted", 1, settings)
+    raw_client.create_topic(broker.bootstrap, "compacted", 1, settings)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (node,) = admin.describe_cluster().result(60).nodes
     entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.BROKER, str(node.id), incremental_configs=[entry])
     (done,) = admin.incremental_alter_configs([resource]).values()
     done.result(60)
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         end = time.monotonic() + 60
         while True:
-            assert wire.produce(connection, "compacted", batches.batch([Record(b"v", b"key")])).error_code == Error.none
-            if len(read_all(connection, "compacted")) < wire.offset_at(connection, "compacted", -1).offset:
+            assert (
+                raw_client.produce(connection, "compacted", batches.batch([Record(b"v", b"key")])).error_code
+                == Error.none
+            )
+            if len(read_all(connection, "compacted")) < raw_client.offset_at(connection, "compacted", -1).offset:
                 break
             assert time.monotonic() < end, "nothing was compacted"
             time.sleep(0.1)
@@ -245,35 +254,37 @@ def test_old_segments_go(settings: dict[str, str], own_broker: Callable[..., Sub
     if not subject.IS_HEADRACE:
         quick["log_initial_task_delay_ms"] = "100"
     broker = own_broker(**quick)
-    wire.create_topic(broker.bootstrap, "short-lived", 1, settings)
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, "short-lived", 1, settings)
+    with raw_client.Connection(broker.bootstrap) as connection:
         end = time.monotonic() + 60
-        while wire.offset_at(connection, "short-lived", -2).offset <= 0:
+        while raw_client.offset_at(connection, "short-lived", -2).offset <= 0:
             assert time.monotonic() < end
-            assert wire.produce(connection, "short-lived", batches.batch([b"x" * 200_000])).error_code == Error.none
+            assert (
+                raw_client.produce(connection, "short-lived", batches.batch([b"x" * 200_000])).error_code == Error.none
+            )
             time.sleep(0.05)
-        assert wire.fetch(connection, "short-lived", 0).error_code == Error.offset_out_of_range
+        assert raw_client.fetch(connection, "short-lived", 0).error_code == Error.offset_out_of_range
         # What is newer is there, for as long as it is new: between asking where it starts and reading it may go, too.
         while True:
             assert time.monotonic() < end
-            assert wire.produce(connection, "short-lived", batches.batch([b"new"])).error_code == Error.none
-            first = wire.offset_at(connection, "short-lived", -2).offset
-            found = wire.fetch(connection, "short-lived", first)
+            assert raw_client.produce(connection, "short-lived", batches.batch([b"new"])).error_code == Error.none
+            first = raw_client.offset_at(connection, "short-lived", -2).offset
+            found = raw_client.fetch(connection, "short-lived", first)
             if found.error_code != Error.offset_out_of_range:
                 break
         assert found.error_code == Error.none
         assert found.log_start_offset >= first
-        assert wire.offset_at(connection, "short-lived", -1).offset > first
+        assert raw_client.offset_at(connection, "short-lived", -1).offset > first
 
 
 def test_settings_and_topics_survive_a_restart(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    topic_id = wire.create_topic(broker.bootstrap, "kept", 3, {"retention.ms": "123456789"})
+    topic_id = raw_client.create_topic(broker.bootstrap, "kept", 3, {"retention.ms": "123456789"})
     change(broker.bootstrap, "kept", "max.message.bytes", "5000")
     assert broker.terminate() == 0
     broker.start()
-    with wire.Connection(broker.bootstrap) as connection:
-        assert wire.wait_topic(connection, "kept", 3) == topic_id
+    with raw_client.Connection(broker.bootstrap) as connection:
+        assert raw_client.wait_topic(connection, "kept", 3) == topic_id
         eventually_produces(connection, "kept", lambda: batches.batch([b"x" * 6000]), Error.message_too_large)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (found,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, "kept")]).values()

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import AcknowledgeType, KafkaError, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from . import subject, wire
+from . import raw_client, subject
 from .fixtures import running
 from .subject import Subject
 
@@ -256,18 +256,23 @@ def test_offsets_are_reset_when_the_group_has_no_members(
     one = consumer("implicit")
     assert values(poll(one, 3)) == ["a", "b", "c"]
     commit(one)
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
         body = {
             "group_id": group,
             "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 1}]}],
         }
-        assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code is wire.Error.non_empty_group
+        assert (
+            connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code
+            is raw_client.Error.non_empty_group
+        )
         one.close()
         end = time.monotonic() + PATIENCE_S
-        while (told := connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body)).error_code is not wire.Error.none:
+        while (
+            told := connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, body)
+        ).error_code is not raw_client.Error.none:
             assert time.monotonic() < end, told
             time.sleep(0.05)
-        assert told.responses[0].partitions[0].error_code is wire.Error.none
+        assert told.responses[0].partitions[0].error_code is raw_client.Error.none
     assert values(poll(consumer("implicit"), 2)) == ["b", "c"]
 
 

@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from headrace.testing.cluster import ClusterProcesses
 
-from . import wire
+from . import raw_client
+from .raw_client import Connection, Error
 from .share_members import (
     ACCEPT,
     GROUP_RESOURCE,
@@ -25,7 +26,6 @@ from .share_members import (
     until_acquired,
 )
 from .subject import Subject
-from .wire import Connection, Error
 
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 COPY = "errors.deadletterqueue.copy.record.enable"
@@ -40,14 +40,14 @@ Letter = tuple[bytes | None, bytes | None, dict[str, str], int]
 @pytest.fixture
 def group(connection: Connection) -> str:
     name = f"share-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=name)
+    raw_client.until_coordinated(connection, name=name)
     assert configure(connection, name, "share.auto.offset.reset", "earliest") is Error.none
     return name
 
 
 @pytest.fixture
 def member(broker: Subject, connection: Connection, group: str, topic: str) -> Iterator[Callable[[], Member]]:
-    topic_id = wire.wait_topic(connection, topic, 1)
+    topic_id = raw_client.wait_topic(connection, topic, 1)
     with ExitStack() as stack:
 
         def make() -> Member:
@@ -61,7 +61,7 @@ def member(broker: Subject, connection: Connection, group: str, topic: str) -> I
 def dead_letter_topic(broker: Subject, partitions: int = 1, **settings: str) -> str:
     name = f"dlq.{uuid.uuid4().hex[:8]}"
     own = {key.replace("_", "."): value for key, value in settings.items()}
-    wire.create_topic(broker.bootstrap, name, partitions, {ENABLE: "true"} | own)
+    raw_client.create_topic(broker.bootstrap, name, partitions, {ENABLE: "true"} | own)
     return name
 
 
@@ -111,7 +111,7 @@ def until_at(connection: Connection, group: str, offset: int) -> None:
     end = time.monotonic() + PATIENCE_S
     while True:
         asked = {"group_id": group, "topics": None}
-        (told,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+        (told,) = connection.call(raw_client.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
         if told.topics[0].partitions[0].start_offset == offset:
             return
         assert time.monotonic() < end, told
@@ -143,7 +143,7 @@ def test_what_is_rejected_or_delivered_too_often_has_a_letter(
     assert acquired(until_acquired(one)) == [(3, 3, 1)]
     one.acknowledge((3, 3, REJECT))
     until_at(connection, group, 4)
-    assert wire.offset_at(connection, dead, -1).offset == 2
+    assert raw_client.offset_at(connection, dead, -1).offset == 2
 
 
 def test_a_letter_has_key_and_value_where_the_group_wants_that_and_they_fit(
@@ -179,7 +179,7 @@ def test_records_are_done_without_a_letter_where_the_topic_takes_none(
     one.acknowledge((0, 0, REJECT))
     until_at(connection, group, 1)
     if wrong == "not enabled":
-        assert wire.offset_at(connection, dead, -1).offset == 0
+        assert raw_client.offset_at(connection, dead, -1).offset == 0
 
 
 @pytest.mark.parametrize("name", ["letters", "__dlq.letters", "dlq.let ters", "dlq." + "x" * 250])
@@ -191,10 +191,10 @@ def test_a_topic_is_created_where_the_cluster_allows_that(own_broker: Callable[.
     broker = own_broker(
         errors_deadletterqueue_auto_create_topics_enable="true", errors_deadletterqueue_topic_name_prefix="failed-"
     )
-    wire.create_topic(broker.bootstrap, "t", 1, {})
+    raw_client.create_topic(broker.bootstrap, "t", 1, {})
     with Connection(broker.bootstrap) as connection:
-        topic_id = wire.wait_topic(connection, "t", 1)
-        wire.until_coordinated(connection, name="g")
+        topic_id = raw_client.wait_topic(connection, "t", 1)
+        raw_client.until_coordinated(connection, name="g")
         for name, value in ((TOPIC_NAME, "failed-t"), ("share.auto.offset.reset", "earliest")):
             assert configure(connection, "g", name, value) is Error.none
         assert configure(connection, "g", TOPIC_NAME, "dlq.t") is Error.invalid_config
@@ -207,21 +207,21 @@ def test_a_topic_is_created_where_the_cluster_allows_that(own_broker: Callable[.
         finally:
             one.close()
         resource = {"resource_type": 2, "resource_name": "failed-t", "configuration_keys": [ENABLE]}
-        (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+        (described,) = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[resource]).results
         assert [each.value for each in described.configs] == ["true"]
         group = {"resource_type": GROUP_RESOURCE, "resource_name": "g", "configuration_keys": [TOPIC_NAME, COPY]}
-        (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[group]).results
+        (described,) = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[group]).results
         assert {each.name: each.value for each in described.configs} == {TOPIC_NAME: "failed-t", COPY: "false"}
 
 
 def test_letters_are_written_after_the_broker_was_killed(own_broker: Callable[..., Subject]) -> None:
     """While its dead-letter topic cannot take them, letters wait, also over a kill."""
     broker = own_broker(min_insync_replicas="1")
-    wire.create_topic(broker.bootstrap, "t", 1, {})
-    wire.create_topic(broker.bootstrap, "dlq.t", 1, {ENABLE: "true", "min.insync.replicas": "2"})
+    raw_client.create_topic(broker.bootstrap, "t", 1, {})
+    raw_client.create_topic(broker.bootstrap, "dlq.t", 1, {ENABLE: "true", "min.insync.replicas": "2"})
     with Connection(broker.bootstrap) as connection:
-        topic_id = wire.wait_topic(connection, "t", 1)
-        wire.until_coordinated(connection, name="g")
+        topic_id = raw_client.wait_topic(connection, "t", 1)
+        raw_client.until_coordinated(connection, name="g")
         for name, value in ((TOPIC_NAME, "dlq.t"), (COPY, "true"), ("share.auto.offset.reset", "earliest")):
             assert configure(connection, "g", name, value) is Error.none
         send(broker.bootstrap, "t", "a", "b")
@@ -232,11 +232,11 @@ def test_letters_are_written_after_the_broker_was_killed(own_broker: Callable[..
     broker.kill()
     broker.start()
     with Connection(broker.bootstrap) as connection:
-        wire.wait_topic(connection, "t", 1)
-        assert wire.offset_at(connection, "dlq.t", -1).offset == 0
+        raw_client.wait_topic(connection, "t", 1)
+        assert raw_client.offset_at(connection, "dlq.t", -1).offset == 0
         configs = [{"name": "min.insync.replicas", "config_operation": 0, "value": "1"}]
         resource = {"resource_type": 2, "resource_name": "dlq.t", "configs": configs}
-        (told,) = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
+        (told,) = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses
         assert told.error_code is Error.none
         send(broker.bootstrap, "t", "c")
         other = Member(broker.bootstrap, "g", topic_id)
@@ -283,7 +283,7 @@ def test_letters_of_every_partition_reach_a_topic_that_other_brokers_lead(
 def _reject_all(cluster: ClusterProcesses, partitions: int) -> None:
     """Reject everything, partition by partition, at its leader."""
     with Connection(cluster.brokers[1].bootstrap) as connection:
-        image = connection.call(wire.METADATA, 12, topics=[{"topic_id": None, "name": "jobs"}])
+        image = connection.call(raw_client.METADATA, 12, topics=[{"topic_id": None, "name": "jobs"}])
     addresses = {node.node_id: f"{node.host}:{node.port}" for node in image.brokers}
     for each in image.topics[0].partitions:
         one = Member(addresses[each.leader_id], "workers", image.topics[0].topic_id, each.partition_index)

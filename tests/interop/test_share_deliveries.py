@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from headrace.testing.cluster import ClusterProcesses
 
-from . import wire
-from .wire import Connection, Error
+from . import raw_client
+from .raw_client import Connection, Error
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -114,7 +114,7 @@ class Visitors:
         try:
             while not self._is_over.is_set():
                 # A broker that is being killed or stopped refuses, closes, or says who leads instead.
-                with suppress(OSError, wire.Closed):
+                with suppress(OSError, raw_client.Closed):
                     self._visit(chance)
         except BaseException as error:
             self._failures.append(error)
@@ -123,7 +123,7 @@ class Visitors:
     def _visit(self, chance: random.Random) -> None:
         broker = self._cluster.brokers[chance.choice(self._cluster.running)]
         with Connection(broker.bootstrap, timeout_s=20.0) as known:
-            image = known.call(wire.METADATA, 12, topics=[{"topic_id": None, "name": TOPIC}])
+            image = known.call(raw_client.METADATA, 12, topics=[{"topic_id": None, "name": TOPIC}])
         topic = image.topics[0]
         index = chance.randrange(PARTITIONS)
         leader = next((part.leader_id for part in topic.partitions if part.partition_index == index), -1)
@@ -187,7 +187,9 @@ class Visit:
     def _fetch(self, epoch: int) -> Any:
         """What the member was given; None if the broker cannot serve it now."""
         limits = {"max_wait": 200, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": self._chance.randint(1, 20)}
-        answer = self._connection.call(wire.SHARE_FETCH, 1, self._body(epoch, [], ACCEPT) | limits | {"batch_size": 20})
+        answer = self._connection.call(
+            raw_client.SHARE_FETCH, 1, self._body(epoch, [], ACCEPT) | limits | {"batch_size": 20}
+        )
         if answer.error_code is not Error.none:
             return None
         parts = [part for topic in answer.responses for part in topic.partitions]
@@ -196,7 +198,7 @@ class Visit:
         return None if any(part.error_code is not Error.none for part in parts) else told
 
     def _acknowledge(self, epoch: int, told: Any, kind: int) -> None:
-        self._connection.call(wire.SHARE_ACKNOWLEDGE, 1, self._body(epoch, told, kind))
+        self._connection.call(raw_client.SHARE_ACKNOWLEDGE, 1, self._body(epoch, told, kind))
 
 
 def test_no_two_deliveries_of_a_record_have_the_same_count(cluster: ClusterProcesses) -> None:

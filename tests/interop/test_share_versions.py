@@ -7,10 +7,10 @@ import pytest
 from headrace.testing.process import BrokerProcess
 from tests.earlier_versions import DATA, environment_of
 
-from . import wire
+from . import raw_client
 from .batches import Record, batch
+from .raw_client import Connection, Error
 from .share_members import ACCEPT, RELEASE, Member, acquired, configure, part, until_acquired
-from .wire import Connection, Error
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +22,13 @@ def test_what_was_accepted_and_delivered_is_known_to_both_versions(version: str,
     broker = BrokerProcess(tmp_path / "data", env=environment_of(version, tmp_path))
     try:
         broker.start()
-        wire.create_topic(broker.bootstrap, "t", 1, {})
+        raw_client.create_topic(broker.bootstrap, "t", 1, {})
         with Connection(broker.bootstrap) as connection:
-            topic_id = wire.wait_topic(connection, "t", 1)
-            wire.until_coordinated(connection, name="g")
+            topic_id = raw_client.wait_topic(connection, "t", 1)
+            raw_client.until_coordinated(connection, name="g")
             assert configure(connection, "g", "share.auto.offset.reset", "earliest") is Error.none
             records = batch([Record(b"x") for _ in range(6)])
-            assert wire.produce(connection, "t", records).error_code is Error.none
+            assert raw_client.produce(connection, "t", records).error_code is Error.none
         old = Member(broker.bootstrap, "g", topic_id)
         assert acquired(until_acquired(old)) == [(0, 5, 1)]
         assert part(old.acknowledge((0, 1, ACCEPT), (2, 3, RELEASE))).error_code is Error.none

@@ -15,7 +15,7 @@ from kafka.errors import MessageSizeTooLargeError as PythonTooLarge
 
 from kafka import KafkaProducer
 
-from . import batches, clients, wire
+from . import batches, clients, raw_client
 from .batches import Record
 from .clients import Client
 from .subject import Subject
@@ -51,11 +51,11 @@ def exactly(size: int) -> bytes:
     return made
 
 
-def test_the_default_limit_is_kafkas_to_the_byte(connection: wire.Connection, topic: str) -> None:
-    assert wire.produce(connection, topic, exactly(DEFAULT_MAX_BYTES)).error_code == wire.Error.none
-    refused = wire.produce(connection, topic, exactly(DEFAULT_MAX_BYTES + 1))
-    assert (refused.error_code, refused.base_offset) == (wire.Error.message_too_large, -1)
-    assert wire.offset_at(connection, topic, -1).offset == 1
+def test_the_default_limit_is_kafkas_to_the_byte(connection: raw_client.Connection, topic: str) -> None:
+    assert raw_client.produce(connection, topic, exactly(DEFAULT_MAX_BYTES)).error_code == raw_client.Error.none
+    refused = raw_client.produce(connection, topic, exactly(DEFAULT_MAX_BYTES + 1))
+    assert (refused.error_code, refused.base_offset) == (raw_client.Error.message_too_large, -1)
+    assert raw_client.offset_at(connection, topic, -1).offset == 1
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from headrace.testing.cluster import ClusterProcesses
 from headrace.wire import Cluster
 
-from . import subject, wire
+from . import raw_client, subject
+from .raw_client import Connection, Error
 from .streams_members import StreamsMember, statuses, word_count
-from .wire import Connection, Error
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -44,12 +44,12 @@ def coordinator(cluster: ClusterProcesses, *, but: int = 0) -> int:
         for broker_id, broker in cluster.brokers.items():
             if broker_id == but:
                 continue
-            with suppress(OSError, wire.Closed), Connection(broker.bootstrap) as connection:
+            with suppress(OSError, raw_client.Closed), Connection(broker.bootstrap) as connection:
                 asked = {"key_type": GROUP_KEY, "coordinator_keys": [GROUP]}
-                found = connection.call(wire.FIND_COORDINATOR, 4, asked).coordinators[0]
+                found = connection.call(raw_client.FIND_COORDINATOR, 4, asked).coordinators[0]
                 if found.error_code is not Error.none or found.node_id != broker_id:
                     continue
-                if connection.call(wire.OFFSET_FETCH, 7, group_id=GROUP, topics=None).error_code is Error.none:
+                if connection.call(raw_client.OFFSET_FETCH, 7, group_id=GROUP, topics=None).error_code is Error.none:
                     return broker_id
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -69,7 +69,7 @@ def test_members_go_on_with_another_coordinator(cluster: ClusterProcesses) -> No
         two.join(word_count(GROUP, SOURCE))
         one.settle(two)
         names = [f"{GROUP}-words-repartition", f"{GROUP}-counted-changelog"]
-        topics = connection.call(wire.METADATA, 12, topics=[{"name": name} for name in names]).topics
+        topics = connection.call(raw_client.METADATA, 12, topics=[{"name": name} for name in names]).topics
         assert [[len(part.replica_nodes) for part in topic.partitions] for topic in topics] == [[3] * 4] * 2
     before = [(member.epoch, member.active, member.standby) for member in (one, two)]
     assert sorted(sum(len(some) for some in active.values()) for _, active, _ in before) == [4, 4]

@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 
-from . import wire
+from . import raw_client
 from .subject import Subject
 
 QUICK: dict[str, Any] = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
@@ -239,7 +239,7 @@ def is_aborted(producer: Producer) -> bool:
 def test_transactions_survive_restarts_of_the_broker(how: str, own_broker: Callable[..., Subject]) -> None:
     """The broker goes away again and again while transactions are written to three partitions."""
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "restarts", 3)
+    raw_client.create_topic(broker.bootstrap, "restarts", 3)
     finished = threading.Event()
     committed: list[int] = []
     unsure: set[int] = set()

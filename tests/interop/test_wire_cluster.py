@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from . import wire
+from . import raw_client
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_no_election_is_needed(version: int, connection: wire.Connection, topic: str) -> None:
-    wire.wait_topic(connection, topic, 1)
+def test_no_election_is_needed(version: int, connection: raw_client.Connection, topic: str) -> None:
+    raw_client.wait_topic(connection, topic, 1)
     asked = [{"topic": topic, "partitions": [0, 7]}, {"topic": "none-such", "partitions": [0]}]
-    answer = connection.call(wire.ELECT_LEADERS, version, topic_partitions=asked, timeout=10_000)
+    answer = connection.call(raw_client.ELECT_LEADERS, version, topic_partitions=asked, timeout=10_000)
     found = {
         (one.topic, part.partition_id): part.error_code
         for one in answer.replica_election_results
@@ -28,35 +28,35 @@ def test_no_election_is_needed(version: int, connection: wire.Connection, topic:
     }
 
 
-def test_all_partitions_that_need_an_election_are_none(connection: wire.Connection, topic: str) -> None:
-    wire.wait_topic(connection, topic, 1)
+def test_all_partitions_that_need_an_election_are_none(connection: raw_client.Connection, topic: str) -> None:
+    raw_client.wait_topic(connection, topic, 1)
     for election_type in (0, 1):
         answer = connection.call(
-            wire.ELECT_LEADERS, 2, election_type=election_type, topic_partitions=None, timeout=10_000
+            raw_client.ELECT_LEADERS, 2, election_type=election_type, topic_partitions=None, timeout=10_000
         )
         assert answer.error_code == Error.none
         assert not any(one.partition_result for one in answer.replica_election_results)
 
 
-def test_an_election_of_a_type_there_is_not(connection: wire.Connection, topic: str) -> None:
-    answer = connection.call(wire.ELECT_LEADERS, 2, election_type=5, topic_partitions=None, timeout=10_000)
+def test_an_election_of_a_type_there_is_not(connection: raw_client.Connection, topic: str) -> None:
+    answer = connection.call(raw_client.ELECT_LEADERS, 2, election_type=5, topic_partitions=None, timeout=10_000)
     assert answer.error_code == Error.invalid_request
 
 
-def test_nothing_moves(connection: wire.Connection, topic: str) -> None:
+def test_nothing_moves(connection: raw_client.Connection, topic: str) -> None:
     for topics in (None, [{"name": topic, "partition_indexes": [0, 7]}], [{"name": "none", "partition_indexes": [0]}]):
-        answer = connection.call(wire.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=10_000)
+        answer = connection.call(raw_client.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout=10_000)
         assert (answer.error_code, answer.topics) == (Error.none, ())
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_partition_can_only_stay_where_it_is(version: int, connection: wire.Connection, topic: str) -> None:
-    wire.wait_topic(connection, topic, 1)
-    broker_id = connection.call(wire.METADATA, 9, topics=[]).brokers[0].node_id
+def test_a_partition_can_only_stay_where_it_is(version: int, connection: raw_client.Connection, topic: str) -> None:
+    raw_client.wait_topic(connection, topic, 1)
+    broker_id = connection.call(raw_client.METADATA, 9, topics=[]).brokers[0].node_id
 
     def move(name: str, partition: int, replicas: list[int] | None) -> Error:
         topics = [{"name": name, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
-        answer = connection.call(wire.ALTER_PARTITION_REASSIGNMENTS, version, topics=topics, timeout=10_000)
+        answer = connection.call(raw_client.ALTER_PARTITION_REASSIGNMENTS, version, topics=topics, timeout=10_000)
         assert answer.error_code == Error.none
         ((found,),) = [one.partitions for one in answer.responses]
         assert found.partition_index == partition
@@ -74,16 +74,16 @@ def test_a_partition_can_only_stay_where_it_is(version: int, connection: wire.Co
 def test_what_has_settings(own_broker: Callable[..., Subject]) -> None:
     """On a broker of its own: other tests give groups settings."""
     broker, topic = own_broker(), "configured"
-    wire.create_topic(broker.bootstrap, topic, 1)
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, topic, 1)
+    with raw_client.Connection(broker.bootstrap) as connection:
         check_what_has_settings(connection, topic)
 
 
-def check_what_has_settings(connection: wire.Connection, topic: str) -> None:
-    broker_id = str(connection.call(wire.METADATA, 9, topics=[]).brokers[0].node_id)
+def check_what_has_settings(connection: raw_client.Connection, topic: str) -> None:
+    broker_id = str(connection.call(raw_client.METADATA, 9, topics=[]).brokers[0].node_id)
 
     def listed(*types: int) -> set[tuple[int, str]]:
-        answer = connection.call(wire.LIST_CONFIG_RESOURCES, 1, resource_types=list(types))
+        answer = connection.call(raw_client.LIST_CONFIG_RESOURCES, 1, resource_types=list(types))
         assert answer.error_code == Error.none
         return {(one.resource_type, one.resource_name) for one in answer.config_resources}
 
@@ -91,5 +91,7 @@ def check_what_has_settings(connection: wire.Connection, topic: str) -> None:
     assert (TOPIC, topic) in listed(TOPIC)
     assert {(TOPIC, topic), (BROKER, broker_id)} <= listed()
     assert listed(CLIENT_METRICS, GROUP) == set()
-    assert connection.call(wire.LIST_CONFIG_RESOURCES, 0).config_resources == ()
-    assert connection.call(wire.LIST_CONFIG_RESOURCES, 1, resource_types=[3]).error_code == Error.unsupported_version
+    assert connection.call(raw_client.LIST_CONFIG_RESOURCES, 0).config_resources == ()
+    assert (
+        connection.call(raw_client.LIST_CONFIG_RESOURCES, 1, resource_types=[3]).error_code == Error.unsupported_version
+    )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from . import wire
+from . import raw_client
 from .consumer_members import DESCRIBE, REBALANCE_MS, Member, described
+from .raw_client import Connection, Error
 from .subject import Subject
-from .wire import Connection, Error
 
 QUICK = {
     "group_consumer_min_heartbeat_interval_ms": "100",
@@ -28,7 +28,7 @@ def group(connection: Connection) -> str:
 
 def _group(connection: Connection) -> str:
     name = f"g-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=name)
+    raw_client.until_coordinated(connection, name=name)
     return name
 
 
@@ -53,7 +53,7 @@ def test_a_member_gets_everything_and_is_described(
     assert (only.member_id, only.member_epoch, only.subscribed_topic_names) == (one.member_id, 1, (topic,))
     assert [(part.topic_name, part.partitions) for part in only.assignment.topic_partitions] == [(topic, (0, 1, 2))]
     assert only.target_assignment == only.assignment
-    listed = connection.call(wire.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups
+    listed = connection.call(raw_client.LIST_GROUPS, 5, {"types_filter": ["consumer"]}).groups
     assert (group, "consumer", "Stable", "consumer") in [
         (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in listed
     ]
@@ -166,8 +166,8 @@ def test_topics_that_come_and_grow_are_assigned(
     assert one.numbers() == [0]
     one.owns()
     grow = {"topics": [{"name": topic, "count": 2, "assignments": None}], "timeout": 10_000}
-    assert connection.call(wire.CREATE_PARTITIONS, 3, grow).results[0].error_code is Error.none
-    wire.create_topic(broker.bootstrap, later, 3, {})
+    assert connection.call(raw_client.CREATE_PARTITIONS, 3, grow).results[0].error_code is Error.none
+    raw_client.create_topic(broker.bootstrap, later, 3, {})
     end = time.monotonic() + 60
     while one.numbers() != [0, 0, 1, 1, 2]:
         assert time.monotonic() < end, one.numbers()
@@ -186,7 +186,7 @@ def test_patterns_mean_topics_that_are_there_and_that_come(
         assert time.monotonic() < end
         time.sleep(0.05)
         one.owns()
-    wire.create_topic(broker.bootstrap, f"{topic}-more", 1, {})
+    raw_client.create_topic(broker.bootstrap, f"{topic}-more", 1, {})
     end = time.monotonic() + 60
     while one.numbers() != [0, 0, 1]:
         assert time.monotonic() < end
@@ -207,7 +207,7 @@ def test_another_pattern_takes_the_place_of_the_one_before(
     connection: Connection, member: Callable[..., Member], new_topic: Callable[..., str]
 ) -> None:
     old, new = new_topic(8), new_topic(2)
-    old_id, new_id = wire.wait_topic(connection, old, 8), wire.wait_topic(connection, new, 2)
+    old_id, new_id = raw_client.wait_topic(connection, old, 8), raw_client.wait_topic(connection, new, 2)
     one = member()
     assert one.join(subscribed_topic_regex=f"^{old}.*").error_code is Error.none
     until_assigned(one, old_id)
@@ -228,7 +228,7 @@ def test_another_pattern_counts_while_the_change_before_is_under_way(
     connection: Connection, member: Callable[..., Member], new_topic: Callable[..., str]
 ) -> None:
     first, second, third = new_topic(4), new_topic(4), new_topic(2)
-    ids = [wire.wait_topic(connection, topic, count) for topic, count in ((first, 4), (second, 4), (third, 2))]
+    ids = [raw_client.wait_topic(connection, topic, count) for topic, count in ((first, 4), (second, 4), (third, 2))]
     one, other = member(), member()
     # Before it has said that it owns what it was told of.
     assert one.join(subscribed_topic_regex=f"^{first}.*").error_code is Error.none
@@ -279,7 +279,7 @@ def _commit(connection: Connection, group: str, topic: str, member_id: str, epoc
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [{"partition_index": 0, "committed_offset": 5}]}],
     }
-    code = connection.call(wire.OFFSET_COMMIT, 9, body).topics[0].partitions[0].error_code
+    code = connection.call(raw_client.OFFSET_COMMIT, 9, body).topics[0].partitions[0].error_code
     assert isinstance(code, Error)
     return code
 
@@ -291,7 +291,7 @@ def _fetch(connection: Connection, group: str, topic: str, member_id: str | None
         "member_epoch": epoch,
         "topics": [{"name": topic, "partition_indexes": [0]}],
     }
-    return connection.call(wire.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
+    return connection.call(raw_client.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
 
 
 def test_only_members_at_their_epoch_commit_and_fetch(
@@ -316,9 +316,9 @@ def test_a_group_with_members_stays_and_one_without_can_be_deleted(
     one = member()
     one.join(topic)
     delete = {"groups_names": [group]}
-    assert connection.call(wire.DELETE_GROUPS, 2, delete).results[0].error_code is Error.non_empty_group
+    assert connection.call(raw_client.DELETE_GROUPS, 2, delete).results[0].error_code is Error.non_empty_group
     one.beat(member_epoch=-1)
-    assert connection.call(wire.DELETE_GROUPS, 2, delete).results[0].error_code is Error.none
+    assert connection.call(raw_client.DELETE_GROUPS, 2, delete).results[0].error_code is Error.none
     assert described(connection, group).error_code is Error.group_id_not_found
 
 
@@ -336,9 +336,9 @@ def test_classic_members_are_kept_out_of_a_group_with_members_and_let_into_an_em
         "protocol_type": "connect",
         "protocols": [{"name": "p", "metadata": b""}],
     }
-    assert connection.call(wire.JOIN_GROUP, 5, join).error_code is Error.inconsistent_group_protocol
+    assert connection.call(raw_client.JOIN_GROUP, 5, join).error_code is Error.inconsistent_group_protocol
     one.beat(member_epoch=-1)
-    assert connection.call(wire.JOIN_GROUP, 5, join).error_code is Error.member_id_required
+    assert connection.call(raw_client.JOIN_GROUP, 5, join).error_code is Error.member_id_required
     assert _fetch(connection, group, topic, None, -1).topics[0].partitions[0].committed_offset == 5
     assert one.join(topic).error_code is Error.none
     assert _fetch(connection, group, topic, None, -1).topics[0].partitions[0].committed_offset == 5
@@ -346,7 +346,7 @@ def test_classic_members_are_kept_out_of_a_group_with_members_and_let_into_an_em
 
 def test_a_silent_member_is_removed(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2, {})
+    raw_client.create_topic(broker.bootstrap, "t", 2, {})
     with Connection(broker.bootstrap) as connection:
         group = _group(connection)
         one, two = Member(connection, group), Member(connection, group, instance_id="static")
@@ -362,7 +362,7 @@ def test_a_silent_member_is_removed(own_broker: Callable[..., Subject]) -> None:
 
 def test_a_member_that_does_not_give_up_what_it_must_is_removed(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
-    wire.create_topic(broker.bootstrap, "t", 2, {})
+    raw_client.create_topic(broker.bootstrap, "t", 2, {})
     with Connection(broker.bootstrap) as connection:
         group = _group(connection)
         one, two = Member(connection, group), Member(connection, group)
@@ -379,7 +379,7 @@ def test_a_member_that_does_not_give_up_what_it_must_is_removed(own_broker: Call
 
 def test_members_go_on_at_their_epochs_after_a_kill(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "t", 4, {})
+    raw_client.create_topic(broker.bootstrap, "t", 4, {})
     with Connection(broker.bootstrap) as connection:
         group = _group(connection)
         one, two = Member(connection, group), Member(connection, group, instance_id="static")

@@ -7,9 +7,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headrace.model.features import FEATURE, LATEST_LEVEL
 
-from . import subject, wire
+from . import raw_client, subject
+from .raw_client import Error
 from .subject import Subject
-from .wire import Error
 
 SOFTWARE = {"client_software_name": "wire", "client_software_version": "1"}
 UPGRADE, SAFE_DOWNGRADE = 1, 2
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(not subject.IS_HEADRACE, reason="about the featu
 
 
 def features(broker: Subject, version: int) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = connection.call(wire.API_VERSIONS, version, **SOFTWARE)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        answer = connection.call(raw_client.API_VERSIONS, version, **SOFTWARE)
     assert answer.finalized_features_epoch >= 0
     return (
         {one.name: (one.min_version, one.max_version) for one in answer.supported_features},
@@ -62,8 +62,8 @@ def test_an_update_is_made_or_refused_in_words(
             for name, level in updates.items()
         ],
     }
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = connection.call(wire.UPDATE_FEATURES, version, body)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        answer = connection.call(raw_client.UPDATE_FEATURES, version, body)
     told = [answer] if version == 2 else answer.results
     assert {each.error_code for each in told} == {error}
     assert all(each.error_message is None if says is None else says in each.error_message for each in told)
@@ -72,18 +72,20 @@ def test_an_update_is_made_or_refused_in_words(
 
 def test_clients_that_are_told_of_transaction_version_one_are_served(broker: Subject) -> None:
     """Held back, the version is not told to clients, which then write transactions by the older protocol."""
-    with wire.Connection(broker.bootstrap) as connection:
+    with raw_client.Connection(broker.bootstrap) as connection:
 
         def update(version: int, kind: int) -> Error:
             update = {"feature": "transaction.version", "max_version_level": version, "upgrade_type": kind}
-            return connection.call(wire.UPDATE_FEATURES, 2, {"timeout": 10_000, "feature_updates": [update]}).error_code
+            return connection.call(
+                raw_client.UPDATE_FEATURES, 2, {"timeout": 10_000, "feature_updates": [update]}
+            ).error_code
 
-        epoch = connection.call(wire.API_VERSIONS, 4, **SOFTWARE).finalized_features_epoch
+        epoch = connection.call(raw_client.API_VERSIONS, 4, **SOFTWARE).finalized_features_epoch
         assert update(1, UPGRADE) is Error.feature_update_failed
         assert update(1, SAFE_DOWNGRADE) is Error.none
         try:
             assert features(broker, 4)[1]["transaction.version"] == 1
-            assert connection.call(wire.API_VERSIONS, 4, **SOFTWARE).finalized_features_epoch > epoch
+            assert connection.call(raw_client.API_VERSIONS, 4, **SOFTWARE).finalized_features_epoch > epoch
             values = transact(broker, "held-back")
         finally:
             assert update(2, UPGRADE) is Error.none
@@ -93,7 +95,7 @@ def test_clients_that_are_told_of_transaction_version_one_are_served(broker: Sub
 
 def transact(broker: Subject, topic: str) -> list[bytes | None]:
     """What a reader of committed messages gets after an aborted and a committed transaction."""
-    wire.create_topic(broker.bootstrap, topic)
+    raw_client.create_topic(broker.bootstrap, topic)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(60)
     for value, end in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):

@@ -8,11 +8,11 @@ import pytest
 
 from tests.waiting import until
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .classic_members import SUBSCRIPTION, Member
 from .fixtures import running
+from .raw_client import Error
 from .subject import Subject
-from .wire import Error
 
 VERSIONS = range(10)
 """Of JoinGroup; the other APIs of membership have fewer, and are asked at the closest one."""
@@ -29,7 +29,7 @@ class Group:
         return self.members[-1]
 
     def describe(self) -> Any:
-        return self.members[0].connection.call(wire.DESCRIBE_GROUPS, 5, groups=[self.name]).groups[0]
+        return self.members[0].connection.call(raw_client.DESCRIBE_GROUPS, 5, groups=[self.name]).groups[0]
 
     def await_members(self, count: int) -> None:
         """Wait until the joins of so many are at the broker: one that comes later would need all to join again."""
@@ -43,9 +43,9 @@ def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100", "group.max.size": "5"},
     )
     with running(one):
-        with wire.Connection(one.bootstrap) as connection:
-            wire.create_topic(one.bootstrap, "t", 1)
-            wire.until_coordinated(connection)
+        with raw_client.Connection(one.bootstrap) as connection:
+            raw_client.create_topic(one.bootstrap, "t", 1)
+            raw_client.until_coordinated(connection)
         yield one
 
 
@@ -170,7 +170,7 @@ def test_a_simple_consumer(group: Group) -> None:
     described = group.describe()
     assert (described.group_state, described.protocol_type, described.members) == ("Empty", "", ())
     fetched = one.connection.call(
-        wire.OFFSET_FETCH, 7, group_id=group.name, topics=[{"name": "t", "partition_indexes": [0, 5]}]
+        raw_client.OFFSET_FETCH, 7, group_id=group.name, topics=[{"name": "t", "partition_indexes": [0, 5]}]
     )
     assert [(part.committed_offset, part.error_code) for part in fetched.topics[0].partitions] == [
         (7, Error.none),
@@ -179,7 +179,7 @@ def test_a_simple_consumer(group: Group) -> None:
     assert one.commit("t", 8, generation_id_or_member_epoch=2) in (Error.illegal_generation, Error.unknown_member_id)
     long = {"partition_index": 0, "committed_offset": 9, "committed_leader_epoch": -1, "committed_metadata": "x" * 4097}
     assert one.commit("t", 9, topics=[{"name": "t", "partitions": [long]}]) is Error.offset_metadata_too_large
-    deleted = one.connection.call(wire.DELETE_GROUPS, 2, groups_names=[group.name, "nobody", ""])
+    deleted = one.connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group.name, "nobody", ""])
     assert {result.group_id: result.error_code for result in deleted.results} == {
         group.name: Error.none,
         "nobody": Error.group_id_not_found,
@@ -194,34 +194,36 @@ def test_offsets_are_deleted_unless_in_use(group: Group) -> None:
     assert one.join().error_code is Error.none
     assert one.sync().error_code is Error.none
     places = {"group_id": group.name, "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
-    answer = one.connection.call(wire.OFFSET_DELETE, 0, places)
+    answer = one.connection.call(raw_client.OFFSET_DELETE, 0, places)
     assert answer.topics[0].partitions[0].error_code is Error.group_subscribed_to_topic
-    deleted = one.connection.call(wire.DELETE_GROUPS, 2, groups_names=[group.name])
+    deleted = one.connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group.name])
     assert deleted.results[0].error_code is Error.non_empty_group
     assert one.leave() is Error.none
-    answer = one.connection.call(wire.OFFSET_DELETE, 0, places)
+    answer = one.connection.call(raw_client.OFFSET_DELETE, 0, places)
     assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (Error.none, Error.none)
-    assert one.connection.call(wire.OFFSET_DELETE, 0, {**places, "group_id": "nobody"}).error_code is (
+    assert one.connection.call(raw_client.OFFSET_DELETE, 0, {**places, "group_id": "nobody"}).error_code is (
         Error.group_id_not_found
     )
 
 
 def test_nameless_groups(group: Group) -> None:
     one = group.member()
-    assert one.connection.call(wire.DESCRIBE_GROUPS, 5, groups=[""]).groups[0].group_state == "Dead"
-    assert one.connection.call(wire.LEAVE_GROUP, 5, group_id="", members=[{}]).error_code is Error.invalid_group_id
+    assert one.connection.call(raw_client.DESCRIBE_GROUPS, 5, groups=[""]).groups[0].group_state == "Dead"
+    assert (
+        one.connection.call(raw_client.LEAVE_GROUP, 5, group_id="", members=[{}]).error_code is Error.invalid_group_id
+    )
     assert one.sync(group_id="").error_code is Error.invalid_group_id
     assert one.commit("t", 7, group_id="") is Error.none, "from the time when offsets needed no group"
-    fetched = one.connection.call(wire.OFFSET_FETCH, 7, group_id="", topics=None)
+    fetched = one.connection.call(raw_client.OFFSET_FETCH, 7, group_id="", topics=None)
     assert [part.committed_offset for part in fetched.topics[0].partitions] == [7]
 
 
 @pytest.mark.parametrize("version", [6])
 def test_a_group_that_is_not_there(group: Group, version: int) -> None:
     one = group.member()
-    (dead,) = one.connection.call(wire.DESCRIBE_GROUPS, version, groups=["nobody"]).groups
+    (dead,) = one.connection.call(raw_client.DESCRIBE_GROUPS, version, groups=["nobody"]).groups
     assert (dead.group_state, dead.error_code) == ("Dead", Error.group_id_not_found)
-    assert one.connection.call(wire.OFFSET_FETCH, 7, group_id="nobody", topics=None).topics == ()
+    assert one.connection.call(raw_client.OFFSET_FETCH, 7, group_id="nobody", topics=None).topics == ()
     assert one.heartbeat() is Error.unknown_member_id
     assert one.leave() is Error.unknown_member_id
 
@@ -238,7 +240,7 @@ def test_two_leave_at_once_and_a_static_one_is_removed(group: Group) -> None:
     leaving = [{"member_id": "", "group_instance_id": "i1"}, {"member_id": "", "group_instance_id": "who"},
                {"member_id": "x", "group_instance_id": "i2"}, {"member_id": second.member_id},
                {"member_id": "who"}]  # fmt: skip
-    answer = first.connection.call(wire.LEAVE_GROUP, 5, group_id=group.name, members=leaving)
+    answer = first.connection.call(raw_client.LEAVE_GROUP, 5, group_id=group.name, members=leaving)
     assert answer.error_code is Error.none
     assert [one.error_code for one in answer.members] == [
         Error.none, Error.unknown_member_id, Error.fenced_instance_id, Error.none, Error.unknown_member_id,
@@ -268,6 +270,6 @@ def test_a_rejoin_of_a_follower_that_changed_nothing_disturbs_nobody(group: Grou
 
 
 def test_clients_do_not_write_to_the_groups_topic(group: Group) -> None:
-    body = wire.produce_body("__consumer_offsets", batches.batch([b"v"]))
-    answer = group.member().connection.call(wire.PRODUCE, 9, body)
+    body = raw_client.produce_body("__consumer_offsets", batches.batch([b"v"]))
+    answer = group.member().connection.call(raw_client.PRODUCE, 9, body)
     assert answer.responses[0].partition_responses[0].error_code is Error.invalid_topic_exception

@@ -9,13 +9,13 @@ import pytest
 
 from headrace.groups.subscription import read_assignment, write_assignment
 
-from . import wire
+from . import raw_client
 from .classic_members import Member
 from .consumer_members import Member as ConsumerMember
 from .consumer_members import described
 from .quick import broker  # noqa: F401 - a fixture
+from .raw_client import Connection, Error
 from .subject import Subject
-from .wire import Connection, Error
 
 NAME = "cooperative-sticky"
 
@@ -53,7 +53,7 @@ class ClassicMember(Member):
 @pytest.fixture
 def group(connection: Connection) -> str:
     name = f"g-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=name)
+    raw_client.until_coordinated(connection, name=name)
     return name
 
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_a_mixed_group_is_refused(
         assert old.heartbeat(member_id=stranger) is Error.unknown_member_id
         assert old.sync(member_id=stranger, protocol_name=NAME).error_code is Error.unknown_member_id
     leaving = {"members": [{"member_id": new.member_id, "group_instance_id": None}]}
-    assert old.call(wire.LEAVE_GROUP, **leaving).members[0].error_code is Error.unknown_member_id
+    assert old.call(raw_client.LEAVE_GROUP, **leaving).members[0].error_code is Error.unknown_member_id
     assert old.heartbeat() is Error.none
 
 
@@ -212,10 +212,10 @@ def test_static_members_take_their_places_with_the_other_protocol(
 def test_the_policy_says_which_way_a_group_may_go(own_broker: Callable[..., Subject], policy: str) -> None:
     settings = {"group_consumer_migration_policy": policy, "group_initial_rebalance_delay_ms": "0"}
     one = own_broker(**settings)
-    wire.create_topic(one.bootstrap, "t", 2, {})
+    raw_client.create_topic(one.bootstrap, "t", 2, {})
     with ExitStack() as cleanup, Connection(one.bootstrap) as connection:
         group = f"g-{policy}"
-        wire.until_coordinated(connection, name=group)
+        raw_client.until_coordinated(connection, name=group)
         old, new = ClassicMember(one.bootstrap, group, "t"), ConsumerMember(connection, group)
         cleanup.enter_context(closing(old.connection))
         old.rejoin([])

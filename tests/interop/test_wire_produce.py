@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .batches import Record
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 
 
 class Producer:
     """An idempotent producer whose sequence numbers the test chooses."""
 
-    def __init__(self, connection: wire.Connection, topic: str) -> None:
+    def __init__(self, connection: raw_client.Connection, topic: str) -> None:
         self.connection = connection
         self.topic = topic
         end = time.monotonic() + 60
         while True:
-            answer = connection.call(wire.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
+            answer = connection.call(raw_client.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
             if answer.error_code == Error.none:
                 break
             assert answer.error_code == Error.coordinator_load_in_progress
@@ -38,14 +38,14 @@ class Producer:
         return batches.batch(values, producer_id=self.id, producer_epoch=epoch, base_sequence=sequence)
 
     def send(self, sequence: int, count: int = 1, epoch: int | None = None) -> Any:
-        return wire.produce(self.connection, self.topic, self.batch(sequence, count, epoch))
+        return raw_client.produce(self.connection, self.topic, self.batch(sequence, count, epoch))
 
     def stored(self) -> list[bytes | None]:
-        return batches.values(wire.fetch(self.connection, self.topic).records)
+        return batches.values(raw_client.fetch(self.connection, self.topic).records)
 
 
 @pytest.fixture
-def producer(connection: wire.Connection, topic: str) -> Producer:
+def producer(connection: raw_client.Connection, topic: str) -> Producer:
     return Producer(connection, topic)
 
 
@@ -58,10 +58,10 @@ def outcome(answer: Any) -> tuple[Error, int]:
 
 def test_a_duplicate_is_answered_with_the_first_offset_and_stored_once(producer: Producer) -> None:
     first, second = producer.batch(0, 3), producer.batch(3, 2)
-    assert outcome(wire.produce(producer.connection, producer.topic, first)) == (Error.none, 0)
-    assert outcome(wire.produce(producer.connection, producer.topic, second)) == (Error.none, 3)
-    assert outcome(wire.produce(producer.connection, producer.topic, first)) == (Error.none, 0)
-    assert outcome(wire.produce(producer.connection, producer.topic, second)) == (Error.none, 3)
+    assert outcome(raw_client.produce(producer.connection, producer.topic, first)) == (Error.none, 0)
+    assert outcome(raw_client.produce(producer.connection, producer.topic, second)) == (Error.none, 3)
+    assert outcome(raw_client.produce(producer.connection, producer.topic, first)) == (Error.none, 0)
+    assert outcome(raw_client.produce(producer.connection, producer.topic, second)) == (Error.none, 3)
     assert producer.stored() == [b"0", b"1", b"2", b"3", b"4"]
 
 
@@ -95,7 +95,9 @@ def test_part_of_a_batch_is_not_a_duplicate(producer: Producer) -> None:
 def test_five_in_flight(producer: Producer) -> None:
     def flight(first: int) -> list[tuple[Error, int]]:
         sent = [
-            producer.connection.send(wire.PRODUCE, 9, wire.produce_body(producer.topic, producer.batch(first + at)))
+            producer.connection.send(
+                raw_client.PRODUCE, 9, raw_client.produce_body(producer.topic, producer.batch(first + at))
+            )
             for at in range(5)
         ]
         return [outcome(producer.connection.receive(pending).responses[0].partition_responses[0]) for pending in sent]
@@ -128,19 +130,21 @@ def test_sequences_start_again_after_the_largest_number(producer: Producer) -> N
     assert outcome(producer.send(2)) == (Error.none, 4)
 
 
-def test_each_partition_has_sequences_of_its_own(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_each_partition_has_sequences_of_its_own(
+    connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     producer = Producer(connection, new_topic(partitions=2))
     for partition in (0, 1):
         for sequence in (0, 1):
-            sent = wire.produce(connection, producer.topic, producer.batch(sequence), partition=partition)
+            sent = raw_client.produce(connection, producer.topic, producer.batch(sequence), partition=partition)
             assert outcome(sent) == (Error.none, sequence)
 
 
 @pytest.mark.parametrize("how", ["kill", "terminate"])
 def test_sequences_survive_a_restart(how: str, own_broker: Callable[..., Subject]) -> None:
     broker = own_broker()
-    wire.create_topic(broker.bootstrap, "kept")
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, "kept")
+    with raw_client.Connection(broker.bootstrap) as connection:
         producer = Producer(connection, "kept")
         for sequence in range(6):
             assert outcome(producer.send(sequence)) == (Error.none, sequence)
@@ -149,8 +153,8 @@ def test_sequences_survive_a_restart(how: str, own_broker: Callable[..., Subject
         assert outcome(second.send(0, 2)) == (Error.none, 7)
     getattr(broker, how)()
     broker.start()
-    with wire.Connection(broker.bootstrap) as connection:
-        wire.wait_topic(connection, "kept", 1)
+    with raw_client.Connection(broker.bootstrap) as connection:
+        raw_client.wait_topic(connection, "kept", 1)
         producer.connection = second.connection = connection
         assert outcome(producer.send(0, epoch=1)) == (Error.none, 6)
         assert outcome(producer.send(6, epoch=0)) == (Error.invalid_producer_epoch, -1)
@@ -158,7 +162,7 @@ def test_sequences_survive_a_restart(how: str, own_broker: Callable[..., Subject
         assert outcome(producer.send(1, epoch=1)) == (Error.none, 9)
         assert outcome(second.send(0, 2)) == (Error.none, 7)
         assert outcome(second.send(2)) == (Error.none, 10)
-        third = connection.call(wire.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
+        third = connection.call(raw_client.INIT_PRODUCER_ID, 4, producer_id=-1, producer_epoch=-1)
         assert third.producer_id not in (producer.id, second.id)
 
 
@@ -227,56 +231,62 @@ KAFKA_IS_LENIENT = {"bytes behind it", "unknown codec"}
 def test_a_broken_batch_is_refused_and_nothing_is_stored(name: str, broker: Subject, topic: str) -> None:
     if name in KAFKA_IS_LENIENT and not subject.IS_HEADRACE:
         pytest.skip("Apache Kafka differs")
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = wire.produce(connection, topic, broken(name))
+    with raw_client.Connection(broker.bootstrap) as connection:
+        answer = raw_client.produce(connection, topic, broken(name))
         assert answer.error_code in REFUSALS[name]
         assert answer.base_offset == -1
-        assert outcome(wire.produce(connection, topic, batches.batch([b"good"]))) == (Error.none, 0)
-        assert batches.values(wire.fetch(connection, topic).records) == [b"good"]
+        assert outcome(raw_client.produce(connection, topic, batches.batch([b"good"]))) == (Error.none, 0)
+        assert batches.values(raw_client.fetch(connection, topic).records) == [b"good"]
 
 
 @pytest.mark.parametrize("records", [None, b""])
-def test_no_batch_at_all(records: bytes | None, connection: wire.Connection, topic: str) -> None:
+def test_no_batch_at_all(records: bytes | None, connection: raw_client.Connection, topic: str) -> None:
     if records is None and not subject.IS_HEADRACE:
         pytest.skip("Apache Kafka never answers")
-    answer = wire.produce(connection, topic, records)
+    answer = raw_client.produce(connection, topic, records)
     assert answer.error_code in (Error.invalid_record, Error.corrupt_message)
-    assert outcome(wire.produce(connection, topic, batches.batch([b"good"]))) == (Error.none, 0)
+    assert outcome(raw_client.produce(connection, topic, batches.batch([b"good"]))) == (Error.none, 0)
 
 
 @pytest.mark.parametrize("codec", [batches.GZIP, batches.SNAPPY, batches.LZ4, batches.ZSTD])
-def test_a_compressed_batch_is_stored_as_it_came(codec: int, connection: wire.Connection, topic: str) -> None:
+def test_a_compressed_batch_is_stored_as_it_came(codec: int, connection: raw_client.Connection, topic: str) -> None:
     sent = batches.batch([Record(b"v" * 500, b"k")] * 20, codec=codec)
-    assert outcome(wire.produce(connection, topic, sent)) == (Error.none, 0)
+    assert outcome(raw_client.produce(connection, topic, sent)) == (Error.none, 0)
     # All but base offset and leader epoch, which the broker stamps and the checksum leaves out.
-    assert wire.fetch(connection, topic).records[17:] == sent[17:]
+    assert raw_client.fetch(connection, topic).records[17:] == sent[17:]
 
 
-def test_zstd_needs_a_produce_that_knows_it(connection: wire.Connection, topic: str) -> None:
+def test_zstd_needs_a_produce_that_knows_it(connection: raw_client.Connection, topic: str) -> None:
     zstd = batches.batch([b"v"], codec=batches.ZSTD)
-    assert wire.produce(connection, topic, zstd, version=6).error_code == Error.unsupported_compression_type
-    assert wire.produce(connection, topic, zstd, version=7).error_code == Error.none
+    assert raw_client.produce(connection, topic, zstd, version=6).error_code == Error.unsupported_compression_type
+    assert raw_client.produce(connection, topic, zstd, version=7).error_code == Error.none
 
 
 # Where to, and acks
 
 
-def test_unknown_topics_and_partitions(connection: wire.Connection, topic: str) -> None:
+def test_unknown_topics_and_partitions(connection: raw_client.Connection, topic: str) -> None:
     batch = batches.batch([b"v"])
-    assert wire.produce(connection, "there-is-no-such-topic", batch).error_code == Error.unknown_topic_or_partition
-    assert wire.produce(connection, topic, batch, partition=9).error_code == Error.unknown_topic_or_partition
-    answer = connection.call(wire.PRODUCE, 13, wire.produce_body("", batch, topic_id=uuid.uuid4()))
+    assert (
+        raw_client.produce(connection, "there-is-no-such-topic", batch).error_code == Error.unknown_topic_or_partition
+    )
+    assert raw_client.produce(connection, topic, batch, partition=9).error_code == Error.unknown_topic_or_partition
+    answer = connection.call(raw_client.PRODUCE, 13, raw_client.produce_body("", batch, topic_id=uuid.uuid4()))
     assert answer.responses[0].partition_responses[0].error_code == Error.unknown_topic_id
 
 
-def test_topics_by_id(connection: wire.Connection, topic: str) -> None:
-    topic_id = wire.wait_topic(connection, topic, 1)
-    answer = connection.call(wire.PRODUCE, 13, wire.produce_body("", batches.batch([b"v"]), topic_id=topic_id))
+def test_topics_by_id(connection: raw_client.Connection, topic: str) -> None:
+    topic_id = raw_client.wait_topic(connection, topic, 1)
+    answer = connection.call(
+        raw_client.PRODUCE, 13, raw_client.produce_body("", batches.batch([b"v"]), topic_id=topic_id)
+    )
     assert answer.responses[0].topic_id == topic_id
     assert outcome(answer.responses[0].partition_responses[0]) == (Error.none, 0)
 
 
-def test_a_bad_partition_does_not_spoil_the_others(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_a_bad_partition_does_not_spoil_the_others(
+    connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(partitions=2)
     data = [
         {"index": 0, "records": batches.batch([b"zero"])},
@@ -284,29 +294,34 @@ def test_a_bad_partition_does_not_spoil_the_others(connection: wire.Connection, 
         {"index": 7, "records": batches.batch([b"nowhere"])},
     ]
     answer = connection.call(
-        wire.PRODUCE, 9, acks=-1, timeout=10_000, topic_data=[{"name": topic, "partition_data": data}]
+        raw_client.PRODUCE, 9, acks=-1, timeout=10_000, topic_data=[{"name": topic, "partition_data": data}]
     )
     found = {one.index: outcome(one) for one in answer.responses[0].partition_responses}
     assert found == {0: (Error.none, 0), 1: (Error.corrupt_message, -1), 7: (Error.unknown_topic_or_partition, -1)}
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_acks_that_mean_nothing(acks: int, connection: wire.Connection, topic: str) -> None:
-    assert wire.produce(connection, topic, batches.batch([b"v"]), acks=acks).error_code == Error.invalid_required_acks
-    assert wire.offset_at(connection, topic, -1).offset == 0
+def test_acks_that_mean_nothing(acks: int, connection: raw_client.Connection, topic: str) -> None:
+    assert (
+        raw_client.produce(connection, topic, batches.batch([b"v"]), acks=acks).error_code
+        == Error.invalid_required_acks
+    )
+    assert raw_client.offset_at(connection, topic, -1).offset == 0
 
 
-def test_acks_zero_gets_no_answer(connection: wire.Connection, topic: str) -> None:
+def test_acks_zero_gets_no_answer(connection: raw_client.Connection, topic: str) -> None:
     for number in range(5):
-        connection.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"%d" % number]), acks=0))
+        connection.send(raw_client.PRODUCE, 9, raw_client.produce_body(topic, batches.batch([b"%d" % number]), acks=0))
     # The next answer on the connection is that of the next request.
-    assert wire.produce(connection, topic, batches.batch([b"5"])).base_offset == 5
-    assert batches.values(wire.fetch(connection, topic).records) == [b"%d" % number for number in range(6)]
+    assert raw_client.produce(connection, topic, batches.batch([b"5"])).base_offset == 5
+    assert batches.values(raw_client.fetch(connection, topic).records) == [b"%d" % number for number in range(6)]
 
 
 def test_acks_zero_that_fails_closes_the_connection(broker: Subject) -> None:
-    with wire.Connection(broker.bootstrap) as connection:
-        connection.send(wire.PRODUCE, 9, wire.produce_body("there-is-no-such-topic", batches.batch([b"v"]), acks=0))
+    with raw_client.Connection(broker.bootstrap) as connection:
+        connection.send(
+            raw_client.PRODUCE, 9, raw_client.produce_body("there-is-no-such-topic", batches.batch([b"v"]), acks=0)
+        )
         assert connection.wait_closed(60)
 
 
@@ -317,11 +332,11 @@ def old_produce(version: int, topic: str) -> bytes:
     name = topic.encode()
     body = struct.pack(">hii", 1, 10_000, 1) + struct.pack(">h", len(name)) + name
     body += struct.pack(">iii", 1, 0, len(message_set)) + message_set
-    return struct.pack(">hhih", wire.PRODUCE, version, 99, 4) + b"wire" + body
+    return struct.pack(">hhih", raw_client.PRODUCE, version, 99, 4) + b"wire" + body
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_old_produce_is_refused_with_an_answer(version: int, connection: wire.Connection, topic: str) -> None:
+def test_an_old_produce_is_refused_with_an_answer(version: int, connection: raw_client.Connection, topic: str) -> None:
     if not subject.IS_HEADRACE:
         pytest.skip("Apache Kafka advertises these versions, too, and closes the connection")
     connection.send_frame(old_produce(version, topic))
@@ -333,10 +348,10 @@ def test_an_old_produce_is_refused_with_an_answer(version: int, connection: wire
     assert error == Error.unsupported_version
     tail = {0: 8, 1: 8 + 4, 2: 8 + 8 + 4}[version]
     assert len(frame) == len(head) + 2 + tail
-    assert outcome(wire.produce(connection, topic, batches.batch([b"v"]))) == (Error.none, 0)
+    assert outcome(raw_client.produce(connection, topic, batches.batch([b"v"]))) == (Error.none, 0)
 
 
 def test_a_transactional_batch_without_a_transaction_is_refused(producer: Producer) -> None:
     sent = batches.batch([b"v"], producer_id=producer.id, producer_epoch=0, base_sequence=0, attributes=0x10)
-    assert wire.produce(producer.connection, producer.topic, sent).error_code != Error.none
+    assert raw_client.produce(producer.connection, producer.topic, sent).error_code != Error.none
     assert producer.stored() == []

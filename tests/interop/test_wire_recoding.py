@@ -7,10 +7,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from . import batches, wire
+from . import batches, raw_client
 from .batches import Record
+from .raw_client import Error
 from .subject import Subject
-from .wire import Error
 
 CODECS = {
     "uncompressed": batches.NONE,
@@ -23,16 +23,18 @@ CODECS = {
 
 @pytest.mark.parametrize("name", CODECS)
 def test_every_codec_becomes_that_of_the_topic(
-    connection: wire.Connection, new_topic: Callable[..., str], name: str
+    connection: raw_client.Connection, new_topic: Callable[..., str], name: str
 ) -> None:
     topic = new_topic(compression_type=name)
     sent = []
     for size in (10, 20_000):
         for codec in range(5):
             records = [Record(bytes([codec]) * size, b"k", [("h", b"v")]) for _ in range(3)]
-            assert wire.produce(connection, topic, batches.batch(records, codec=codec)).error_code == Error.none
+            assert raw_client.produce(connection, topic, batches.batch(records, codec=codec)).error_code == Error.none
             sent += [(record.key, record.value, tuple(record.headers)) for record in records]
-    stored = list(batches.parse(wire.fetch(connection, topic, partition_max_bytes=1 << 24, max_bytes=1 << 24).records))
+    stored = list(
+        batches.parse(raw_client.fetch(connection, topic, partition_max_bytes=1 << 24, max_bytes=1 << 24).records)
+    )
     assert {batch.codec for batch in stored} == {CODECS[name]}
     records = [record for batch in stored for record in batch.records]
     assert [(record.key, record.value, tuple(record.headers)) for record in records] == sent
@@ -41,26 +43,30 @@ def test_every_codec_becomes_that_of_the_topic(
 
 @pytest.mark.parametrize(("name", "fast", "small"), [("gzip", 1, 9), ("lz4", 1, 12), ("zstd", -50, 19)])
 def test_a_level_makes_batches_smaller(
-    connection: wire.Connection, new_topic: Callable[..., str], name: str, fast: int, small: int
+    connection: raw_client.Connection, new_topic: Callable[..., str], name: str, fast: int, small: int
 ) -> None:
     words = [b"%x" % (number * number % 9973) for number in range(20_000)]
     sizes = []
     for level in (fast, small):
         topic = new_topic(compression_type=name, **{f"compression_{name}_level": str(level)})
         batch = batches.batch([Record(b" ".join(words))])
-        assert wire.produce(connection, topic, batch).error_code == Error.none
-        records = wire.fetch(connection, topic, partition_max_bytes=1 << 24, max_bytes=1 << 24).records
+        assert raw_client.produce(connection, topic, batch).error_code == Error.none
+        records = raw_client.fetch(connection, topic, partition_max_bytes=1 << 24, max_bytes=1 << 24).records
         (stored,) = batches.parse(records)
         assert (stored.codec, stored.records[0].value) == (CODECS[name], b" ".join(words))
         sizes.append(len(records))
     assert sizes[1] < 0.95 * sizes[0]
 
 
-def test_sequences_are_kept_and_duplicates_known(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_sequences_are_kept_and_duplicates_known(
+    connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(compression_type="gzip")
     end = time.monotonic() + 60
     while True:
-        made = connection.call(wire.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 60_000})
+        made = connection.call(
+            raw_client.INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout": 60_000}
+        )
         if made.error_code is not Error.coordinator_load_in_progress:
             break
         assert time.monotonic() < end
@@ -73,44 +79,50 @@ def test_sequences_are_kept_and_duplicates_known(connection: wire.Connection, ne
         batch = batches.batch(
             [b"x" * size], codec=batches.LZ4 if size > 10 else batches.NONE, base_sequence=sequence, **by
         )
-        pending.append(connection.send(wire.PRODUCE, 9, wire.produce_body(topic, batch)))
+        pending.append(connection.send(raw_client.PRODUCE, 9, raw_client.produce_body(topic, batch)))
     answers = [connection.receive(one).responses[0].partition_responses[0] for one in pending]
     assert [(one.error_code, one.base_offset) for one in answers] == [(Error.none, at) for at in range(4)]
     again = batches.batch([b"x" * 10], base_sequence=1, **by)
-    answer = wire.produce(connection, topic, again)
+    answer = raw_client.produce(connection, topic, again)
     assert (answer.error_code, answer.base_offset) == (Error.none, 1)
     late = batches.batch([b"x"], base_sequence=9, **by)
-    assert wire.produce(connection, topic, late).error_code == Error.out_of_order_sequence_number
+    assert raw_client.produce(connection, topic, late).error_code == Error.out_of_order_sequence_number
 
 
-def test_the_size_is_limited_before_and_after(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_the_size_is_limited_before_and_after(connection: raw_client.Connection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(compression_type="uncompressed", max_message_bytes="10000")
     large = [b"x" * 20_000]
     assert (
-        wire.produce(connection, topic, batches.batch(large, codec=batches.GZIP)).error_code == Error.message_too_large
+        raw_client.produce(connection, topic, batches.batch(large, codec=batches.GZIP)).error_code
+        == Error.message_too_large
     )
-    assert wire.produce(connection, topic, batches.batch([b"x" * 5_000], codec=batches.GZIP)).error_code == Error.none
+    assert (
+        raw_client.produce(connection, topic, batches.batch([b"x" * 5_000], codec=batches.GZIP)).error_code
+        == Error.none
+    )
     packed = new_topic(compression_type="gzip", max_message_bytes="10000")
-    assert wire.produce(connection, packed, batches.batch(large)).error_code == Error.message_too_large
+    assert raw_client.produce(connection, packed, batches.batch(large)).error_code == Error.message_too_large
 
 
-def test_what_cannot_be_decompressed_is_refused(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_what_cannot_be_decompressed_is_refused(
+    connection: raw_client.Connection, new_topic: Callable[..., str]
+) -> None:
     topic = new_topic(compression_type="zstd")
     broken = batches.batch([b"x"], codec=batches.GZIP, payload=b"not gzip at all")
-    assert wire.produce(connection, topic, broken).error_code in (
+    assert raw_client.produce(connection, topic, broken).error_code in (
         Error.corrupt_message,
         Error.invalid_record,
         Error.unknown_server_error,
     )
     wrong_sum = batches.batch([b"x"], crc=7)
-    assert wire.produce(connection, topic, wrong_sum).error_code == Error.corrupt_message
-    assert wire.produce(connection, topic, batches.batch([b"x"])).error_code == Error.none
+    assert raw_client.produce(connection, topic, wrong_sum).error_code == Error.corrupt_message
+    assert raw_client.produce(connection, topic, batches.batch([b"x"])).error_code == Error.none
 
 
-def test_old_clients_write_to_a_topic_of_zstd(connection: wire.Connection, new_topic: Callable[..., str]) -> None:
+def test_old_clients_write_to_a_topic_of_zstd(connection: raw_client.Connection, new_topic: Callable[..., str]) -> None:
     topic = new_topic(compression_type="zstd")
-    assert wire.produce(connection, topic, batches.batch([b"x"]), version=3).error_code == Error.none
-    (stored,) = batches.parse(wire.fetch(connection, topic, version=10).records)
+    assert raw_client.produce(connection, topic, batches.batch([b"x"]), version=3).error_code == Error.none
+    (stored,) = batches.parse(raw_client.fetch(connection, topic, version=10).records)
     assert stored.codec == batches.ZSTD
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from . import batches, wire
+from . import batches, raw_client
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 FINAL, INITIAL = -1, 0
 
 
 class Session:
     """A consumer with a fetch session on a topic, by id."""
 
-    def __init__(self, connection: wire.Connection, topic: str, partitions: int) -> None:
+    def __init__(self, connection: raw_client.Connection, topic: str, partitions: int) -> None:
         self.connection = connection
         self.topic = topic
-        self.topic_id = wire.wait_topic(connection, topic, partitions)
+        self.topic_id = raw_client.wait_topic(connection, topic, partitions)
         self.id = 0
         self.epoch = 0
         self.offsets: dict[int, int] = {}
@@ -40,7 +40,7 @@ class Session:
             "topics": [{"topic_id": self.topic_id, "partitions": partitions}] if wanted else [],
             "forgotten_topics_data": [{"topic_id": self.topic_id, "partitions": list(forget)}] if forget else [],
         }
-        return self.connection.call(wire.FETCH, 15, body | fields)
+        return self.connection.call(raw_client.FETCH, 15, body | fields)
 
     def start(self, *wanted: int) -> Any:
         answer = self.fetch(*wanted, session=(0, INITIAL))
@@ -60,12 +60,12 @@ def told(answer: Any) -> dict[int, list[bytes | None]]:
     return {one.partition_index: batches.values(one.records) for topic in answer.responses for one in topic.partitions}
 
 
-def produce(connection: wire.Connection, topic: str, value: bytes, partition: int = 0) -> None:
-    assert wire.produce(connection, topic, batches.batch([value]), partition=partition).error_code == Error.none
+def produce(connection: raw_client.Connection, topic: str, value: bytes, partition: int = 0) -> None:
+    assert raw_client.produce(connection, topic, batches.batch([value]), partition=partition).error_code == Error.none
 
 
 @pytest.fixture
-def session(connection: wire.Connection, new_topic: Callable[..., str]) -> Session:
+def session(connection: raw_client.Connection, new_topic: Callable[..., str]) -> Session:
     return Session(connection, new_topic(partitions=3), 3)
 
 
@@ -143,7 +143,7 @@ def test_without_a_session_there_is_none(session: Session) -> None:
 def test_a_session_survives_its_connection(broker: Subject, session: Session) -> None:
     session.start(0)
     produce(session.connection, session.topic, b"v")
-    with wire.Connection(broker.bootstrap) as other:
+    with raw_client.Connection(broker.bootstrap) as other:
         session.connection = other
         assert session.more() == {0: [b"v"]}
 
@@ -157,9 +157,9 @@ def test_an_unknown_topic_id_is_told_in_a_session(session: Session) -> None:
 
 def test_an_incremental_fetch_waits_for_data(broker: Subject, session: Session) -> None:
     session.start(0, 1)
-    with wire.Connection(broker.bootstrap) as other:
+    with raw_client.Connection(broker.bootstrap) as other:
         pending = session.connection.send(
-            wire.FETCH,
+            raw_client.FETCH,
             15,
             session_id=session.id,
             session_epoch=session.epoch,
@@ -174,8 +174,8 @@ def test_an_incremental_fetch_waits_for_data(broker: Subject, session: Session) 
 
 def test_when_all_slots_are_taken_a_fetch_works_without_a_session(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(max_incremental_fetch_session_cache_slots="16")
-    wire.create_topic(broker.bootstrap, "slots")
-    with wire.Connection(broker.bootstrap) as connection:
+    raw_client.create_topic(broker.bootstrap, "slots")
+    with raw_client.Connection(broker.bootstrap) as connection:
         produce(connection, "slots", b"v")
         started = []
         for _ in range(60):

@@ -8,8 +8,9 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Producer
 
-from . import wire
+from . import raw_client
 from .batches import Record, batch, values
+from .raw_client import Connection, Error
 from .share_members import (
     ACCEPT,
     GAP,
@@ -26,21 +27,20 @@ from .share_members import (
     until_acquired,
 )
 from .subject import Subject
-from .wire import Connection, Error
 
 
 @pytest.fixture
 def group(connection: Connection) -> str:
     """A group that begins with the first record."""
     name = f"share-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=name)
+    raw_client.until_coordinated(connection, name=name)
     configure(connection, name, "share.auto.offset.reset", "earliest")
     return name
 
 
 @pytest.fixture
 def topic_id(connection: Connection, topic: str) -> uuid.UUID:
-    return wire.wait_topic(connection, topic, 1)
+    return raw_client.wait_topic(connection, topic, 1)
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def member(broker: Subject, group: str, topic_id: uuid.UUID) -> Iterator[Callabl
 def send(connection: Connection, topic: str, *values: str) -> None:
     """One batch."""
     records = batch([Record(value.encode()) for value in values])
-    assert wire.produce(connection, topic, records).error_code is Error.none
+    assert raw_client.produce(connection, topic, records).error_code is Error.none
 
 
 def test_the_broker_says_that_it_has_share_groups(connection: Connection) -> None:
-    answer = connection.call(wire.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
+    answer = connection.call(raw_client.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
     ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert [ranges[key] for key in (76, 77, 78, 79, 90, 91, 92)] == [
         (1, 1), (1, 1), (1, 2), (1, 2), (0, 1), (0, 0), (0, 0),
@@ -79,15 +79,18 @@ def test_members_are_told_what_to_read_and_described(
     assert [(each.topic_id, each.partitions) for each in told.assignment.topic_partitions] == [(topic_id, (0,))]
     assert one.beat(told.member_epoch).assignment is None
     assert one.beat(told.member_epoch + 7).error_code is Error.fenced_member_epoch
-    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    (described,) = connection.call(raw_client.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
     assert (described.group_state, described.assignor_name) == ("Stable", "simple")
     assert [each.member_id for each in described.members] == [one.member_id]
-    listed = connection.call(wire.LIST_GROUPS, 5, types_filter=["share"]).groups
+    listed = connection.call(raw_client.LIST_GROUPS, 5, types_filter=["share"]).groups
     assert (group, "share", "Stable") in [(each.group_id, each.group_type, each.group_state) for each in listed]
-    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.non_empty_group
+    assert (
+        connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code
+        is Error.non_empty_group
+    )
     assert one.beat(-1).member_epoch == -1
     assert one.beat(told.member_epoch).error_code is Error.unknown_member_id
-    (other,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=["nobody"]).groups
+    (other,) = connection.call(raw_client.SHARE_GROUP_DESCRIBE, 1, group_ids=["nobody"]).groups
     assert other.error_code is Error.group_id_not_found
 
 
@@ -148,7 +151,7 @@ def test_nothing_stays_locked_for_a_member_that_goes_while_it_fetches(
         if ending == "connection":
             one.connection.reset()
         else:
-            end = one.connection.send(wire.SHARE_ACKNOWLEDGE, 2, one.body([], -1))
+            end = one.connection.send(raw_client.SHARE_ACKNOWLEDGE, 2, one.body([], -1))
             told = acquired(one.connection.receive(pending))
             assert one.connection.receive(end).error_code is Error.none
             last = max((count for _, _, count in told), default=0)
@@ -257,7 +260,7 @@ def test_a_group_has_limits_of_its_own(
     for wrong in ("99", "4001"):
         assert configure(connection, group, "share.partition.max.record.locks", wrong) is Error.invalid_config
     records = batch([Record(b"x") for _ in range(150)])
-    assert wire.produce(connection, topic, records).error_code is Error.none
+    assert raw_client.produce(connection, topic, records).error_code is Error.none
     one = member()
     assert acquired(until_acquired(one)) == [(0, 99, 1)], "as many as may be locked"
     assert acquired(one.fetch((0, 99, RELEASE))) == [(0, 49, 2), (100, 149, 1)]
@@ -265,7 +268,7 @@ def test_a_group_has_limits_of_its_own(
     assert configure(connection, group, "share.delivery.count.limit", "2") is Error.none
     assert acquired(one.fetch((0, 49, RELEASE), (100, 149, ACCEPT))) == [(50, 99, 2)]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": None}
-    (described,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+    (described,) = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[resource]).results
     told = {each.name: each.value for each in described.configs}
     assert (told["share.delivery.count.limit"], told["share.partition.max.record.locks"]) == ("2", "100")
 
@@ -311,17 +314,17 @@ def test_offsets_are_set_before_the_first_member_comes(
     send(connection, topic, *"abcd")
     partition = {"partition_index": 0, "start_offset": 2}
     missing = {"group_id": group, "topics": [{"topic_name": f"not-{topic}", "partitions": [partition]}]}
-    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, missing)
+    told = connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, missing)
     assert told.responses[0].partitions[0].error_code is Error.unknown_topic_or_partition
-    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    (described,) = connection.call(raw_client.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
     assert described.error_code is Error.group_id_not_found
     body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [partition]}]}
-    told = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body)
+    told = connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, body)
     assert (told.error_code, told.responses[0].partitions[0].error_code) == (Error.none, Error.none)
-    (described,) = connection.call(wire.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
+    (described,) = connection.call(raw_client.SHARE_GROUP_DESCRIBE, 1, group_ids=[group]).groups
     assert (described.error_code, described.group_state) == (Error.none, "Empty")
     asked = {"group_id": group, "topics": None}
-    (where,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    (where,) = connection.call(raw_client.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
     assert [(each.topic_name, each.partitions[0].start_offset) for each in where.topics] == [(topic, 2)]
     one = member()
     assert one.beat(0, [topic]).error_code is Error.none
@@ -330,14 +333,14 @@ def test_offsets_are_set_before_the_first_member_comes(
 
 def test_offsets_of_a_share_group_are_not_set_in_a_group_of_another_kind(connection: Connection, topic: str) -> None:
     group = f"consumers-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=group)
+    raw_client.until_coordinated(connection, name=group)
     offsets = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": None}]
     committed = {"group_id": group, "topics": [{"name": topic, "partitions": offsets}]}
-    answer = connection.call(wire.OFFSET_COMMIT, 8, committed)
+    answer = connection.call(raw_client.OFFSET_COMMIT, 8, committed)
     assert answer.topics[0].partitions[0].error_code is Error.none
     body = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
-    assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code is Error.group_id_not_found
-    nameless = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, body | {"group_id": ""})
+    assert connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, body).error_code is Error.group_id_not_found
+    nameless = connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, body | {"group_id": ""})
     assert nameless.error_code is Error.invalid_group_id
 
 
@@ -352,33 +355,33 @@ def test_where_a_group_is_can_be_seen_set_and_forgotten(
 
     def position() -> tuple[int, int]:
         asked = {"group_id": group, "topics": None}
-        (told,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+        (told,) = connection.call(raw_client.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
         assert told.error_code is Error.none
         (found,) = told.topics[0].partitions
         return found.start_offset, found.lag
 
     assert position() == (1, 2)
     reset = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
-    assert connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, reset).error_code is Error.non_empty_group
+    assert connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, reset).error_code is Error.non_empty_group
     forget = {"group_id": group, "topics": [{"topic_name": topic}]}
-    assert connection.call(wire.DELETE_SHARE_GROUP_OFFSETS, 0, forget).error_code is Error.non_empty_group
+    assert connection.call(raw_client.DELETE_SHARE_GROUP_OFFSETS, 0, forget).error_code is Error.non_empty_group
     one.beat(-1)
     assert one.beat(epoch).error_code is Error.unknown_member_id
     one.acknowledge(epoch=-1)
     for offset, code in ((3, Error.none), (5, Error.offset_out_of_range)):
         reset["topics"][0]["partitions"][0]["start_offset"] = offset
-        (told,) = connection.call(wire.ALTER_SHARE_GROUP_OFFSETS, 0, reset).responses
+        (told,) = connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, reset).responses
         assert told.partitions[0].error_code is code
     assert position() == (3, 1)
     other = member()
     assert acquired(until_acquired(other)) == [(3, 3, 1)]
-    (told,) = connection.call(wire.DELETE_SHARE_GROUP_OFFSETS, 0, forget).responses
+    (told,) = connection.call(raw_client.DELETE_SHARE_GROUP_OFFSETS, 0, forget).responses
     assert told.error_code is Error.none
     asked = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [0]}]}
-    (nowhere,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 0, groups=[asked]).groups
+    (nowhere,) = connection.call(raw_client.DESCRIBE_SHARE_GROUP_OFFSETS, 0, groups=[asked]).groups
     assert nowhere.topics[0].partitions[0].start_offset == -1
-    (told,) = connection.call(wire.DELETE_SHARE_GROUP_OFFSETS, 0, forget).responses
+    (told,) = connection.call(raw_client.DELETE_SHARE_GROUP_OFFSETS, 0, forget).responses
     assert told.error_code is Error.unknown_topic_or_partition
-    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.none
-    (gone,) = connection.call(wire.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
+    assert connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.none
+    (gone,) = connection.call(raw_client.DESCRIBE_SHARE_GROUP_OFFSETS, 1, groups=[asked]).groups
     assert gone.error_code is Error.group_id_not_found

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from . import subject, wire
+from . import raw_client, subject
 from .classic_members import Member as ClassicMember
+from .raw_client import Connection, Error
 from .streams_members import PATIENCE_S, StreamsMember, described, owned, plain, statuses, word_count
 from .subject import Subject
-from .wire import Connection, Error
 
 GROUP_RESOURCE, TOPIC_RESOURCE = 32, 2
 STALE, MISSING_SOURCE, INCORRECT, MISSING_INTERNAL, SHUTDOWN, DELAYED = range(6)
@@ -31,13 +31,13 @@ ours = pytest.mark.skipif(not subject.IS_HEADRACE, reason="Headrace differs from
 def configure(connection: Connection, group: str, name: str, value: str) -> Error:
     configs = [{"name": name, "config_operation": 0, "value": value}]
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configs": configs}
-    code: Error = connection.call(wire.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
+    code: Error = connection.call(raw_client.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource]).responses[0].error_code
     return code
 
 
 def new_group(connection: Connection) -> str:
     name = f"app-{uuid.uuid4().hex[:8]}"
-    wire.until_coordinated(connection, name=name)
+    raw_client.until_coordinated(connection, name=name)
     assert configure(connection, name, "streams.initial.rebalance.delay.ms", "0") is Error.none
     if not subject.IS_HEADRACE:
         # Kafka 4.3 makes one target a second at most.
@@ -77,9 +77,9 @@ def run(one: StreamsMember, topology: dict[str, Any], **fields: Any) -> None:
 
 
 def test_the_broker_says_that_it_has_streams_groups(connection: Connection) -> None:
-    answer = connection.call(wire.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
+    answer = connection.call(raw_client.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
     ranges = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-    assert ranges[wire.STREAMS_GROUP_HEARTBEAT] == ranges[wire.STREAMS_GROUP_DESCRIBE] == (0, 0)
+    assert ranges[raw_client.STREAMS_GROUP_HEARTBEAT] == ranges[raw_client.STREAMS_GROUP_DESCRIBE] == (0, 0)
     assert {one.name: one.max_version_level for one in answer.finalized_features}["streams.version"] == 1
 
 
@@ -107,10 +107,10 @@ def test_internal_topics_are_created_and_tasks_assigned(
     )
     assert one.owns().active_tasks is None
     words, counted = f"{group}-words-repartition", f"{group}-counted-changelog"
-    topics = connection.call(wire.METADATA, 12, topics=[{"name": words}, {"name": counted}]).topics
+    topics = connection.call(raw_client.METADATA, 12, topics=[{"name": words}, {"name": counted}]).topics
     assert [(topic.error_code, len(topic.partitions)) for topic in topics] == [(Error.none, 3)] * 2
     resources = [{"resource_type": TOPIC_RESOURCE, "resource_name": name} for name in (words, counted)]
-    configs = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=resources).results
+    configs = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=resources).results
     found = [{config.name: config.value for config in result.configs} for result in configs]
     assert (found[0]["retention.ms"], found[1]["cleanup.policy"]) == ("-1", "compact")
 
@@ -141,12 +141,12 @@ def test_a_group_is_described_and_listed(
         (f"{group}-counted-changelog", 2)
     ]
     for filters in ({"types_filter": ["Streams"]}, {"states_filter": ["stable"]}):
-        listed = connection.call(wire.LIST_GROUPS, 5, filters).groups
+        listed = connection.call(raw_client.LIST_GROUPS, 5, filters).groups
         assert (group, "Stable", "streams") in [(one.group_id, one.group_state, one.group_type) for one in listed]
-    listed = connection.call(wire.LIST_GROUPS, 5, {"types_filter": ["consumer", "classic", "share"]}).groups
+    listed = connection.call(raw_client.LIST_GROUPS, 5, {"types_filter": ["consumer", "classic", "share"]}).groups
     assert group not in [one.group_id for one in listed]
     assert described(connection, "no-such-group").error_code is Error.group_id_not_found
-    assert connection.call(wire.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [group]}).groups[0].error_code in (
+    assert connection.call(raw_client.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": [group]}).groups[0].error_code in (
         Error.group_id_not_found,
     )
 
@@ -217,7 +217,7 @@ def test_missing_and_misfit_topics_are_named(
     told = one.join(plain(missing))
     assert (told.error_code, statuses(told), one.active) == (Error.none, [MISSING_SOURCE], {})
     assert missing in told.status[0].status_detail
-    wire.create_topic(broker.bootstrap, missing, 1, {})
+    raw_client.create_topic(broker.bootstrap, missing, 1, {})
     end = time.monotonic() + PATIENCE_S
     while not one.active:
         assert time.monotonic() < end
@@ -338,13 +338,13 @@ def test_only_members_commit_and_fetch_offsets(
             "group_instance_id": None,
             "topics": [{"name": source, "partitions": partitions}],
         }
-        answer = connection.call(wire.OFFSET_COMMIT, 9, body)
+        answer = connection.call(raw_client.OFFSET_COMMIT, 9, body)
         code: Error = answer.topics[0].partitions[0].error_code
         return code
 
     def fetch(member_id: str | None, epoch: int) -> Any:
         asked = {"group_id": group, "member_id": member_id, "member_epoch": epoch, "topics": None}
-        return connection.call(wire.OFFSET_FETCH, 9, {"groups": [asked]}).groups[0]
+        return connection.call(raw_client.OFFSET_FETCH, 9, {"groups": [asked]}).groups[0]
 
     assert commit(one.member_id, one.epoch) is Error.none
     assert commit(one.member_id, one.epoch + 1) is Error.stale_member_epoch
@@ -355,14 +355,17 @@ def test_only_members_commit_and_fetch_offsets(
     assert fetch(one.member_id, one.epoch + 1).error_code is Error.stale_member_epoch
     assert fetch("stranger", one.epoch).error_code is Error.unknown_member_id
     places = [{"name": source, "partitions": [{"partition_index": 0}]}]
-    deleted = connection.call(wire.OFFSET_DELETE, 0, {"group_id": group, "topics": places})
+    deleted = connection.call(raw_client.OFFSET_DELETE, 0, {"group_id": group, "topics": places})
     assert deleted.topics[0].partitions[0].error_code is Error.group_subscribed_to_topic
-    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.non_empty_group
+    assert (
+        connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code
+        is Error.non_empty_group
+    )
     one.beat(member_epoch=-1)
     assert commit("", -1) is Error.none
-    deleted = connection.call(wire.OFFSET_DELETE, 0, {"group_id": group, "topics": places})
+    deleted = connection.call(raw_client.OFFSET_DELETE, 0, {"group_id": group, "topics": places})
     assert deleted.topics[0].partitions[0].error_code is Error.none
-    assert connection.call(wire.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.none
+    assert connection.call(raw_client.DELETE_GROUPS, 2, groups_names=[group]).results[0].error_code is Error.none
     assert described(connection, group).error_code is Error.group_id_not_found
 
 
@@ -387,7 +390,7 @@ def test_settings_of_groups_have_bounds(connection: Connection, group: str) -> N
         assert configure(connection, group, name, right) is Error.none
         assert configure(connection, group, name, wrong) is Error.invalid_config
         resource = {"resource_type": GROUP_RESOURCE, "resource_name": group, "configuration_keys": [name]}
-        (result,) = connection.call(wire.DESCRIBE_CONFIGS, 4, resources=[resource]).results
+        (result,) = connection.call(raw_client.DESCRIBE_CONFIGS, 4, resources=[resource]).results
         assert [(config.name, config.value) for config in result.configs] == [(name, right)]
 
 
@@ -425,7 +428,7 @@ def test_an_application_changes_its_protocol_while_it_is_stopped(
     one.beat(member_epoch=-1)
     again = ClassicMember(broker.bootstrap, group, 9)
     again.join()
-    listed = connection.call(wire.LIST_GROUPS, 5).groups
+    listed = connection.call(raw_client.LIST_GROUPS, 5).groups
     assert {one.group_id: one.group_type for one in listed}[group] == "classic"
     again.leave()
     for each in (classic, again):
@@ -436,7 +439,7 @@ def test_an_application_changes_its_protocol_while_it_is_stopped(
 def test_a_restart_finds_members_where_they_were(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
     source = f"source-{uuid.uuid4().hex[:8]}"
-    wire.create_topic(broker.bootstrap, source, 4, {})
+    raw_client.create_topic(broker.bootstrap, source, 4, {})
     with Connection(broker.bootstrap) as connection:
         group = new_group(connection)
         one, two = StreamsMember(connection, group, "p1"), StreamsMember(connection, group, "p2")
@@ -447,7 +450,7 @@ def test_a_restart_finds_members_where_they_were(own_broker: Callable[..., Subje
     broker.kill()
     broker.start()
     with Connection(broker.bootstrap) as connection:
-        wire.until_coordinated(connection, name=group)
+        raw_client.until_coordinated(connection, name=group)
         one.connection = two.connection = connection
         assert two.beat().error_code is Error.none
         assert two.active == {}
@@ -461,7 +464,7 @@ def test_a_restart_finds_members_where_they_were(own_broker: Callable[..., Subje
 def test_the_tasks_of_a_silent_member_go_to_others(own_broker: Callable[..., Subject]) -> None:
     broker = own_broker(**QUICK)
     source = f"source-{uuid.uuid4().hex[:8]}"
-    wire.create_topic(broker.bootstrap, source, 2, {})
+    raw_client.create_topic(broker.bootstrap, source, 2, {})
     with Connection(broker.bootstrap) as connection:
         group = new_group(connection)
         one, two = StreamsMember(connection, group), StreamsMember(connection, group)

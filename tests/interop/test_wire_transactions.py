@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 T = TypeVar("T")
 TRANSACTIONAL = 0x10
 TIMEOUT_MS = 60_000
@@ -33,14 +33,14 @@ def is_concurrent(code: Error) -> bool:
 class Producer:
     """A transactional producer that says exactly what the test wants it to."""
 
-    def __init__(self, connection: wire.Connection, topic: str, name: str | None = None) -> None:
+    def __init__(self, connection: raw_client.Connection, topic: str, name: str | None = None) -> None:
         self.connection = connection
         self.topic = topic
         self.name = name or f"txn-{uuid.uuid4().hex[:8]}"
         self.id = self.epoch = -1
         self.sequence = 0
-        connection.call(wire.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[self.name])
-        connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["group"])
+        connection.call(raw_client.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[self.name])
+        connection.call(raw_client.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["group"])
 
     @property
     def who(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Producer:
         **fields: bool,
     ) -> Error:
         answer = self.connection.call(
-            wire.INIT_PRODUCER_ID,
+            raw_client.INIT_PRODUCER_ID,
             version,
             transactional_id=self.name,
             transaction_timeout=timeout_ms,
@@ -77,14 +77,16 @@ class Producer:
         topics = [{"name": topic or self.topic, "partitions": [index]}]
         if version >= 4:
             answer = self.connection.call(
-                wire.ADD_PARTITIONS_TO_TXN,
+                raw_client.ADD_PARTITIONS_TO_TXN,
                 version,
                 transactions=[{**self.who, "verify_only": verify_only, "topics": topics}],
             )
             results = answer.results_by_transaction[0].topic_results
         else:
             who = {f"v3_and_below_{name}": value for name, value in self.who.items()}
-            answer = self.connection.call(wire.ADD_PARTITIONS_TO_TXN, version, {**who, "v3_and_below_topics": topics})
+            answer = self.connection.call(
+                raw_client.ADD_PARTITIONS_TO_TXN, version, {**who, "v3_and_below_topics": topics}
+            )
             results = answer.results_by_topic_v3_and_below
         return results[0].results_by_partition[0].partition_error_code  # type: ignore[no-any-return]
 
@@ -99,9 +101,9 @@ class Producer:
             base_sequence=self.sequence,
             attributes=TRANSACTIONAL,
         )
-        topic_id = wire.wait_topic(self.connection, self.topic, 1)
-        body = wire.produce_body(self.topic, batch, topic_id=topic_id)
-        answer = self.connection.call(wire.PRODUCE, version, {**body, "transactional_id": self.name})
+        topic_id = raw_client.wait_topic(self.connection, self.topic, 1)
+        body = raw_client.produce_body(self.topic, batch, topic_id=topic_id)
+        answer = self.connection.call(raw_client.PRODUCE, version, {**body, "transactional_id": self.name})
         code: Error = answer.responses[0].partition_responses[0].error_code
         if code == Error.none:
             self.sequence += 1
@@ -111,7 +113,7 @@ class Producer:
         return patiently(lambda: self._end(*args, **fields), is_concurrent)
 
     def _end(self, version: int = 3, *, committed: bool = True) -> Error:
-        answer = self.connection.call(wire.END_TXN, version, {**self.who, "committed": committed})
+        answer = self.connection.call(raw_client.END_TXN, version, {**self.who, "committed": committed})
         if answer.error_code == Error.none and version >= 5:
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
         return answer.error_code  # type: ignore[no-any-return]
@@ -120,7 +122,7 @@ class Producer:
         return patiently(lambda: self._add_offsets(*args, **fields), is_concurrent)
 
     def _add_offsets(self, version: int = 3, group: str = "group") -> Error:
-        answer = self.connection.call(wire.ADD_OFFSETS_TO_TXN, version, {**self.who, "group_id": group})
+        answer = self.connection.call(raw_client.ADD_OFFSETS_TO_TXN, version, {**self.who, "group_id": group})
         return answer.error_code  # type: ignore[no-any-return]
 
     def commit_offset(self, *args: Any, **fields: Any) -> Error:
@@ -129,7 +131,7 @@ class Producer:
     def _commit_offset(self, version: int = 3, *, offset: int = 1, group: str = "group") -> Error:
         place = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1}
         answer = self.connection.call(
-            wire.TXN_OFFSET_COMMIT,
+            raw_client.TXN_OFFSET_COMMIT,
             version,
             {
                 **self.who,
@@ -143,7 +145,7 @@ class Producer:
     def committed_offset(self, group: str = "group") -> int:
         def ask() -> Any:
             return self.connection.call(
-                wire.OFFSET_FETCH,
+                raw_client.OFFSET_FETCH,
                 7,
                 group_id=group,
                 topics=[{"name": self.topic, "partition_indexes": [0]}],
@@ -156,17 +158,17 @@ class Producer:
         return part.committed_offset  # type: ignore[no-any-return]
 
 
-def fetch_stable(connection: wire.Connection, topic: str) -> Any:
+def fetch_stable(connection: raw_client.Connection, topic: str) -> Any:
     """A read_committed fetch of everything, once nothing is open."""
     return patiently(
-        lambda: wire.fetch(connection, topic, 0, isolation_level=1),
+        lambda: raw_client.fetch(connection, topic, 0, isolation_level=1),
         lambda found: found.last_stable_offset < found.high_watermark,
     )
 
 
-def visible(connection: wire.Connection, topic: str, *, is_open: bool = False) -> list[bytes | None]:
+def visible(connection: raw_client.Connection, topic: str, *, is_open: bool = False) -> list[bytes | None]:
     """What a consumer of read_committed keeps: the broker's list of aborted transactions applied by hand."""
-    found = wire.fetch(connection, topic, 0, isolation_level=1) if is_open else fetch_stable(connection, topic)
+    found = raw_client.fetch(connection, topic, 0, isolation_level=1) if is_open else fetch_stable(connection, topic)
     waiting = sorted((one.first_offset, one.producer_id) for one in found.aborted_transactions or ())
     dropping: set[int] = set()
     values: list[bytes | None] = []
@@ -181,14 +183,14 @@ def visible(connection: wire.Connection, topic: str, *, is_open: bool = False) -
 
 
 @pytest.fixture
-def producer(connection: wire.Connection, topic: str) -> Producer:
+def producer(connection: raw_client.Connection, topic: str) -> Producer:
     one = Producer(connection, topic)
     assert one.init() == Error.none
     return one
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_init_in_every_version(connection: wire.Connection, topic: str, version: int) -> None:
+def test_init_in_every_version(connection: raw_client.Connection, topic: str, version: int) -> None:
     producer = Producer(connection, topic)
     assert producer.init(version) == Error.none
     first = (producer.id, producer.epoch)
@@ -207,7 +209,7 @@ def test_two_phase_commit(producer: Producer, committed: bool) -> None:
 
     def resume(**fields: Any) -> Any:
         return producer.connection.call(
-            wire.INIT_PRODUCER_ID,
+            raw_client.INIT_PRODUCER_ID,
             6,
             transactional_id=producer.name,
             transaction_timeout=TIMEOUT_MS,
@@ -221,7 +223,7 @@ def test_two_phase_commit(producer: Producer, committed: bool) -> None:
     assert producer.end(5) == Error.producer_fenced
     assert producer.produce(b"late", 12) == Error.invalid_producer_epoch
     (described,) = producer.connection.call(
-        wire.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[producer.name]
+        raw_client.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[producer.name]
     ).transaction_states
     assert described.transaction_state == "Ongoing"
     assert described.transaction_timeout == timedelta(milliseconds=2**31 - 1)
@@ -311,7 +313,7 @@ def test_offsets_count_when_the_transaction_is_committed(producer: Producer, ver
         assert producer.add_offsets(min(version, 4), group) == Error.none
     assert producer.commit_offset(version, offset=5, group=group) == Error.none
     answer = producer.connection.call(
-        wire.OFFSET_FETCH,
+        raw_client.OFFSET_FETCH,
         7,
         group_id=group,
         topics=[{"name": producer.topic, "partition_indexes": [0]}],
@@ -343,7 +345,7 @@ def test_wrong_ids_are_told_apart(producer: Producer) -> None:
 def test_an_administrator_ends_a_transaction_without_its_coordinator(
     broker: Subject, producer: Producer, version: int
 ) -> None:
-    if version > wire.advertised(broker.bootstrap)[wire.WRITE_TXN_MARKERS][1]:
+    if version > raw_client.advertised(broker.bootstrap)[raw_client.WRITE_TXN_MARKERS][1]:
         pytest.skip("this version of Apache Kafka does not have it")
     assert producer.init() == Error.none
     assert producer.add() == Error.none
@@ -355,7 +357,7 @@ def test_an_administrator_ends_a_transaction_without_its_coordinator(
         "topics": [{"name": producer.topic, "partition_indexes": [0, 7]}],
         "coordinator_epoch": 0,
     }
-    answer = producer.connection.call(wire.WRITE_TXN_MARKERS, version, markers=[marker])
+    answer = producer.connection.call(raw_client.WRITE_TXN_MARKERS, version, markers=[marker])
     found = {part.partition_index: part.error_code for part in answer.markers[0].topics[0].partitions}
     assert found == {0: Error.none, 7: Error.unknown_topic_or_partition}
     assert fetch_stable(producer.connection, producer.topic).last_stable_offset == 2
@@ -364,7 +366,7 @@ def test_an_administrator_ends_a_transaction_without_its_coordinator(
         "producer_epoch": producer.epoch - 1,
         "topics": [{"name": producer.topic, "partition_indexes": [0]}],
     }
-    answer = producer.connection.call(wire.WRITE_TXN_MARKERS, version, markers=[stale])
+    answer = producer.connection.call(raw_client.WRITE_TXN_MARKERS, version, markers=[stale])
     assert answer.markers[0].topics[0].partitions[0].error_code == Error.invalid_producer_epoch
 
 
@@ -373,13 +375,13 @@ def test_producers_and_transactions_are_described(producer: Producer) -> None:
     assert producer.produce(b"v") == Error.none
     connection = producer.connection
     topics = [{"name": producer.topic, "partition_indexes": [0, 9]}]
-    parts = connection.call(wire.DESCRIBE_PRODUCERS, 0, topics=topics).topics[0].partitions
+    parts = connection.call(raw_client.DESCRIBE_PRODUCERS, 0, topics=topics).topics[0].partitions
     assert [part.error_code for part in parts] == [Error.none, Error.unknown_topic_or_partition]
     (state,) = parts[0].active_producers
     assert (state.producer_id, state.producer_epoch, state.last_sequence) == (producer.id, producer.epoch, 0)
     assert state.current_txn_start_offset == 0
     assert abs(state.last_timestamp - time.time() * 1000) < 60_000
-    states = connection.call(wire.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[producer.name, "nobody"])
+    states = connection.call(raw_client.DESCRIBE_TRANSACTIONS, 0, transactional_ids=[producer.name, "nobody"])
     known, unknown = states.transaction_states
     assert (known.error_code, known.transaction_state) == (Error.none, "Ongoing")
     assert [(topic.topic, topic.partitions) for topic in known.topics] == [(producer.topic, (0,))]
@@ -394,7 +396,7 @@ def test_transactions_are_listed(producer: Producer, version: int) -> None:
 
     def listed(**filters: Any) -> list[str]:
         body = {"duration_filter": -1, **filters}
-        answer = producer.connection.call(wire.LIST_TRANSACTIONS, version, body)
+        answer = producer.connection.call(raw_client.LIST_TRANSACTIONS, version, body)
         assert answer.error_code == Error.none
         return [one.transactional_id for one in answer.transaction_states]
 
@@ -408,16 +410,18 @@ def test_transactions_are_listed(producer: Producer, version: int) -> None:
     if version >= 2:
         assert listed(transactional_id_pattern=f"{producer.name[:-1]}.") == [producer.name]
         assert listed(transactional_id_pattern="txn") == [], "the whole id must match"
-        answer = producer.connection.call(wire.LIST_TRANSACTIONS, version, transactional_id_pattern="(")
+        answer = producer.connection.call(raw_client.LIST_TRANSACTIONS, version, transactional_id_pattern="(")
         assert answer.error_code == Error.invalid_regular_expression
-    answer = producer.connection.call(wire.LIST_TRANSACTIONS, version, state_filters=["Sleeping"], duration_filter=-1)
+    answer = producer.connection.call(
+        raw_client.LIST_TRANSACTIONS, version, state_filters=["Sleeping"], duration_filter=-1
+    )
     assert answer.unknown_state_filters == ("Sleeping",)
     assert producer.end(committed=False) == Error.none
 
 
 def test_the_feature_is_announced(broker: Subject) -> None:
-    with wire.Connection(broker.bootstrap) as connection:
-        answer = connection.call(wire.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
+    with raw_client.Connection(broker.bootstrap) as connection:
+        answer = connection.call(raw_client.API_VERSIONS, 4, client_software_name="wire", client_software_version="1")
         levels = {one.name: one.max_version_level for one in answer.finalized_features}
         assert levels["transaction.version"] == 2
         assert "transaction.version" in {one.name for one in answer.supported_features}

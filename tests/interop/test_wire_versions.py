@@ -8,34 +8,40 @@ from typing import Any
 import pytest
 from kio.index import load_response_schema
 
-from . import batches, subject, wire
+from . import batches, raw_client, subject
 from .subject import Subject
 
-Error = wire.Error
+Error = raw_client.Error
 
 EXPECTED = {
-    wire.PRODUCE: (0, 13), wire.FETCH: (4, 18), wire.LIST_OFFSETS: (1, 11), wire.METADATA: (0, 13),
-    wire.FIND_COORDINATOR: (0, 6), wire.API_VERSIONS: (0, 4), wire.CREATE_TOPICS: (2, 7), wire.DELETE_TOPICS: (1, 6),
-    wire.DELETE_RECORDS: (0, 2), wire.INIT_PRODUCER_ID: (0, 6), wire.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    wire.DESCRIBE_CONFIGS: (1, 4), wire.ALTER_CONFIGS: (0, 2), wire.DESCRIBE_LOG_DIRS: (1, 5),
-    wire.CREATE_PARTITIONS: (0, 3), wire.INCREMENTAL_ALTER_CONFIGS: (0, 1), wire.DESCRIBE_CLUSTER: (0, 2),
-    wire.DESCRIBE_TOPIC_PARTITIONS: (0, 0), wire.UPDATE_FEATURES: (0, 2),
-    wire.ELECT_LEADERS: (0, 2), wire.LIST_PARTITION_REASSIGNMENTS: (0, 0), wire.LIST_CONFIG_RESOURCES: (0, 1),
-    wire.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
-    wire.OFFSET_COMMIT: (2, 10), wire.OFFSET_FETCH: (1, 10), wire.OFFSET_DELETE: (0, 0),
-    wire.JOIN_GROUP: (0, 9), wire.HEARTBEAT: (0, 4), wire.LEAVE_GROUP: (0, 5), wire.SYNC_GROUP: (0, 5),
-    wire.ADD_PARTITIONS_TO_TXN: (0, 5), wire.ADD_OFFSETS_TO_TXN: (0, 4), wire.END_TXN: (0, 5),
-    wire.WRITE_TXN_MARKERS: (1, 2), wire.TXN_OFFSET_COMMIT: (0, 5),
-    wire.DESCRIBE_PRODUCERS: (0, 0), wire.DESCRIBE_TRANSACTIONS: (0, 0), wire.LIST_TRANSACTIONS: (0, 2),
-    wire.DESCRIBE_GROUPS: (0, 6), wire.LIST_GROUPS: (0, 5), wire.DELETE_GROUPS: (0, 2),
-    wire.CONSUMER_GROUP_HEARTBEAT: (0, 1), wire.CONSUMER_GROUP_DESCRIBE: (0, 1),
-    wire.SASL_HANDSHAKE: (0, 1), wire.SASL_AUTHENTICATE: (0, 2),
-    wire.DESCRIBE_ACLS: (1, 3), wire.CREATE_ACLS: (1, 3), wire.DELETE_ACLS: (1, 3),
-    wire.ALTER_REPLICA_LOG_DIRS: (1, 2), wire.UNREGISTER_BROKER: (0, 0),
-    wire.CREATE_DELEGATION_TOKEN: (1, 3), wire.RENEW_DELEGATION_TOKEN: (1, 2),
-    wire.EXPIRE_DELEGATION_TOKEN: (1, 2), wire.DESCRIBE_DELEGATION_TOKEN: (1, 3),
-    wire.DESCRIBE_CLIENT_QUOTAS: (0, 1), wire.ALTER_CLIENT_QUOTAS: (0, 1),
-    wire.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0), wire.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    raw_client.PRODUCE: (0, 13), raw_client.FETCH: (4, 18), raw_client.LIST_OFFSETS: (1, 11),
+    raw_client.METADATA: (0, 13),
+    raw_client.FIND_COORDINATOR: (0, 6), raw_client.API_VERSIONS: (0, 4), raw_client.CREATE_TOPICS: (2, 7),
+    raw_client.DELETE_TOPICS: (1, 6),
+    raw_client.DELETE_RECORDS: (0, 2), raw_client.INIT_PRODUCER_ID: (0, 6), raw_client.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    raw_client.DESCRIBE_CONFIGS: (1, 4), raw_client.ALTER_CONFIGS: (0, 2), raw_client.DESCRIBE_LOG_DIRS: (1, 5),
+    raw_client.CREATE_PARTITIONS: (0, 3), raw_client.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    raw_client.DESCRIBE_CLUSTER: (0, 2),
+    raw_client.DESCRIBE_TOPIC_PARTITIONS: (0, 0), raw_client.UPDATE_FEATURES: (0, 2),
+    raw_client.ELECT_LEADERS: (0, 2), raw_client.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    raw_client.LIST_CONFIG_RESOURCES: (0, 1),
+    raw_client.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+    raw_client.OFFSET_COMMIT: (2, 10), raw_client.OFFSET_FETCH: (1, 10), raw_client.OFFSET_DELETE: (0, 0),
+    raw_client.JOIN_GROUP: (0, 9), raw_client.HEARTBEAT: (0, 4), raw_client.LEAVE_GROUP: (0, 5),
+    raw_client.SYNC_GROUP: (0, 5),
+    raw_client.ADD_PARTITIONS_TO_TXN: (0, 5), raw_client.ADD_OFFSETS_TO_TXN: (0, 4), raw_client.END_TXN: (0, 5),
+    raw_client.WRITE_TXN_MARKERS: (1, 2), raw_client.TXN_OFFSET_COMMIT: (0, 5),
+    raw_client.DESCRIBE_PRODUCERS: (0, 0), raw_client.DESCRIBE_TRANSACTIONS: (0, 0),
+    raw_client.LIST_TRANSACTIONS: (0, 2),
+    raw_client.DESCRIBE_GROUPS: (0, 6), raw_client.LIST_GROUPS: (0, 5), raw_client.DELETE_GROUPS: (0, 2),
+    raw_client.CONSUMER_GROUP_HEARTBEAT: (0, 1), raw_client.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    raw_client.SASL_HANDSHAKE: (0, 1), raw_client.SASL_AUTHENTICATE: (0, 2),
+    raw_client.DESCRIBE_ACLS: (1, 3), raw_client.CREATE_ACLS: (1, 3), raw_client.DELETE_ACLS: (1, 3),
+    raw_client.ALTER_REPLICA_LOG_DIRS: (1, 2), raw_client.UNREGISTER_BROKER: (0, 0),
+    raw_client.CREATE_DELEGATION_TOKEN: (1, 3), raw_client.RENEW_DELEGATION_TOKEN: (1, 2),
+    raw_client.EXPIRE_DELEGATION_TOKEN: (1, 2), raw_client.DESCRIBE_DELEGATION_TOKEN: (1, 3),
+    raw_client.DESCRIBE_CLIENT_QUOTAS: (0, 1), raw_client.ALTER_CLIENT_QUOTAS: (0, 1),
+    raw_client.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0), raw_client.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
 }  # fmt: skip
 """What a broker of Kafka 4.x advertises for the APIs that Headrace has. Clients guess its age from these.
 
@@ -43,36 +49,41 @@ InitProducerId 6 (two-phase commit, KIP-939) is there in Kafka 4.x, but advertis
 """
 
 MEMBERS_ONLY = {
-    wire.JOIN_GROUP,
-    wire.HEARTBEAT,
-    wire.LEAVE_GROUP,
-    wire.SYNC_GROUP,
-    wire.CONSUMER_GROUP_HEARTBEAT,
-    wire.CONSUMER_GROUP_DESCRIBE,
+    raw_client.JOIN_GROUP,
+    raw_client.HEARTBEAT,
+    raw_client.LEAVE_GROUP,
+    raw_client.SYNC_GROUP,
+    raw_client.CONSUMER_GROUP_HEARTBEAT,
+    raw_client.CONSUMER_GROUP_DESCRIBE,
 }
 """What only a member may do; `test_wire_groups.py` and `test_wire_consumer_groups.py` have one for each version."""
 
 IN_TRANSACTIONS = {
-    wire.ADD_PARTITIONS_TO_TXN, wire.ADD_OFFSETS_TO_TXN, wire.END_TXN, wire.WRITE_TXN_MARKERS, wire.TXN_OFFSET_COMMIT,
-    wire.DESCRIBE_PRODUCERS, wire.DESCRIBE_TRANSACTIONS, wire.LIST_TRANSACTIONS,
+    raw_client.ADD_PARTITIONS_TO_TXN, raw_client.ADD_OFFSETS_TO_TXN, raw_client.END_TXN,
+    raw_client.WRITE_TXN_MARKERS, raw_client.TXN_OFFSET_COMMIT,
+    raw_client.DESCRIBE_PRODUCERS, raw_client.DESCRIBE_TRANSACTIONS, raw_client.LIST_TRANSACTIONS,
 }  # fmt: skip
 """What a transaction is made of; `test_wire_transactions.py` has one for each version."""
 
 NOT_ALLOWED = {
-    wire.SASL_HANDSHAKE: Error.illegal_sasl_state,
-    wire.SASL_AUTHENTICATE: Error.illegal_sasl_state,
-    wire.DESCRIBE_ACLS: Error.security_disabled,
-    wire.CREATE_ACLS: Error.security_disabled,
-    wire.DELETE_ACLS: Error.security_disabled,
-    wire.UNREGISTER_BROKER: Error.broker_id_not_registered,
-    wire.CREATE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
-    wire.RENEW_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
-    wire.EXPIRE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
-    wire.DESCRIBE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    raw_client.SASL_HANDSHAKE: Error.illegal_sasl_state,
+    raw_client.SASL_AUTHENTICATE: Error.illegal_sasl_state,
+    raw_client.DESCRIBE_ACLS: Error.security_disabled,
+    raw_client.CREATE_ACLS: Error.security_disabled,
+    raw_client.DELETE_ACLS: Error.security_disabled,
+    raw_client.UNREGISTER_BROKER: Error.broker_id_not_registered,
+    raw_client.CREATE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    raw_client.RENEW_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    raw_client.EXPIRE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
+    raw_client.DESCRIBE_DELEGATION_TOKEN: Error.delegation_token_request_not_allowed,
 }
 """What a broker without access control and authentication answers."""
 
-NOT_READ_BY_KIO = {wire.CREATE_DELEGATION_TOKEN, wire.RENEW_DELEGATION_TOKEN, wire.EXPIRE_DELEGATION_TOKEN}
+NOT_READ_BY_KIO = {
+    raw_client.CREATE_DELEGATION_TOKEN,
+    raw_client.RENEW_DELEGATION_TOKEN,
+    raw_client.EXPIRE_DELEGATION_TOKEN,
+}
 """Apache Kafka answers with times of -1."""
 
 OLDEST_PRODUCE = 3
@@ -80,7 +91,7 @@ OLDEST_PRODUCE = 3
 
 
 def test_the_versions_advertised_are_those_of_a_recent_kafka(broker: Subject) -> None:
-    found = wire.advertised(broker.bootstrap)
+    found = raw_client.advertised(broker.bootstrap)
     if not subject.IS_HEADRACE:
         assert EXPECTED.keys() <= found.keys()
         return
@@ -99,62 +110,71 @@ def bodies(topic: str, topic_id: uuid.UUID, version: int) -> dict[int, dict[str,
     acl = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
     group = {"group_id": f"versions-{uuid.uuid4().hex[:8]}", "member_id": "", "generation_id_or_member_epoch": -1}
     return {
-        wire.OFFSET_COMMIT: {**group, "retention_time": -1, "topics": [committed]},
-        wire.OFFSET_FETCH: {
+        raw_client.OFFSET_COMMIT: {**group, "retention_time": -1, "topics": [committed]},
+        raw_client.OFFSET_FETCH: {
             **group,
             "topics": [fetched],
             "groups": [{**group, "member_epoch": -1, "topics": [fetched]}],
         },
-        wire.OFFSET_DELETE: {"group_id": "versions", "topics": [{"name": topic, "partitions": [{}]}]},
-        wire.DESCRIBE_GROUPS: {"groups": ["versions"]},
-        wire.LIST_GROUPS: {},
-        wire.DELETE_GROUPS: {"groups_names": ["versions"]},
-        wire.PRODUCE: wire.produce_body(topic, batches.batch([b"v"]), topic_id=topic_id),
-        wire.FETCH: wire.fetch_body(topic if version < 13 else topic_id),
-        wire.LIST_OFFSETS: in_place,
-        wire.METADATA: {"topics": [{"name": topic}]},
-        wire.FIND_COORDINATOR: {"key": "some-group", "key_type": 0, "coordinator_keys": ["some-group"]},
-        wire.API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1.0"},
-        wire.CREATE_TOPICS: {"topics": [fresh], "timeout": 10_000},
-        wire.DELETE_TOPICS: {"topic_names": [fresh["name"]], "topics": [fresh], "timeout": 10_000},
-        wire.DELETE_RECORDS: in_place,
-        wire.INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
-        wire.OFFSET_FOR_LEADER_EPOCH: in_place,
-        wire.DESCRIBE_CONFIGS: {"resources": [resource], "include_synonyms": True, "include_documentation": True},
-        wire.ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
-        wire.DESCRIBE_LOG_DIRS: {"topics": [{"topic": topic, "partitions": [0]}]},
-        wire.CREATE_PARTITIONS: {"topics": [{"name": topic, "count": 2}], "timeout": 10_000, "validate_only": True},
-        wire.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
-        wire.DESCRIBE_CLUSTER: {"endpoint_type": 1},
-        wire.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "response_partition_limit": 100},
-        wire.ELECT_LEADERS: {"topic_partitions": None, "timeout": 10_000},
-        wire.LIST_PARTITION_REASSIGNMENTS: {"topics": None, "timeout": 10_000},
-        wire.ALTER_PARTITION_REASSIGNMENTS: {"topics": [], "timeout": 10_000},
-        wire.LIST_CONFIG_RESOURCES: {},
-        wire.UPDATE_FEATURES: {"feature_updates": [], "timeout": 10_000},
-        wire.SASL_HANDSHAKE: {"mechanism": "PLAIN"},
-        wire.SASL_AUTHENTICATE: {"auth_bytes": b"\0user\0password"},
-        wire.DESCRIBE_ACLS: {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
-        wire.CREATE_ACLS: {"creations": [{**acl, "resource_type": 2, "resource_name": topic}]},
-        wire.DELETE_ACLS: {"filters": [{"resource_type_filter": 1, "operation": 1, "permission_type": 1}]},
-        wire.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
-        wire.UNREGISTER_BROKER: {"broker_id": 4711},
-        wire.CREATE_DELEGATION_TOKEN: {"renewers": [], "max_lifetime": -1},
-        wire.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": -1},
-        wire.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": -1},
-        wire.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
-        wire.DESCRIBE_CLIENT_QUOTAS: {"components": []},
-        wire.ALTER_CLIENT_QUOTAS: {"entries": []},
-        wire.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
-        wire.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [], "upsertions": []},
+        raw_client.OFFSET_DELETE: {"group_id": "versions", "topics": [{"name": topic, "partitions": [{}]}]},
+        raw_client.DESCRIBE_GROUPS: {"groups": ["versions"]},
+        raw_client.LIST_GROUPS: {},
+        raw_client.DELETE_GROUPS: {"groups_names": ["versions"]},
+        raw_client.PRODUCE: raw_client.produce_body(topic, batches.batch([b"v"]), topic_id=topic_id),
+        raw_client.FETCH: raw_client.fetch_body(topic if version < 13 else topic_id),
+        raw_client.LIST_OFFSETS: in_place,
+        raw_client.METADATA: {"topics": [{"name": topic}]},
+        raw_client.FIND_COORDINATOR: {"key": "some-group", "key_type": 0, "coordinator_keys": ["some-group"]},
+        raw_client.API_VERSIONS: {"client_software_name": "wire", "client_software_version": "1.0"},
+        raw_client.CREATE_TOPICS: {"topics": [fresh], "timeout": 10_000},
+        raw_client.DELETE_TOPICS: {"topic_names": [fresh["name"]], "topics": [fresh], "timeout": 10_000},
+        raw_client.DELETE_RECORDS: in_place,
+        raw_client.INIT_PRODUCER_ID: {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+        raw_client.OFFSET_FOR_LEADER_EPOCH: in_place,
+        raw_client.DESCRIBE_CONFIGS: {"resources": [resource], "include_synonyms": True, "include_documentation": True},
+        raw_client.ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
+        raw_client.DESCRIBE_LOG_DIRS: {"topics": [{"topic": topic, "partitions": [0]}]},
+        raw_client.CREATE_PARTITIONS: {
+            "topics": [{"name": topic, "count": 2}],
+            "timeout": 10_000,
+            "validate_only": True,
+        },
+        raw_client.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}]},
+        raw_client.DESCRIBE_CLUSTER: {"endpoint_type": 1},
+        raw_client.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": topic}], "response_partition_limit": 100},
+        raw_client.ELECT_LEADERS: {"topic_partitions": None, "timeout": 10_000},
+        raw_client.LIST_PARTITION_REASSIGNMENTS: {"topics": None, "timeout": 10_000},
+        raw_client.ALTER_PARTITION_REASSIGNMENTS: {"topics": [], "timeout": 10_000},
+        raw_client.LIST_CONFIG_RESOURCES: {},
+        raw_client.UPDATE_FEATURES: {"feature_updates": [], "timeout": 10_000},
+        raw_client.SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+        raw_client.SASL_AUTHENTICATE: {"auth_bytes": b"\0user\0password"},
+        raw_client.DESCRIBE_ACLS: {
+            "resource_type_filter": 1,
+            "pattern_type_filter": 1,
+            "operation": 1,
+            "permission_type": 1,
+        },
+        raw_client.CREATE_ACLS: {"creations": [{**acl, "resource_type": 2, "resource_name": topic}]},
+        raw_client.DELETE_ACLS: {"filters": [{"resource_type_filter": 1, "operation": 1, "permission_type": 1}]},
+        raw_client.ALTER_REPLICA_LOG_DIRS: {"dirs": []},
+        raw_client.UNREGISTER_BROKER: {"broker_id": 4711},
+        raw_client.CREATE_DELEGATION_TOKEN: {"renewers": [], "max_lifetime": -1},
+        raw_client.RENEW_DELEGATION_TOKEN: {"hmac": b"x", "renew_period": -1},
+        raw_client.EXPIRE_DELEGATION_TOKEN: {"hmac": b"x", "expiry_time_period": -1},
+        raw_client.DESCRIBE_DELEGATION_TOKEN: {"owners": None},
+        raw_client.DESCRIBE_CLIENT_QUOTAS: {"components": []},
+        raw_client.ALTER_CLIENT_QUOTAS: {"entries": []},
+        raw_client.DESCRIBE_USER_SCRAM_CREDENTIALS: {"users": None},
+        raw_client.ALTER_USER_SCRAM_CREDENTIALS: {"deletions": [], "upsertions": []},
     }
 
 
-def commit(connection: wire.Connection, group: str, topic: str, topic_id: uuid.UUID) -> None:
+def commit(connection: raw_client.Connection, group: str, topic: str, topic_id: uuid.UUID) -> None:
     """Make a group without members."""
-    connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
-    body = {**bodies(topic, topic_id, 9)[wire.OFFSET_COMMIT], "group_id": group}
-    assert set(errors_in(connection.call(wire.OFFSET_COMMIT, 9, body))) == {Error.none}
+    connection.call(raw_client.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=[group])
+    body = {**bodies(topic, topic_id, 9)[raw_client.OFFSET_COMMIT], "group_id": group}
+    assert set(errors_in(connection.call(raw_client.OFFSET_COMMIT, 9, body))) == {Error.none}
 
 
 def errors_in(entity: Any) -> Iterator[Error]:
@@ -179,18 +199,18 @@ def errors_in(entity: Any) -> Iterator[Error]:
 def test_every_version_of_an_api_answers(key: int, broker: Subject, topic: str) -> None:
     if key in NOT_READ_BY_KIO and not subject.IS_HEADRACE:
         pytest.skip("kio does not read times before 1970")
-    low, high = wire.advertised(broker.bootstrap)[key]
-    with wire.Connection(broker.bootstrap) as connection:
-        topic_id = wire.wait_topic(connection, topic, 1)
+    low, high = raw_client.advertised(broker.bootstrap)[key]
+    with raw_client.Connection(broker.bootstrap) as connection:
+        topic_id = raw_client.wait_topic(connection, topic, 1)
         commit(connection, "some-group", topic, topic_id)
-        for version in range(max(low, OLDEST_PRODUCE) if key == wire.PRODUCE else low, high + 1):
+        for version in range(max(low, OLDEST_PRODUCE) if key == raw_client.PRODUCE else low, high + 1):
             body = bodies(topic, topic_id, version)[key]
-            if key == wire.DELETE_TOPICS:
-                wire.create_topic(broker.bootstrap, body["topics"][0]["name"])
-            if key in (wire.OFFSET_DELETE, wire.DESCRIBE_GROUPS, wire.DELETE_GROUPS):
+            if key == raw_client.DELETE_TOPICS:
+                raw_client.create_topic(broker.bootstrap, body["topics"][0]["name"])
+            if key in (raw_client.OFFSET_DELETE, raw_client.DESCRIBE_GROUPS, raw_client.DELETE_GROUPS):
                 commit(connection, "versions", topic, topic_id)
             answer = connection.call(key, version, body)
-            if key != wire.FIND_COORDINATOR:
+            if key != raw_client.FIND_COORDINATOR:
                 expected = NOT_ALLOWED.get(key, Error.none)
                 assert set(errors_in(answer)) <= {expected}, f"version {version}: {answer}"
 
@@ -199,15 +219,15 @@ def test_every_other_advertised_api_answers_too(broker: Subject) -> None:
     """Also what this file has no proper request for: an empty one gets an answer that can be read, in every version."""
     if not subject.IS_HEADRACE:
         pytest.skip("Apache Kafka advertises APIs between brokers, too")
-    for key, (low, high) in wire.advertised(broker.bootstrap).items():
+    for key, (low, high) in raw_client.advertised(broker.bootstrap).items():
         if key not in EXPECTED:
             for version in range(low, high + 1):
-                with wire.Connection(broker.bootstrap) as connection:
+                with raw_client.Connection(broker.bootstrap) as connection:
                     connection.call(key, version)
 
 
-def test_findcoordinator_answers_for_each_key(connection: wire.Connection) -> None:
-    answer = connection.call(wire.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
+def test_findcoordinator_answers_for_each_key(connection: raw_client.Connection) -> None:
+    answer = connection.call(raw_client.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
     assert [one.key for one in answer.coordinators] == ["a", "b"]
     assert {one.error_code for one in answer.coordinators} <= {Error.none, Error.coordinator_not_available}
 
@@ -221,65 +241,75 @@ def request(key: int, version: int, correlation_id: int, body: bytes = b"") -> b
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 def test_an_unknown_version_of_api_versions_is_answered_in_version_zero(
-    version: int, connection: wire.Connection
+    version: int, connection: raw_client.Connection
 ) -> None:
-    connection.send_frame(request(wire.API_VERSIONS, version, 4711, b"\x00\x05wire\x021\x00"))
+    connection.send_frame(request(raw_client.API_VERSIONS, version, 4711, b"\x00\x05wire\x021\x00"))
     frame = connection.receive_frame()
     correlation_id, error, count = struct.unpack_from(">ihi", frame)
     assert (correlation_id, error) == (4711, Error.unsupported_version)
     assert len(frame) == 10 + 6 * count
     ranges = {key: (low, high) for key, low, high in struct.iter_unpack(">hhh", frame[10:])}
-    assert ranges[wire.API_VERSIONS] == (0, 4)
+    assert ranges[raw_client.API_VERSIONS] == (0, 4)
     # The connection goes on: the client asks again with a version that both know.
-    assert connection.call(wire.API_VERSIONS, 0).error_code == Error.none
+    assert connection.call(raw_client.API_VERSIONS, 0).error_code == Error.none
 
 
 @pytest.mark.parametrize(
     ("name", "version"),
     [("", "1"), ("no spaces", "1"), ("-dash-first", "1"), ("ok", "1/2"), ("ok", ""), ("naïve", "1")],
 )
-def test_a_software_name_that_is_none_is_refused(name: str, version: str, connection: wire.Connection) -> None:
-    answer = connection.call(wire.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
+def test_a_software_name_that_is_none_is_refused(name: str, version: str, connection: raw_client.Connection) -> None:
+    answer = connection.call(raw_client.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
     assert answer.error_code == Error.invalid_request
     assert (
-        connection.call(wire.API_VERSIONS, 3, client_software_name="ok", client_software_version="1.0").error_code
+        connection.call(raw_client.API_VERSIONS, 3, client_software_name="ok", client_software_version="1.0").error_code
         == Error.none
     )
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(wire.METADATA, 99), (wire.FETCH, 3), (wire.FETCH, 99), (999, 0), (-1, 0), (wire.PRODUCE, 99)]
+    ("key", "version"),
+    [
+        (raw_client.METADATA, 99),
+        (raw_client.FETCH, 3),
+        (raw_client.FETCH, 99),
+        (999, 0),
+        (-1, 0),
+        (raw_client.PRODUCE, 99),
+    ],
 )
 def test_an_unknown_api_or_version_closes_only_that_connection(
-    key: int, version: int, broker: Subject, connection: wire.Connection
+    key: int, version: int, broker: Subject, connection: raw_client.Connection
 ) -> None:
-    with wire.Connection(broker.bootstrap) as rude:
+    with raw_client.Connection(broker.bootstrap) as rude:
         rude.send_frame(request(key, version, 1, bytes(40)))
         assert rude.wait_closed(60)
-    assert connection.call(wire.METADATA, 9, topics=[]).brokers
+    assert connection.call(raw_client.METADATA, 9, topics=[]).brokers
 
 
 # Order
 
 
-def test_answers_come_in_the_order_of_the_requests(connection: wire.Connection, topic: str) -> None:
-    waiting = connection.send(wire.FETCH, 12, wire.fetch_body(topic, max_wait=700, min_bytes=1))
-    later = [connection.send(wire.METADATA, 9, topics=[{"name": topic}]) for _ in range(3)]
+def test_answers_come_in_the_order_of_the_requests(connection: raw_client.Connection, topic: str) -> None:
+    waiting = connection.send(raw_client.FETCH, 12, raw_client.fetch_body(topic, max_wait=700, min_bytes=1))
+    later = [connection.send(raw_client.METADATA, 9, topics=[{"name": topic}]) for _ in range(3)]
     assert connection.receive(waiting).error_code == Error.none
     for pending in later:
         assert connection.receive(pending).topics[0].name == topic
 
 
-def test_many_requests_in_flight(connection: wire.Connection, topic: str) -> None:
+def test_many_requests_in_flight(connection: raw_client.Connection, topic: str) -> None:
     sent = []
     for number in range(40):
-        sent.append(connection.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"%d" % number]))))
+        sent.append(
+            connection.send(raw_client.PRODUCE, 9, raw_client.produce_body(topic, batches.batch([b"%d" % number])))
+        )
         sent.append(
             connection.send(
-                wire.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [{"timestamp": -2}]}], replica_id=-1
+                raw_client.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [{"timestamp": -2}]}], replica_id=-1
             )
         )
-        sent.append(connection.send(wire.FETCH, 12, wire.fetch_body(topic)))
+        sent.append(connection.send(raw_client.FETCH, 12, raw_client.fetch_body(topic)))
     answers = [connection.receive(pending) for pending in sent]
     offsets = [answer.responses[0].partition_responses[0].base_offset for answer in answers[::3]]
     assert offsets == list(range(40))
@@ -290,17 +320,20 @@ def test_many_requests_in_flight(connection: wire.Connection, topic: str) -> Non
         assert seen == [b"%d" % at for at in range(len(seen))]
 
 
-def test_requests_may_arrive_byte_by_byte(connection: wire.Connection, topic: str) -> None:
-    frame = wire.encode(wire.METADATA, 9, {"topics": [{"name": topic}]}, correlation_id=77)
+def test_requests_may_arrive_byte_by_byte(connection: raw_client.Connection, topic: str) -> None:
+    frame = raw_client.encode(raw_client.METADATA, 9, {"topics": [{"name": topic}]}, correlation_id=77)
     for byte in struct.pack(">i", len(frame)) + frame:
         connection.send_bytes(bytes([byte]))
-    assert connection.receive(wire.Pending(wire.METADATA, 9, 77)).topics[0].error_code == Error.none
+    assert connection.receive(raw_client.Pending(raw_client.METADATA, 9, 77)).topics[0].error_code == Error.none
 
 
 def test_many_connections_at_once(broker: Subject, topic: str, new_topic: Callable[..., str]) -> None:
-    connections = [wire.Connection(broker.bootstrap) for _ in range(100)]
+    connections = [raw_client.Connection(broker.bootstrap) for _ in range(100)]
     try:
-        pending = [one.send(wire.PRODUCE, 9, wire.produce_body(topic, batches.batch([b"v"]))) for one in connections]
+        pending = [
+            one.send(raw_client.PRODUCE, 9, raw_client.produce_body(topic, batches.batch([b"v"])))
+            for one in connections
+        ]
         offsets = [
             one.receive(sent).responses[0].partition_responses[0].base_offset
             for one, sent in zip(connections, pending, strict=True)
@@ -311,9 +344,9 @@ def test_many_connections_at_once(broker: Subject, topic: str, new_topic: Callab
             one.close()
 
 
-def test_bytes_behind_a_request_are_ignored(connection: wire.Connection) -> None:
+def test_bytes_behind_a_request_are_ignored(connection: raw_client.Connection) -> None:
     # What librdkafka 2.16 sends to list all topics: null as four bytes where one belongs.
     connection.send_frame(
-        struct.pack(">hhih", wire.METADATA, 13, 88, 7) + b"rdkafka\x00" + bytes([0, 0, 0, 0, 1, 0, 0])
+        struct.pack(">hhih", raw_client.METADATA, 13, 88, 7) + b"rdkafka\x00" + bytes([0, 0, 0, 0, 1, 0, 0])
     )
-    assert connection.receive(wire.Pending(wire.METADATA, 13, 88)).brokers
+    assert connection.receive(raw_client.Pending(raw_client.METADATA, 13, 88)).brokers

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace import Client
 from headrace.wire import Cluster
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.waiting import until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -186,9 +186,9 @@ def _positions(bootstrap: str, name: str) -> tuple[list[list[Any]], ...]:
     Asked for without confluent-kafka, which reads metadata past its end.
     """
     for address in bootstrap.split(","):
-        with wire.Connection(address) as connection:
-            answer = connection.call(wire.OFFSET_FETCH, 7, group_id=name, topics=None)
-        if answer.error_code is wire.Error.none:
+        with raw_client.Connection(address) as connection:
+            answer = connection.call(raw_client.OFFSET_FETCH, 7, group_id=name, topics=None)
+        if answer.error_code is raw_client.Error.none:
             found = [[topic.name, *_position(each)] for topic in answer.topics for each in topic.partitions]
             return (sorted(found, key=lambda each: each[:2]),)
     return ()

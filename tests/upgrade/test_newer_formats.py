@@ -25,7 +25,7 @@ from headrace.pipelines.upsert.sqlite import Sqlite
 from headrace.queues.host.receipts import Receipts
 from headrace.storage.producers import Producers, SnapshotDamaged
 from headrace.testing.process import BrokerProcess
-from tests.interop import batches, wire
+from tests.interop import batches, raw_client
 from tests.upgrade.release import OPENING, unpack
 from tests.waiting import until
 
@@ -112,16 +112,16 @@ def test_newer_records_of_coordinators_are_left_alone(form: str, data: Path) -> 
             (log,) = folder.glob("*.log")
             _append(log, key, value)
             logs[log] = log.read_bytes()
-    with BrokerProcess(data, settings=OPENING) as broker, wire.Connection(broker.bootstrap) as connection:
+    with BrokerProcess(data, settings=OPENING) as broker, raw_client.Connection(broker.bootstrap) as connection:
         for log in logs:
             until(lambda log=log: f"coordinator on {log.parent.name} stays" in broker.stderr, f"a word on {log.parent}")
         assert broker.stderr.count("newer version of Headrace") == len(logs)
         assert "Traceback" not in broker.stderr
-        answer = connection.call(wire.OFFSET_FETCH, 7, group_id="classic", topics=None)
-        assert answer.error_code is wire.Error.coordinator_load_in_progress
-        answer = connection.call(wire.INIT_PRODUCER_ID, 4, transactional_id="ended", transaction_timeout=1000)
-        assert answer.error_code is wire.Error.coordinator_load_in_progress
-        assert len(batches.values(wire.fetch(connection, "codecs", 0).records)) == 12
+        answer = connection.call(raw_client.OFFSET_FETCH, 7, group_id="classic", topics=None)
+        assert answer.error_code is raw_client.Error.coordinator_load_in_progress
+        answer = connection.call(raw_client.INIT_PRODUCER_ID, 4, transactional_id="ended", transaction_timeout=1000)
+        assert answer.error_code is raw_client.Error.coordinator_load_in_progress
+        assert len(batches.values(raw_client.fetch(connection, "codecs", 0).records)) == 12
     assert {log: log.read_bytes() for log in logs} == logs
 
 
@@ -133,11 +133,11 @@ def test_newer_caches_are_made_anew(tmp_path: Path) -> None:
     for path in _caches(data):
         _make_newer(path)
     (data / ".kafka_cleanshutdown").unlink()
-    with BrokerProcess(data, settings=OPENING) as broker, wire.Connection(broker.bootstrap) as connection:
-        again = wire.produce(connection, known["topic"], base64.b64decode(known["batch"]))
-        assert (again.error_code, again.base_offset) == (wire.Error.none, known["offset"])
-        until(lambda: wire.fetch(connection, "txn", 1).last_stable_offset == 12, "the end of all transactions")
-        aborted = wire.fetch(connection, "txn", 1, isolation_level=1).aborted_transactions
+    with BrokerProcess(data, settings=OPENING) as broker, raw_client.Connection(broker.bootstrap) as connection:
+        again = raw_client.produce(connection, known["topic"], base64.b64decode(known["batch"]))
+        assert (again.error_code, again.base_offset) == (raw_client.Error.none, known["offset"])
+        until(lambda: raw_client.fetch(connection, "txn", 1).last_stable_offset == 12, "the end of all transactions")
+        aborted = raw_client.fetch(connection, "txn", 1, isolation_level=1).aborted_transactions
         assert [each.first_offset for each in aborted] == [2, 6]
 
 

@@ -14,7 +14,7 @@ import pytest
 from headrace import Client
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
-from tests.interop import batches, share_members, wire
+from tests.interop import batches, raw_client, share_members
 from tests.interop.share_members import acquired
 from tests.upgrade.inventory import differences, sqs_client, stored_batches, take
 from tests.upgrade.release import OPENING, unpack, versions
@@ -75,10 +75,10 @@ def test_a_batch_that_is_sent_again_is_known(opened: Opened) -> None:
     """Where the log is read after a kill, its producers are as young as the read. What a clean stop has stored of them
     expires after 24 days at the latest: `test_stored_formats.py` reads that."""
     known = opened.expected["duplicate"]
-    with wire.Connection(opened.broker.bootstrap) as connection:
-        answer = wire.produce(connection, known["topic"], base64.b64decode(known["batch"]))
-        assert (answer.error_code, answer.base_offset) == (wire.Error.none, known["offset"])
-        assert wire.offset_at(connection, known["topic"], -1).offset == known["offset"] + 1
+    with raw_client.Connection(opened.broker.bootstrap) as connection:
+        answer = raw_client.produce(connection, known["topic"], base64.b64decode(known["batch"]))
+        assert (answer.error_code, answer.base_offset) == (raw_client.Error.none, known["offset"])
+        assert raw_client.offset_at(connection, known["topic"], -1).offset == known["offset"] + 1
 
 
 def test_no_producer_id_is_given_out_again(opened: Opened) -> None:
@@ -97,7 +97,7 @@ def test_a_share_group_delivers_what_was_not_accepted(opened: Opened) -> None:
     assert topic_id is not None
     member = share_members.Member(opened.broker.bootstrap, share["group"], topic_id)
     try:
-        assert member.beat(0, [share["topic"]]).error_code is wire.Error.none
+        assert member.beat(0, [share["topic"]]).error_code is raw_client.Error.none
         got: dict[str, int] = {}
 
         def fetch_all() -> bool:

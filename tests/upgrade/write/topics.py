@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from headrace.wire import Cluster
-from tests.interop import batches, classic_members, consumer_members, share_members, wire
+from tests.interop import batches, classic_members, consumer_members, raw_client, share_members
 from tests.interop.batches import Record
 from tests.interop.share_members import ACCEPT, RELEASE, acquired, part
 from tests.upgrade.inventory import CODECS, PATIENCE_S
@@ -95,7 +95,7 @@ def write_producer(bootstrap: str, cluster: Cluster) -> dict[str, Any]:
     """An idempotent producer. Its last batch is to be known when it is sent again."""
     cluster.create_topic("idempotent", partitions=1, settings=KEPT)
     producer = cluster.init_producer_id()
-    with wire.Connection(bootstrap) as connection:
+    with raw_client.Connection(bootstrap) as connection:
         for sequence in range(7):
             batch = batches.batch(
                 [Record(b"sequence %d" % sequence, None, (), START_MS + sequence)],
@@ -103,8 +103,8 @@ def write_producer(bootstrap: str, cluster: Cluster) -> dict[str, Any]:
                 producer_epoch=producer.epoch,
                 base_sequence=sequence,
             )
-            answer = wire.produce(connection, "idempotent", batch)
-            assert answer.error_code == wire.Error.none, answer
+            answer = raw_client.produce(connection, "idempotent", batch)
+            assert answer.error_code == raw_client.Error.none, answer
     return {
         "topic": "idempotent",
         "batch": base64.b64encode(batch).decode(),
@@ -143,10 +143,10 @@ def write_groups(bootstrap: str, cluster: Cluster, *, share: bool = True) -> dic
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_consumer_groups(["deleted-group"])["deleted-group"].result(PATIENCE_S)
     cluster.commit_offsets("tool", {("codecs", 1): 7, ("codecs", 2): 0}, metadata="set by a tool, größer")
-    with wire.Connection(bootstrap) as connection:
+    with raw_client.Connection(bootstrap) as connection:
         _join_classic(bootstrap)
         member = consumer_members.Member(connection, "next-gen", instance_id="pod-1")
-        until(lambda: member.join("codecs").error_code is wire.Error.none, "a member of next-gen")
+        until(lambda: member.join("codecs").error_code is raw_client.Error.none, "a member of next-gen")
         until(lambda: member.owns() and len(member.numbers()) == len(CODECS), "its assignment")
     cluster.create_topic("work", partitions=1, settings=KEPT)
     return _share(bootstrap, cluster) if share else {}
@@ -166,13 +166,13 @@ def _join_classic(bootstrap: str) -> None:
     member = classic_members.Member(bootstrap, "classic-static", 9, instance_id="host-7")
     with closing(member.connection):
         answer = member.join(session_timeout=SESSION_MS)
-        assert answer.error_code is wire.Error.none, answer
+        assert answer.error_code is raw_client.Error.none, answer
         assignment = (
             b"\x00\x01" + b"\x00\x00\x00\x01\x00\x06codecs\x00\x00\x00\x02" + b"\x00\x00\x00\x00\x00\x00\x00\x03"
         )
         assigned = [{"member_id": member.member_id, "assignment": assignment + b"\xff\xff\xff\xff"}]
-        assert member.sync(assignments=assigned).error_code is wire.Error.none
-        assert member.commit("codecs", 11) is wire.Error.none
+        assert member.sync(assignments=assigned).error_code is raw_client.Error.none
+        assert member.commit("codecs", 11) is raw_client.Error.none
 
 
 def _share(bootstrap: str, cluster: Cluster) -> dict[str, Any]:
@@ -183,11 +183,14 @@ def _share(bootstrap: str, cluster: Cluster) -> dict[str, Any]:
     assert topic_id is not None
     member = share_members.Member(bootstrap, "shared", topic_id)
     with closing(member.connection):
-        until(lambda: member.beat(0, ["work"]).error_code is wire.Error.none, "a member of the share group")
+        until(lambda: member.beat(0, ["work"]).error_code is raw_client.Error.none, "a member of the share group")
         until(lambda: acquired(member.fetch(max_wait=1000)), "records of the share group")
-        assert part(member.acknowledge((0, 3, ACCEPT), (4, 5, RELEASE), (6, 6, ACCEPT))).error_code is wire.Error.none
+        assert (
+            part(member.acknowledge((0, 3, ACCEPT), (4, 5, RELEASE), (6, 6, ACCEPT))).error_code
+            is raw_client.Error.none
+        )
         until(lambda: acquired(member.fetch(max_wait=1000)), "what was released")
-        assert part(member.acknowledge((4, 4, RELEASE))).error_code is wire.Error.none
+        assert part(member.acknowledge((4, 4, RELEASE))).error_code is raw_client.Error.none
     return {"topic": "work", "group": "shared", "left": {"4": 3, "5": 2, "7": 1, "8": 1, "9": 1}}
 
 
