@@ -1,0 +1,47 @@
+"""Answers on their way to the client: their place in the order, their bytes, and those to unserved versions."""
+
+from collections.abc import Sequence
+from struct import Struct
+
+from headrace.kafka.dispatch import APIS, Answer, Context, NoAnswer, Raw
+from headrace.kafka.handlers.api_versions import unsupported_version_answer
+from headrace.kafka.outbox import Part
+from headrace.model.errors import ProtocolError
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name, write_response
+from headrace.protocol.framing import Frame
+from headrace.runtime.deferred import Deferred
+from headrace.runtime.disk import Buffer
+
+_CORRELATION = Struct(">i")
+
+
+class AnswerSlot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("buffers", "deferred", "size")
+
+    def __init__(self) -> None:
+        self.buffers: Sequence[Part] | None = None
+        self.deferred: Deferred[Answer] | None = None
+        self.size = 0
+
+
+def encode_answer(context: Context, answer: Answer) -> Sequence[Part]:
+    """An answer with its header, without the length in front; nothing for `NO_ANSWER`."""
+    if isinstance(answer, Raw):
+        return answer.buffers
+    if isinstance(answer, NoAnswer):
+        return ()
+    return [write_response(context.header, answer)]
+
+
+def refusal(frame: Frame, key: int, version: int, correlation_id: int) -> list[Buffer]:
+    """The answer to a version that is not served; `ProtocolError` for an API that is not served at all."""
+    if key == API_VERSIONS_KEY:
+        return [unsupported_version_answer(correlation_id)]
+    api = APIS.get(key)
+    if api is None:
+        raise ProtocolError(f"API key {key} (version {version}) is not served by this broker")
+    if api.refuse is not None and api.min_version <= version < api.min_served:
+        return [_CORRELATION.pack(correlation_id) + api.refuse(frame, version)]
+    raise ProtocolError(f"{api_name(key)} version {version} is not served, only {api.min_version} to {api.max_version}")

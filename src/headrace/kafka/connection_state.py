@@ -1,0 +1,180 @@
+"""The states of a client connection and every rule for moving between them. Pure.
+
+Everything that decides whether a connection reads, begins a request or closes is here: `Connection` reports events and
+acts on the resulting state. Three state machines run side by side.
+
+`Phase`, the life of the connection:
+
+    ACCEPTED ──► SERVING ──► DRAINING ──► CLOSING ──► CLOSED      (each may also skip ahead to CLOSING or CLOSED)
+
+Authentication belongs between ACCEPTED and SERVING: a phase of its own, in which only the handshake is answered and
+which a failure leaves for CLOSING.
+
+`Dispatch`, whether the next request may be handled:
+
+    READY ◄──► DISPATCHING ──► BLOCKED ──► READY
+
+`Intake`, whether bytes are read from the socket:
+
+    READING ◄──► PAUSED ◄──► AWAITING_MEMORY ◄── READING
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum, auto
+from typing import TypeVar
+
+
+class Phase(IntEnum):
+    ACCEPTED = auto()
+    """Connected; the server has not admitted it yet."""
+    SERVING = auto()
+    DRAINING = auto()
+    """No request is begun; those in flight are answered."""
+    CLOSING = auto()
+    """Nothing is read or begun; answers that were given before are sent, then the socket is closed."""
+    CLOSED = auto()
+
+
+class Dispatch(IntEnum):
+    READY = auto()
+    DISPATCHING = auto()
+    """Handlers are being called: a call from inside one of them must not begin the next request."""
+    BLOCKED = auto()
+    """A handler is a coroutine that has not ended, and the requests after it wait for that."""
+
+
+class Intake(IntEnum):
+    READING = auto()
+    PAUSED = auto()
+    AWAITING_MEMORY = auto()
+    """Paused until the budget has memory for the frame that is being received."""
+
+
+PHASES: Mapping[Phase, frozenset[Phase]] = {
+    Phase.ACCEPTED: frozenset({Phase.SERVING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.SERVING: frozenset({Phase.DRAINING, Phase.CLOSING, Phase.CLOSED}),
+    Phase.DRAINING: frozenset({Phase.CLOSING, Phase.CLOSED}),
+    Phase.CLOSING: frozenset({Phase.CLOSED}),
+    Phase.CLOSED: frozenset(),
+}
+DISPATCHES: Mapping[Dispatch, frozenset[Dispatch]] = {
+    Dispatch.READY: frozenset({Dispatch.DISPATCHING}),
+    Dispatch.DISPATCHING: frozenset({Dispatch.READY, Dispatch.BLOCKED}),
+    Dispatch.BLOCKED: frozenset({Dispatch.READY}),
+}
+INTAKES: Mapping[Intake, frozenset[Intake]] = {
+    Intake.READING: frozenset({Intake.PAUSED, Intake.AWAITING_MEMORY}),
+    Intake.PAUSED: frozenset({Intake.READING, Intake.AWAITING_MEMORY}),
+    Intake.AWAITING_MEMORY: frozenset({Intake.PAUSED}),
+}
+
+_S = TypeVar("_S", Phase, Dispatch, Intake)
+
+# Looked up for every request: a member of an enum costs more than a global name.
+_SERVING = Phase.SERVING
+_READY, _DISPATCHING, _BLOCKED = Dispatch.READY, Dispatch.DISPATCHING, Dispatch.BLOCKED
+_READING, _PAUSED, _AWAITING_MEMORY = Intake.READING, Intake.PAUSED, Intake.AWAITING_MEMORY
+
+
+class IllegalTransition(Exception):
+    """A bug in `Connection`: an event that cannot happen in this state."""
+
+
+class ConnectionState:
+    __slots__ = ("dispatch", "intake", "phase")
+
+    def __init__(self) -> None:
+        self.phase = Phase.ACCEPTED
+        self.dispatch = Dispatch.READY
+        self.intake = Intake.READING
+
+    # -- questions
+
+    @property
+    def may_begin_request(self) -> bool:
+        """True while the phase and the request before it allow another one; limits are the caller's to check."""
+        return self.phase is _SERVING and self.dispatch is not _BLOCKED
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.dispatch is _BLOCKED
+
+    @property
+    def is_reading(self) -> bool:
+        return self.intake is _READING
+
+    @property
+    def is_awaiting_memory(self) -> bool:
+        return self.intake is _AWAITING_MEMORY
+
+    # -- phase
+
+    def admitted(self) -> None:
+        self.phase = _next(PHASES, self.phase, Phase.SERVING)
+
+    def drain(self) -> None:
+        """Begin no more requests. A connection that is closing already does not."""
+        if self.phase < Phase.DRAINING:
+            self.phase = _next(PHASES, self.phase, Phase.DRAINING)
+
+    def close(self) -> bool:
+        """Begin to close; False if that was done before."""
+        if self.phase >= Phase.CLOSING:
+            return False
+        self.phase = _next(PHASES, self.phase, Phase.CLOSING)
+        return True
+
+    def lost(self) -> None:
+        self.phase = _next(PHASES, self.phase, Phase.CLOSED)
+
+    # -- dispatch
+
+    def begin_dispatch(self) -> bool:
+        """Enter the loop that calls handlers; False if it runs already, or waits for a coroutine."""
+        if self.dispatch is not _READY:
+            return False
+        self.dispatch = _DISPATCHING
+        return True
+
+    def block(self) -> None:
+        """The request that was just begun must end before the next one begins."""
+        self.dispatch = _next(DISPATCHES, self.dispatch, _BLOCKED)
+
+    def unblock(self) -> None:
+        """The coroutine has ended."""
+        if self.dispatch is not _BLOCKED:
+            raise IllegalTransition("no request blocks the next one")
+        self.dispatch = _READY
+
+    def end_dispatch(self) -> None:
+        """Leave the loop that calls handlers. It stays blocked if a handler is a coroutine."""
+        if self.dispatch is _DISPATCHING:
+            self.dispatch = _READY
+
+    # -- intake
+
+    def regulate(self, *, has_room: bool) -> bool:
+        """Read exactly while there is room and memory; True if reading has to be paused or resumed for that."""
+        intake = self.intake
+        if intake is _AWAITING_MEMORY or has_room is (intake is _READING):
+            return False
+        self.intake = _READING if has_room else _PAUSED
+        return True
+
+    def await_memory(self) -> bool:
+        """Read no further until `memory_available`; True if reading has to be paused for that."""
+        was_reading = self.intake is _READING
+        self.intake = _next(INTAKES, self.intake, _AWAITING_MEMORY)
+        return was_reading
+
+    def memory_available(self) -> None:
+        """Leaves reading paused: `regulate` resumes it."""
+        if self.intake is not _AWAITING_MEMORY:
+            raise IllegalTransition("the connection is not waiting for memory")
+        self.intake = _PAUSED
+
+
+def _next(allowed: Mapping[_S, frozenset[_S]], now: _S, to: _S) -> _S:
+    if to not in allowed[now]:
+        raise IllegalTransition(f"{now.name} cannot become {to.name}")
+    return to
