@@ -19,6 +19,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,6 +70,8 @@ def _check(walk: Walk, frame: Buffer, body_at: int, walked: Walked) -> bool:
         end = walk(frame, body_at, walked)
     except (IndexError, StructError):
         raise ProtocolError("it is shorter than its fields") from None
+    except VarintTooLong as error:
+        raise ProtocolError(str(error)) from None
     if end > len(frame):
         raise ProtocolError("it is shorter than its fields")
     return walked.unknown_tags > 0
@@ -168,7 +171,7 @@ def _compact_bytes(nullable: bool) -> Walk:
         length = buffer[at]
         at += 1
         if length >= 0x80:
-            length, at = _long_number(buffer, at - 1)
+            length, at = read_uvarint(buffer, at - 1)
         return at + length - 1 if length else _null(at, nullable)
 
     return walk
@@ -238,7 +241,7 @@ def _elements(element: Walk, *, flexible: bool, nullable: bool) -> Walk:
 
 def _compact_count(buffer: Buffer, at: int) -> tuple[int, int]:
     """How many elements an array has (-1 if it is null), and where they start."""
-    count, at = _number(buffer, at)
+    count, at = read_uvarint(buffer, at)
     return count - 1, at
 
 
@@ -258,11 +261,11 @@ def _tags(known: dict[int, Walk]) -> Walk:
     def walk(buffer: Buffer, at: int, walked: Walked) -> int:
         if buffer[at] == 0:
             return at + 1
-        count, at = _number(buffer, at)
+        count, at = read_uvarint(buffer, at)
         walked.count(count, len(buffer) - at)
         for _ in range(count):
-            tag, at = _number(buffer, at)
-            size, at = _number(buffer, at)
+            tag, at = read_uvarint(buffer, at)
+            size, at = read_uvarint(buffer, at)
             if tag not in known:
                 walked.unknown_tags += 1
             elif known[tag](buffer, at, walked) != at + size:
@@ -271,20 +274,3 @@ def _tags(known: dict[int, Walk]) -> Walk:
         return at
 
     return walk
-
-
-def _number(buffer: Buffer, at: int) -> tuple[int, int]:
-    value = buffer[at]
-    return (value, at + 1) if value < 0x80 else _long_number(buffer, at)
-
-
-def _long_number(buffer: Buffer, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 35:
-        byte = buffer[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise ProtocolError("a variable-length number has more than five bytes")

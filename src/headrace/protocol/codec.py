@@ -21,6 +21,7 @@ from kio.static.constants import EntityType
 from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import check_lengths, prepare_lengths, with_bounded_times
 from headrace.protocol.tags import without_unknown_tags
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 Buffer = bytes | memoryview
 
@@ -72,35 +73,26 @@ def read_request_header(frame: Buffer, *, flexible: bool) -> RequestHeader:
     elif length != -1:
         raise ProtocolError(f"a client id has the negative length {length}")
     if flexible:
-        at = _skip_tagged_fields(frame, at)
+        try:
+            at = _skip_tagged_fields(frame, at)
+        except IndexError:
+            raise ProtocolError("a variable-length number runs past the end of its frame") from None
+        except VarintTooLong as error:
+            raise ProtocolError(str(error)) from None
     return RequestHeader(key, version, correlation_id, client_id, at)
 
 
 def _skip_tagged_fields(frame: Buffer, at: int) -> int:
     if at < len(frame) and frame[at] == 0:
         return at + 1
-    count, at = _read_uvarint(frame, at)
+    count, at = read_uvarint(frame, at)
     for _ in range(count):
-        _, at = _read_uvarint(frame, at)
-        size, at = _read_uvarint(frame, at)
+        _, at = read_uvarint(frame, at)
+        size, at = read_uvarint(frame, at)
         if size > len(frame) - at:
             raise ProtocolError(f"a tagged field of {size} bytes runs past the end of its frame")
         at += size
     return at
-
-
-def _read_uvarint(frame: Buffer, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 35:
-        if at >= len(frame):
-            raise ProtocolError("a variable-length number runs past the end of its frame")
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise ProtocolError("a variable-length number has more than five bytes")
 
 
 @cache

@@ -18,6 +18,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from headrace.runtime.varint import encode_uvarint
+
 PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_IDS_FROM = 13
 FETCH_FLEXIBLE_FROM = 12
@@ -84,20 +86,9 @@ TopicKey = str | UUID
 """A topic's name, or its id in the versions that speak of ids."""
 
 
-def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _string(text: str, *, flexible: bool) -> bytes:
     data = text.encode()
-    return (uvarint(len(data) + 1) if flexible else _I16.pack(len(data))) + data
+    return (encode_uvarint(len(data) + 1) if flexible else _I16.pack(len(data))) + data
 
 
 def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
@@ -107,7 +98,7 @@ def _nullable_string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def _count(count: int, *, flexible: bool) -> bytes:
-    return uvarint(count + 1) if flexible else _I32.pack(count)
+    return encode_uvarint(count + 1) if flexible else _I32.pack(count)
 
 
 def _topic_key(topic: TopicKey, *, flexible: bool) -> bytes:
@@ -126,8 +117,8 @@ def _endpoint_tags(endpoints: Sequence[NodeEndpoint]) -> bytes:
         + b"\x00"
         for node in endpoints
     ]
-    field = uvarint(len(nodes) + 1) + b"".join(nodes)
-    return b"\x01\x00" + uvarint(len(field)) + field
+    field = encode_uvarint(len(nodes) + 1) + b"".join(nodes)
+    return b"\x01\x00" + encode_uvarint(len(field)) + field
 
 
 def produce_response(
@@ -210,7 +201,7 @@ def fetch_response(
             if version >= 11:
                 run += _I32.pack(part.preferred_replica)
             size = sum(map(len, part.records))
-            run += uvarint(size + 1) if flexible else _I32.pack(size)
+            run += encode_uvarint(size + 1) if flexible else _I32.pack(size)
             if size:
                 buffers.append(bytes(run))
                 buffers.extend(part.records)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from headrace.protocol.asking import request_header
-from headrace.protocol.fast import uvarint
+from headrace.runtime.varint import encode_uvarint
 
 FETCH_KEY = 1
 REPLICA_FETCH_VERSION = 15
@@ -51,18 +51,18 @@ def write_replica_fetch(
     """A request with its header, without the length in front."""
     out = bytearray(request_header(FETCH_KEY, REPLICA_FETCH_VERSION, correlation_id, client_id))
     out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
-    out += uvarint(len(wanted) + 1)
+    out += encode_uvarint(len(wanted) + 1)
     for topic_id, parts in wanted.items():
         out += topic_id.bytes
-        out += uvarint(len(parts) + 1)
+        out += encode_uvarint(len(parts) + 1)
         for part in parts:
             out += _WANTED.pack(*part, 0)
         out.append(0)
-    out += uvarint(len(forgotten) + 1)
+    out += encode_uvarint(len(forgotten) + 1)
     for topic_id, indexes in forgotten.items():
         out += topic_id.bytes
         packed = b"".join(map(_INDEX.pack, indexes))
-        out += uvarint(len(packed) // _INDEX.size + 1)
+        out += encode_uvarint(len(packed) // _INDEX.size + 1)
         out += packed
         out.append(0)
     out += _TAIL.pack(1, 1, _REPLICA_STATE_TAG, _REPLICA_STATE_BYTES, replica_id, replica_epoch, 0)

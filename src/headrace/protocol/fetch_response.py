@@ -12,6 +12,7 @@ from uuid import UUID
 from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import MAX_ELEMENTS
 from headrace.protocol.fast import FETCH_FLEXIBLE_FROM, FETCH_TOPIC_IDS_FROM
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -60,7 +61,7 @@ def read_fetch_response(version: int, frame: bytes | memoryview, body_at: int) -
         raise ValueError(f"versions {_OLDEST} to {_NEWEST} are read here, not {version}")
     try:
         return _ResponseReader(frame, body_at, flexible=version >= FETCH_FLEXIBLE_FROM, version=version).read()
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (StructError, IndexError, UnicodeDecodeError, VarintTooLong) as error:
         raise ProtocolError(f"the answer to Fetch v{version}: {error}") from error
 
 
@@ -155,12 +156,5 @@ class _ResponseReader:
             self._bytes(self._number())
 
     def _number(self) -> int:
-        value = shift = 0
-        while shift < 35:
-            byte = self._view[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise ProtocolError("Fetch: a variable-length number has more than five bytes")
+        value, self._at = read_uvarint(self._view, self._at)
+        return value

@@ -11,7 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from headrace.model.errors import ProtocolError, RecordTooLarge
-from headrace.protocol.fast import uvarint
+from headrace.runtime.varint import encode_uvarint, read_uvarint
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def sized_bytes(data: bytes) -> bytes:
 
 
 def compact_bytes(data: bytes) -> bytes:
-    return uvarint(len(data) + 1) + data
+    return encode_uvarint(len(data) + 1) + data
 
 
 def compact_string(text: str) -> bytes:
@@ -62,14 +62,14 @@ def compact_nullable_string(text: str | None) -> bytes:
 
 def compact_array(elements: Iterable[bytes]) -> bytes:
     elements = tuple(elements)
-    return uvarint(len(elements) + 1) + b"".join(elements)
+    return encode_uvarint(len(elements) + 1) + b"".join(elements)
 
 
 def tagged(fields: Mapping[int, bytes]) -> bytes:
     """The end of a struct of a flexible version."""
-    parts = [uvarint(len(fields))]
+    parts = [encode_uvarint(len(fields))]
     for tag in sorted(fields):
-        parts += [uvarint(tag), uvarint(len(fields[tag])), fields[tag]]
+        parts += [encode_uvarint(tag), encode_uvarint(len(fields[tag])), fields[tag]]
     return b"".join(parts)
 
 
@@ -89,16 +89,8 @@ class FieldReader:
         return value  # type: ignore[no-any-return]
 
     def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError("a varint of more than five bytes")
+        value, self._at = read_uvarint(self._data, self._at)
+        return value
 
     def taken(self, length: int) -> bytes:
         end = self._at + length

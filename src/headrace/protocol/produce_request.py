@@ -17,6 +17,7 @@ from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import MAX_ELEMENTS
 from headrace.protocol.codec import RequestHeader
 from headrace.protocol.fast import PRODUCE_FLEXIBLE_FROM, PRODUCE_TOPIC_IDS_FROM, TopicKey
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -44,7 +45,7 @@ def read_produce_request(frame: bytes | memoryview, header: RequestHeader) -> Pr
     """
     try:
         return _RequestReader(frame, header.body_at).read(header.api_version)
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (StructError, IndexError, UnicodeDecodeError, VarintTooLong) as error:
         raise ProtocolError(f"Produce v{header.api_version}: {error}") from error
 
 
@@ -111,18 +112,12 @@ class _RequestReader:
         return int(value)
 
     def _uvarint(self) -> int:
-        view, at = self._view, self._at
-        byte = view[at]
-        value = byte & 0x7F
-        shift = 7
-        while byte >= 0x80:
-            if shift > 28:
-                raise ProtocolError("Produce: a variable-length number has more than five bytes")
-            at += 1
-            byte = view[at]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-        self._at = at + 1
+        # Nearly all have one byte, and a Produce has a dozen of them: those are read without a further call.
+        byte = self._view[self._at]
+        if byte < 0x80:
+            self._at += 1
+            return byte
+        value, self._at = read_uvarint(self._view, self._at)
         return value
 
     def _checked_count(self, count: int) -> int:

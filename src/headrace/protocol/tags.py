@@ -6,6 +6,7 @@ them is right.
 """
 
 from headrace.protocol.shapes import FIXED_SIZES, Shape, layout
+from headrace.runtime.varint import encode_uvarint, read_uvarint
 
 Buffer = bytes | memoryview
 
@@ -71,17 +72,8 @@ class _Copier:
         return value
 
     def _number(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._buffer[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
+        value, self._at = read_uvarint(self._buffer, self._at)
+        return value
 
     def _put_number(self, value: int) -> None:
-        while value >= 0x80:
-            self.out.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.out.append(value)
+        self.out += encode_uvarint(value)

@@ -10,6 +10,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from headrace.model.errors import ProtocolError
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 _I32 = Struct(">i")
 _ERROR = Struct(">h")
@@ -29,31 +30,20 @@ def read_transaction_state(frame: bytes | memoryview, at: int) -> DescribedTrans
     """The first transaction of the answer; `ProtocolError` if there is none or it does not fit."""
     view = memoryview(frame)
     try:
-        count, at = _number(view, at + _I32.size)
+        count, at = read_uvarint(view, at + _I32.size)
         if count < 2:
             raise ProtocolError("the answer to DescribeTransactions v0 tells of no transaction")
         (error_code,) = _ERROR.unpack_from(view, at)
         _, at = _text(view, at + _ERROR.size)
         state, at = _text(view, at)
         return DescribedTransaction(error_code, state, *_FACTS.unpack_from(view, at))
-    except (StructError, IndexError, UnicodeDecodeError) as error:
+    except (StructError, IndexError, UnicodeDecodeError, VarintTooLong) as error:
         raise ProtocolError(f"the answer to DescribeTransactions v0: {error}") from error
 
 
 def _text(view: memoryview, at: int) -> tuple[str, int]:
-    length, at = _number(view, at)
+    length, at = read_uvarint(view, at)
     end = at + max(0, length - 1)
     if end > len(view):
         raise IndexError(f"a text of {length - 1} bytes where {len(view) - at} are left")
     return bytes(view[at:end]).decode(), end
-
-
-def _number(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80 or shift > 28:
-            return value, at

@@ -22,6 +22,7 @@ from headrace.records.batch import (
 )
 from headrace.records.compression import compress
 from headrace.records.reader import Record, RecordSpan, wrap_int64
+from headrace.runtime.varint import encode_varint
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC = Struct(">I")
@@ -134,26 +135,15 @@ def _sized(body: bytes) -> bytes:
     return _varint[len(body)] + body
 
 
-def _encoded(value: int) -> bytes:
-    """Zigzag-coded, as short as it can be."""
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 class _Varints(dict[int, bytes]):
     """Numbers as they are written; those that are frequent need not be worked out."""
 
     def __missing__(self, value: int) -> bytes:
-        return _encoded(value)
+        return encode_varint(value)
 
 
-_varint = _Varints({value: _encoded(value) for value in range(2048)})
-_NULL = _encoded(-1)
+_varint = _Varints({value: encode_varint(value) for value in range(2048)})
+_NULL = encode_varint(-1)
 
 
 @lru_cache(maxsize=1024)

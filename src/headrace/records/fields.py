@@ -16,6 +16,7 @@ import numpy.typing as npt
 from headrace.model.errors import InvalidRecord
 from headrace.records.batch import LOG_APPEND_TIME, BatchHeader, Buffer
 from headrace.records.varints import INT32_BYTES, INT64_BYTES, Bytes, Integers, read_varints
+from headrace.runtime.varint import VarintTooLong, read_uvarint
 
 _MIN_RECORD_BYTES = 7
 _SKIPS = [1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1) for byte in range(256)]
@@ -161,6 +162,8 @@ def _starts(buffer: Buffer, data: Bytes, section_starts: Integers, counts: Integ
         return np.fromiter(starts, np.int64, int(counts.sum()))
     except IndexError:
         raise InvalidRecord("a record ends behind its batch") from None
+    except VarintTooLong as error:
+        raise InvalidRecord(f"a record is invalid: {error}") from None
 
 
 def _starts_side_by_side(data: Bytes, section_starts: Integers, counts: Integers) -> Integers:
@@ -229,10 +232,5 @@ def _one_by_one(buffer: Buffer, at: int, count: int) -> Iterator[int]:
 
 def _behind_long(buffer: Buffer, at: int) -> int:
     """The place behind a record whose length takes more than two bytes."""
-    coded = 0
-    for index in range(INT32_BYTES):
-        byte = buffer[at + index]
-        coded |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            break
-    return at + index + 1 + (coded >> 1)
+    coded, at = read_uvarint(buffer, at)
+    return at + (coded >> 1)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headrace.model.errors import CorruptBatch, InvalidRecord
 from headrace.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, check_batch
 from headrace.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from headrace.runtime.varint import INT64_BYTES, VarintTooLong, read_varint
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -136,6 +137,8 @@ def fields_in(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, byte
             )
     except IndexError:
         raise InvalidRecord("a record ends in the middle of a number") from None
+    except VarintTooLong as error:
+        raise InvalidRecord(f"a record is invalid: {error}") from None
     _check_end(data, position, count)
 
 
@@ -166,6 +169,8 @@ def spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             yield span
     except IndexError:
         raise InvalidRecord("a record ends in the middle of a number") from None
+    except VarintTooLong as error:
+        raise InvalidRecord(f"a record is invalid: {error}") from None
     _check_end(data, position, count)
 
 
@@ -198,7 +203,7 @@ def _span(data: bytes, position: int, index: int) -> RecordSpan:
         length = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        length, position = _varint(data, position)
+        length, position = read_varint(data, position)
     end = position + length
     if length < _MIN_RECORD_BYTES - 1 or end > len(data):
         raise InvalidRecord(f"record {index} of a batch claims {length} bytes, {len(data) - position} are there")
@@ -208,14 +213,14 @@ def _span(data: bytes, position: int, index: int) -> RecordSpan:
         timestamp_delta = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        timestamp_delta, position = _varint(data, position, 10)
+        timestamp_delta, position = read_varint(data, position, INT64_BYTES)
     tail = position
     byte = data[position]
     if byte < 0x80:
         offset_delta = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        offset_delta, position = _varint(data, position)
+        offset_delta, position = read_varint(data, position)
     key_start, key_end = _field(data, position, end, index, "key")
     value_start, value_end = _field(data, max(key_start, key_end), end, index, "value")
     headers_start = max(value_start, value_end)
@@ -228,7 +233,7 @@ def _span(data: bytes, position: int, index: int) -> RecordSpan:
 
 
 def _after_headers(data: bytes, position: int, end: int, index: int) -> int:
-    count, position = _varint(data, position)
+    count, position = read_varint(data, position)
     if not 0 <= count * _MIN_HEADER_BYTES <= end - position:
         raise InvalidRecord(f"record {index} of a batch claims {count} headers in {end - position} bytes")
     for _ in range(count):
@@ -246,7 +251,7 @@ def _field(data: bytes, position: int, end: int, index: int, name: str) -> tuple
         length = (byte >> 1) ^ -(byte & 1)
         position += 1
     else:
-        length, position = _varint(data, position)
+        length, position = read_varint(data, position)
     if length == -1:
         return position, -1
     if length < 0 or length > end - position:
@@ -254,23 +259,9 @@ def _field(data: bytes, position: int, end: int, index: int, name: str) -> tuple
     return position, position + length
 
 
-def _varint(data: bytes, position: int, max_bytes: int = 5) -> tuple[int, int]:
-    """A zigzag-coded integer and the position after it."""
-    value = shift = 0
-    for at in range(position, position + max_bytes):
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >> (32 if max_bytes == 5 else 64):
-                raise InvalidRecord("a record has a number that does not fit its type")
-            return (value >> 1) ^ -(value & 1), at + 1
-        shift += 7
-    raise InvalidRecord(f"a record has a number of more than {max_bytes} bytes")
-
-
 def _headers(data: bytes, position: int) -> Headers:
     """The headers at a place that `spans` has checked. Keys that are not UTF-8 are shown as well as can be."""
-    count, position = _varint(data, position)
+    count, position = read_varint(data, position)
     end = len(data)
     headers = []
     for _ in range(count):

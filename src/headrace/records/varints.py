@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.model.errors import InvalidRecord
+from headrace.runtime.varint import INT32_BYTES as INT32_BYTES
+from headrace.runtime.varint import INT64_BYTES as INT64_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
-
-INT32_BYTES = 5
-INT64_BYTES = 10
 
 _NONE = np.empty(0, np.int64)
 

@@ -17,9 +17,9 @@ from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.model.image import Endpoint
 from headrace.protocol.asking import request_header
 from headrace.protocol.codec import make
-from headrace.protocol.fast import uvarint
 from headrace.protocol.units import from_ms
 from headrace.records.batch import read_header
+from headrace.runtime.varint import encode_uvarint
 from headrace.wire.connection import WireConnection
 from headrace.wire.errors import PASSING, Refused, TopicNotFound, WireError, check, refusal
 from headrace.wire.reading import by_topic
@@ -135,13 +135,13 @@ def _produce_request(
         request_header(PRODUCE, version, correlation_id, client_id),
         name,
         _ACKS.pack(ACKS_ALL, timeout_ms),
-        uvarint(len(topics) + 1),
+        encode_uvarint(len(topics) + 1),
     ]
     for topic, indexes in topics.items():
-        out += (_compact(topic), uvarint(len(indexes) + 1))
+        out += (_compact(topic), encode_uvarint(len(indexes) + 1))
         for index in indexes:
             batch = batches[topic, index]
-            out += (_I32.pack(index), uvarint(len(batch) + 1), batch, b"\x00")
+            out += (_I32.pack(index), encode_uvarint(len(batch) + 1), batch, b"\x00")
         out.append(b"\x00")
     out.append(b"\x00")
     return b"".join(out)
@@ -149,7 +149,7 @@ def _produce_request(
 
 def _compact(text: str) -> bytes:
     data = text.encode()
-    return uvarint(len(data) + 1) + data
+    return encode_uvarint(len(data) + 1) + data
 
 
 def receive_produce(connection: WireConnection, offsets: dict[Partition, int]) -> list[Refused]:

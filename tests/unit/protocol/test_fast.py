@@ -7,14 +7,7 @@ import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from headrace.protocol.fast import (
-    FetchedPartition,
-    NodeEndpoint,
-    ProducedPartition,
-    fetch_response,
-    produce_response,
-    uvarint,
-)
+from headrace.protocol.fast import FetchedPartition, NodeEndpoint, ProducedPartition, fetch_response, produce_response
 
 TOPIC_ID = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 
@@ -74,13 +67,6 @@ def test_fetch_response_reads_back(version: int) -> None:
         assert first.preferred_read_replica == -1
     if version >= 12:
         assert (fourth.diverging_epoch.epoch, fourth.diverging_epoch.end_offset) == (4, 77)
-
-
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2**31 - 1])
-def test_uvarint_reads_back(value: int) -> None:
-    from kio.serial.readers import read_unsigned_varint
-
-    assert read_unsigned_varint(uvarint(value), 0) == (value, len(uvarint(value)))
 
 
 NODES = (NodeEndpoint(3, "three.example", 9093, "rack-c"), NodeEndpoint(4, "::1", 9094, None))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.pipelines.avro.rows import RowCursors
 from headrace.records.varints import INT32_BYTES, INT64_BYTES, Integers
+from headrace.runtime.varint import VarintTooLong, read_varint
 
 _DECIMAL_BYTES = 16
 _MAX_MS = (2**63 - 1) // 1000
@@ -33,23 +34,14 @@ class Value:
         self.at = 0
 
     def number(self, path: str, max_bytes: int = INT64_BYTES) -> int:
-        value = shift = 0
-        while True:
-            if self.at >= len(self.data):
-                raise Unreadable(f"{path} is cut off")
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-            if shift >= 7 * max_bytes:
-                value = 1 << 64
-                break
-        bits = 32 if max_bytes == INT32_BYTES else 64
-        if value >> bits:
-            raise Unreadable(f"{path} has a number of more than {bits} bits")
-        return (value >> 1) ^ -(value & 1)
+        try:
+            value, self.at = read_varint(self.data, self.at, max_bytes)
+        except IndexError:
+            raise Unreadable(f"{path} is cut off") from None
+        except VarintTooLong:
+            bits = 32 if max_bytes == INT32_BYTES else 64
+            raise Unreadable(f"{path} has a number of more than {bits} bits") from None
+        return value
 
     def chunk(self, size: int, path: str) -> bytes:
         if not 0 <= size <= len(self.data) - self.at:
