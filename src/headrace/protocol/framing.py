@@ -15,10 +15,27 @@ from headrace.model.errors import ProtocolError
 from headrace.runtime.buffers import BufferPool
 
 _LENGTH = Struct(">i")
+LENGTH_BYTES = _LENGTH.size
 _FIRST_ROOM_BYTES = 64 * 1024
 _GROWTH = 4
 
 Frame = bytes | memoryview
+
+
+def framed(body: bytes) -> bytes:
+    """A frame: the length, then the body."""
+    return _LENGTH.pack(len(body)) + body
+
+
+def frame_size(data: bytes | bytearray | memoryview, at: int, max_bytes: int) -> int:
+    """The bytes of the frame whose length is at `at`; `ProtocolError` if it is negative or too large."""
+    size: int = _LENGTH.unpack_from(data, at)[0]
+    if size < 0 or size > max_bytes:
+        raise ProtocolError(
+            f"a frame of {size} bytes is not between 0 and {max_bytes} (socket.request.max.bytes); "
+            "the client may be speaking TLS or HTTP to a plain Kafka port"
+        )
+    return size
 
 
 class FrameReader:
@@ -61,9 +78,9 @@ class FrameReader:
             self._head = b""
         frames: list[Frame] = []
         at, end = 0, len(chunk)
-        while end - at >= 4:
-            size = self._checked(_LENGTH.unpack_from(chunk, at)[0])
-            at += 4
+        while end - at >= LENGTH_BYTES:
+            size = frame_size(chunk, at, self._max_frame_bytes)
+            at += LENGTH_BYTES
             if end - at < size:
                 self._start_room(size, chunk[at:])
                 return frames
@@ -105,14 +122,6 @@ class FrameReader:
 
     def _larger(self, room: bytearray) -> int:
         return min(self._size, _GROWTH * len(room))
-
-    def _checked(self, size: int) -> int:
-        if size < 0 or size > self._max_frame_bytes:
-            raise ProtocolError(
-                f"a frame of {size} bytes is not between 0 and {self._max_frame_bytes} (socket.request.max.bytes); "
-                "the client may be speaking TLS or HTTP to a plain Kafka port"
-            )
-        return size
 
     def _start_room(self, size: int, first: memoryview) -> None:
         self._size = size

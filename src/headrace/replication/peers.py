@@ -5,11 +5,9 @@ in a hurry: each kind of work has its lane. Within a lane requests are pipelined
 """
 
 import asyncio
-import itertools
 import logging
 from contextlib import suppress
 from random import Random
-from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -17,8 +15,9 @@ from kio.schema.errors import ErrorCode
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, Endpoint
-from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
-from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
+from headrace.protocol.asking import read_response
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name
+from headrace.protocol.exchange import Correlator, ServedApis, WriteFrame, api_versions_request, read_served_apis
 from headrace.replication.transport import Channel, Transport
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class Images(Protocol):
 
 
 class PeerResponse(NamedTuple):
-    """A response as it came. Give the frame back with `Link.release` when it has been read."""
+    """A response as it came. Give the frame back with `PeerLink.release` when it has been read."""
 
     frame: memoryview
     body_at: int
@@ -55,7 +54,7 @@ class PeerResponse(NamedTuple):
 class _Opened(NamedTuple):
     endpoint: Endpoint
     channel: Channel
-    versions: dict[int, tuple[int, int]]
+    served: ServedApis
 
 
 class PeerLink:
@@ -66,8 +65,7 @@ class PeerLink:
         self._transport = transport
         self._images = images
         self._random = random
-        self._client_id = f"{_CLIENT_ID_PREFIX}{images.broker_id}"
-        self._correlation_ids = itertools.count(1)
+        self._correlator = Correlator(f"{_CLIENT_ID_PREFIX}{images.broker_id}")
         self._room = asyncio.Semaphore(_IN_FLIGHT_MAX)
         self._opened: _Opened | None = None
         self._connecting: asyncio.Task[_Opened | PeerUnavailable] | None = None
@@ -78,27 +76,24 @@ class PeerLink:
     async def call(self, request: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """Send a request entity; its answer as an entity, or `PeerUnavailable`."""
         key, version = request.__api_key__, request.__version__
-        frame, body_at = await self.exchange(
-            key, version, lambda number: write_request(request, number, self._client_id), timeout_s
-        )
+        frame, body_at = await self.exchange(key, version, self._correlator.writer(request), timeout_s)
         try:
             return read_response(key, version, frame, body_at)
         finally:
             self.release(frame)
 
     async def exchange(
-        self, key: int, version: int, write: "FrameWriter", timeout_s: float = CALL_TIMEOUT_S
+        self, key: int, version: int, write: WriteFrame, timeout_s: float = CALL_TIMEOUT_S
     ) -> PeerResponse:
-        """Send what `write` makes, given a correlation id, and return the answer unread; `PeerUnavailable` if none.
+        """Send the request that `write` encodes and return the answer unread; `PeerUnavailable` if none comes.
 
-        What was sent may have been done all the same.
+        The other broker may have carried the request out all the same.
         """
         async with self._room:
             opened = self._opened
             if opened is None or opened.endpoint != self._endpoint():
                 opened = await self._connected_within(timeout_s)
-            low, high = opened.versions.get(key, (0, -1))
-            if not low <= version <= high:
+            if not opened.served.serves(key, version):
                 raise PeerUnavailable(
                     f"broker {self.broker_id} does not serve {api_name(key)} v{version}: upgrade all brokers"
                 )
@@ -184,30 +179,24 @@ class PeerLink:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 channel = await self._transport.connect(endpoint)
                 try:
-                    return _Opened(endpoint, channel, await self._versions(channel))
+                    return _Opened(endpoint, channel, await self._negotiate(channel))
                 except BaseException:
                     channel.close()
                     raise
         except TimeoutError:
             raise PeerUnavailable(f"no connection to {endpoint} within {CONNECT_TIMEOUT_S:g} s") from None
 
-    async def _versions(self, channel: Channel) -> dict[int, tuple[int, int]]:
-        schema: ModuleType = request_schema(API_VERSIONS_KEY, _API_VERSIONS_VERSION)
-        request = make(schema.ApiVersionsRequest, client_software_name=BROKER_SOFTWARE, client_software_version="1")
-        frame, body_at = await self._ask(
-            channel,
-            API_VERSIONS_KEY,
-            _API_VERSIONS_VERSION,
-            lambda number: write_request(request, number, self._client_id),
-            CONNECT_TIMEOUT_S,
-        )
+    async def _negotiate(self, channel: Channel) -> ServedApis:
+        request = api_versions_request(_API_VERSIONS_VERSION, BROKER_SOFTWARE)
+        write = self._correlator.writer(request)
+        answer = await self._ask(channel, API_VERSIONS_KEY, _API_VERSIONS_VERSION, write, CONNECT_TIMEOUT_S)
         try:
-            found = read_response(API_VERSIONS_KEY, _API_VERSIONS_VERSION, frame, body_at)
+            served = read_served_apis(_API_VERSIONS_VERSION, answer.frame, answer.body_at)
         except ProtocolError as error:
             raise PeerUnavailable(f"what answers for broker {self.broker_id} is no broker: {error}") from None
-        if found.error_code is not ErrorCode.none:
-            raise PeerUnavailable(f"broker {self.broker_id} does not tell what it serves: {found.error_code.name}")
-        return {api.api_key: (api.min_version, api.max_version) for api in found.api_keys}
+        if served.error_code is not ErrorCode.none:
+            raise PeerUnavailable(f"broker {self.broker_id} does not tell what it serves: {served.error_code.name}")
+        return served
 
     def _endpoint(self) -> Endpoint:
         broker = self._images.image.brokers.get(self.broker_id)
@@ -223,24 +212,13 @@ class PeerLink:
 
     # -- asking
 
-    async def _ask(
-        self, channel: Channel, key: int, version: int, write: "FrameWriter", timeout_s: float
-    ) -> PeerResponse:
-        number = next(self._correlation_ids) & 0x7FFF_FFFF
-        frame = await channel.exchange(write(number), timeout_s)
+    async def _ask(self, channel: Channel, key: int, version: int, write: WriteFrame, timeout_s: float) -> PeerResponse:
+        request, sent = self._correlator.begin(key, version, write)
+        frame = await channel.exchange(sent, timeout_s)
         try:
-            answered, body_at = read_response_header(key, version, frame)
+            return PeerResponse(frame, request.body_at(frame))
         except ProtocolError as error:
             raise PeerUnavailable(f"broker {self.broker_id} answers in no known way: {error}") from None
-        if answered != number:
-            raise PeerUnavailable(f"broker {self.broker_id} answers another request than the one it was sent")
-        return PeerResponse(frame, body_at)
-
-
-class FrameWriter(Protocol):
-    def __call__(self, correlation_id: int, /) -> bytes:
-        """A request with its header, without the length in front."""
-        ...
 
 
 class Peers:

@@ -4,23 +4,30 @@
 of the package does not notice.
 """
 
-import itertools
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from struct import Struct
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
-
-from kio.schema.errors import ErrorCode
+from typing import Any, NamedTuple
 
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
-from headrace.protocol.asking import read_response, read_response_header, request_schema, write_request
-from headrace.protocol.codec import API_VERSIONS_KEY, api_name, make
-from headrace.protocol.framing import Frame
+from headrace.protocol.asking import request_schema
+from headrace.protocol.codec import API_VERSIONS_KEY, api_name
+from headrace.protocol.exchange import (
+    NEWEST_API_VERSIONS,
+    Correlator,
+    SentRequest,
+    ServedApis,
+    WriteFrame,
+    api_versions_request,
+    is_unknown_version,
+    lower_api_versions,
+    read_served_apis,
+)
+from headrace.protocol.framing import LENGTH_BYTES, Frame, frame_size, framed
 from headrace.wire.errors import BrokerUnreachable, NotKafka, TimedOut, Unsupported
 
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
@@ -28,10 +35,7 @@ MAX_ANSWER_BYTES = 512 * 1024 * 1024
 _USUAL_ANSWER_BYTES = 16 * 1024 * 1024
 """Room for so much is made at once; for more it grows with the bytes that have come, not with what is announced."""
 
-_LENGTH = Struct(">i")
-_CODE = Struct(">h")
-_FEATURES_FROM = 3
-_NEWEST_API_VERSIONS = 4
+_SOFTWARE = "headrace"
 
 Build = Callable[[ModuleType], Any]
 """Makes a request from the module of its version's classes."""
@@ -49,24 +53,20 @@ class Timeouts:
 class WireResponse(NamedTuple):
     """A response as it came."""
 
-    key: int
-    version: int
+    request: SentRequest
     frame: Frame
     body_at: int
 
+    @property
+    def version(self) -> int:
+        return self.request.version
+
     def read(self) -> Any:
-        return read_response(self.key, self.version, self.frame, self.body_at)
+        return self.request.read(self.frame, self.body_at)
 
 
-_K = TypeVar("_K")
-Ranges = dict[_K, tuple[int, int]]
-"""The lowest and the highest version of each."""
-
-
-class _Sent(NamedTuple):
-    key: int
-    version: int
-    correlation_id: int
+class _InFlight(NamedTuple):
+    request: SentRequest
     deadline_s: float
 
 
@@ -84,9 +84,9 @@ class WireConnection:
         self.address = address
         self.client_id = client_id
         self._timeouts = timeouts
-        self._correlation_ids = itertools.count(1)
-        self._sent: deque[_Sent] = deque()
-        self._length = bytearray(_LENGTH.size)
+        self._correlator = Correlator(client_id)
+        self._in_flight: deque[_InFlight] = deque()
+        self._length = bytearray(LENGTH_BYTES)
         self._spare = bytearray()
         try:
             self._socket = opened(address, timeouts.connect_s)
@@ -97,7 +97,7 @@ class WireConnection:
         except (OSError, UnicodeError) as error:
             raise BrokerUnreachable(f"no broker answers at {address}: {_reason(error)}") from None
         try:
-            self.versions, self.features, self.supported = self._negotiate()
+            self.served = self._negotiate()
         except BaseException:
             self.close()
             raise
@@ -112,9 +112,8 @@ class WireConnection:
 
     def version(self, key: int, highest: int, lowest: int = 0) -> int:
         """The highest version up to `highest` that the broker has too; `Unsupported` if there is none."""
-        broker_lowest, broker_highest = self.versions.get(key, (0, -1))
-        best = min(broker_highest, highest)
-        if best < max(broker_lowest, lowest):
+        best = self.served.best_version(key, highest, lowest)
+        if best is None:
             raise Unsupported(
                 f"the broker at {self.address} is too old or too new: it has no {api_name(key)} v{highest}"
             )
@@ -132,51 +131,47 @@ class WireConnection:
     def ask(self, key: int, highest: int, build: Build, *, lowest: int = 0, wait_s: float = 0.0) -> None:
         """Send a request without waiting for its answer."""
         request = build(request_schema(key, self.version(key, highest, lowest)))
-        self.send(key, request.__version__, lambda number: write_request(request, number, self.client_id), wait_s)
+        self.send(key, request.__version__, self._correlator.writer(request), wait_s)
 
-    def send(self, key: int, version: int, write: Callable[[int], bytes], wait_s: float = 0.0) -> None:
-        """Send what `write` makes, given a correlation id. Each needs a `receive`, in the same order."""
-        number = next(self._correlation_ids) & 0x7FFF_FFFF
-        body = write(number)
+    def send(self, key: int, version: int, write: WriteFrame, wait_s: float = 0.0) -> None:
+        """Send the request that `write` encodes. Each needs a `receive`, in the same order."""
+        request, body = self._correlator.begin(key, version, write)
         deadline_s = time.monotonic() + self._timeouts.request_s + wait_s
         try:
             self._socket.settimeout(self._timeouts.request_s)
-            self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            self._socket.sendall(framed(body))
         except TimeoutError:
             raise self._too_slow(key) from None
         except OSError as error:
             raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
-        self._sent.append(_Sent(key, version, number, deadline_s))
+        self._in_flight.append(_InFlight(request, deadline_s))
 
     @property
     def in_flight(self) -> int:
         """Requests that are not answered yet."""
-        return len(self._sent)
+        return len(self._in_flight)
 
     def receive(self) -> WireResponse:
         """The answer to the oldest request that has none."""
-        sent = self._sent[0]
-        frame = self._next_frame(sent)
-        self._sent.popleft()
+        oldest = self._in_flight[0]
+        frame = self._next_frame(oldest)
+        self._in_flight.popleft()
         try:
-            correlation_id, body_at = read_response_header(sent.key, sent.version, frame)
+            body_at = oldest.request.body_at(frame)
         except ProtocolError:
             raise self._no_kafka(bytes(frame[:64])) from None
-        if correlation_id != sent.correlation_id:
-            raise self._no_kafka(bytes(frame[:64]))
-        return WireResponse(sent.key, sent.version, frame, body_at)
+        return WireResponse(oldest.request, frame, body_at)
 
     def take_back(self, records: memoryview) -> None:
         """Nobody looks at the answer that this is a part of any more: its room may serve the next one."""
         if isinstance(records.obj, bytearray) and len(records.obj) > len(self._spare):
             self._spare = records.obj
 
-    def _next_frame(self, sent: _Sent) -> Frame:
+    def _next_frame(self, awaited: _InFlight) -> Frame:
+        """The next frame, received in place: unlike `FrameReader`, which serves loops, it reads no byte behind it."""
         try:
-            self._fill(memoryview(self._length), sent)
-            (size,) = _LENGTH.unpack(self._length)
-            if not 0 <= size <= MAX_ANSWER_BYTES:
-                raise self._no_kafka(bytes(self._length))
+            self._fill(memoryview(self._length), awaited.deadline_s)
+            size = frame_size(self._length, 0, MAX_ANSWER_BYTES)
             room, self._spare = self._spare, bytearray()
             if len(room) < size:
                 room = bytearray(min(size, _USUAL_ANSWER_BYTES))
@@ -186,17 +181,19 @@ class WireConnection:
                     room += bytes(min(size - got, len(room)))
                 until = min(size, len(room))
                 with memoryview(room) as view:
-                    self._fill(view[got:until], sent)
+                    self._fill(view[got:until], awaited.deadline_s)
                 got = until
+        except ProtocolError:
+            raise self._no_kafka(bytes(self._length)) from None
         except TimeoutError:
-            raise self._too_slow(sent.key) from None
+            raise self._too_slow(awaited.request.key) from None
         except OSError as error:
             raise BrokerUnreachable(f"the connection to {self.address} broke: {_reason(error)}") from None
         return memoryview(room)[:size].toreadonly()
 
-    def _fill(self, room: memoryview, sent: _Sent) -> None:
+    def _fill(self, room: memoryview, deadline_s: float) -> None:
         while room:
-            left_s = sent.deadline_s - time.monotonic()
+            left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
             self._socket.settimeout(left_s)
@@ -205,35 +202,20 @@ class WireConnection:
                 raise BrokerUnreachable(f"the broker at {self.address} closed the connection")
             room = room[count:]
 
-    def _negotiate(self) -> tuple[Ranges[int], dict[str, int], Ranges[str]]:
-        """The APIs that the broker serves, the features in force, and those that it supports."""
-        version = _NEWEST_API_VERSIONS
-        while True:
-            answer = self._ask_versions(version)
-            if _CODE.unpack_from(answer.frame, answer.body_at)[0] != ErrorCode.unsupported_version.value:
-                break
-            if version == 0:
-                raise self._no_kafka()
-            # A version that the broker does not know is answered in the layout of version 0.
-            version = _FEATURES_FROM if version > _FEATURES_FROM else 0
-        found = answer.read()
-        return (
-            {api.api_key: (api.min_version, api.max_version) for api in found.api_keys},
-            {feature.name: feature.max_version_level for feature in getattr(found, "finalized_features", ())},
-            {
-                feature.name: (feature.min_version, feature.max_version)
-                for feature in getattr(found, "supported_features", ())
-            },
-        )
-
-    def _ask_versions(self, version: int) -> WireResponse:
-        schema = request_schema(API_VERSIONS_KEY, version)
-        request = make(schema.ApiVersionsRequest, client_software_name="headrace", client_software_version="1")
-        self.send(API_VERSIONS_KEY, version, lambda number: write_request(request, number, self.client_id))
-        answer = self.receive()
-        if len(answer.frame) < answer.body_at + _CODE.size:
-            raise self._no_kafka()
-        return answer
+    def _negotiate(self) -> ServedApis:
+        version: int | None = NEWEST_API_VERSIONS
+        while version is not None:
+            request = api_versions_request(version, _SOFTWARE)
+            self.send(API_VERSIONS_KEY, version, self._correlator.writer(request))
+            answer = self.receive()
+            try:
+                is_unknown = is_unknown_version(answer.frame, answer.body_at)
+            except ProtocolError:
+                raise self._no_kafka() from None
+            if not is_unknown:
+                return read_served_apis(version, answer.frame, answer.body_at)
+            version = lower_api_versions(version)
+        raise self._no_kafka()
 
     def _too_slow(self, key: int) -> TimedOut:
         limit_s = self._timeouts.request_s

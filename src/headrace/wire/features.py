@@ -29,8 +29,8 @@ def feature(router: LeaderRouter, name: str, address: Endpoint | None = None) ->
     """A feature as the broker at `address` tells of it, or any broker."""
 
     def look(connection: WireConnection) -> Feature:
-        _, highest = connection.supported.get(name, (0, 0))
-        return Feature(connection.features.get(name, 0), highest)
+        _, highest = connection.served.supported.get(name, (0, 0))
+        return Feature(connection.served.features.get(name, 0), highest)
 
     if address is None:
         return router.patiently(lambda: router.any_broker(look))

@@ -59,7 +59,7 @@ class Transactions:
 
 
 def is_version_2(connection: WireConnection) -> bool:
-    return connection.features.get(_FEATURE, 0) >= 2
+    return connection.served.features.get(_FEATURE, 0) >= 2
 
 
 def produce(

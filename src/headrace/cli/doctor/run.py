@@ -137,7 +137,7 @@ def _speak(where: Endpoint, timeout_s: float) -> Finding:
     """Whether Kafka is spoken there, and enough of it."""
     try:
         with closing(_opened(where, timeout_s)) as connection:
-            versions = connection.versions
+            versions = connection.served.versions
     except NotKafka as error:
         return who_is_not_kafka(where, error.sample, timeout_s)
     except (OSError, WireError, ProtocolError):
