@@ -7,11 +7,9 @@ The four kinds of request, by session id and epoch:
     id any, epoch 0   a full request that starts a new session (id n ends)
     id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
 
-A session of a replica is looked at only where something has happened (`attention.py`): its plan has what the request
-names. There is one for each replica.
-
-All sessions together remember at most `PARTITIONS_MAX` partitions. Whoever asks for more gets no session, and names its
-partitions each time.
+A session of a replica is looked at only where something has happened (`changed_partitions.py`): its plan has what the
+request names. There is one for each replica. All sessions together remember at most `PARTITIONS_MAX` partitions.
+Whoever asks for more gets no session, and names its partitions each time.
 """
 
 from collections import OrderedDict
@@ -65,7 +63,7 @@ class _Told:
 
 
 class Attention(Protocol):
-    """`attention.Attention`, as far as it matters here."""
+    """`changed_partitions.Attention`, as far as it matters here."""
 
     replica_id: BrokerId
 

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.shard import Result
 from headrace.groups.consumer_records import StoredPlaces, stored
 from headrace.groups.group import Beat
-from headrace.kafka import authorized
+from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Answer, Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
@@ -60,7 +60,7 @@ def heartbeat_refused(response: Any, error: ErrorCode, message: str | None) -> A
 
 def describe_groups(ctx: Context, response: Any, request: Any, describe: Callable[[str], dict[str, Any]]) -> Answer:
     """Each group that was asked for: the fields that `describe` gives, or the error that it raises."""
-    operations = authorized.on_group(request.include_authorized_operations)
+    operations = authorized_operations.on_group(request.include_authorized_operations)
     groups = []
     for group_id in request.group_ids:
         try:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from headrace.kafka.attention import Attention
+from headrace.kafka.changed_partitions import Attention
 from headrace.kafka.dispatch import Context
 from headrace.kafka.fetch import NO_REPLICA, PartitionSlice, hosted_partition
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey

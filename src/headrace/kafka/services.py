@@ -11,7 +11,7 @@ from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
-from headrace.kafka.recoding import Recoder
+from headrace.kafka.recompression import Recoder
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.queues.service import QueueService

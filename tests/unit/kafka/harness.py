@@ -23,7 +23,7 @@ from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer
-from headrace.kafka.recoding import Recoder
+from headrace.kafka.recompression import Recoder
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from headrace.kafka import share_sessions
-from headrace.kafka.acknowledging import check
+from headrace.kafka.share_acks import check
 from headrace.kafka.share_sessions import (
     InvalidShareSessionEpoch,
     SharePlace,

@@ -16,7 +16,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.kafka.transactional import code_for, producer_of
+from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE

@@ -17,9 +17,9 @@ from headrace.groups.assignors import Assignment
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import restored
 from headrace.groups.group import JOIN, Beat
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
-from headrace.kafka.later import answer_with
 from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
 

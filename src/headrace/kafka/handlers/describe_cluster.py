@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka import authorized, views
+from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
@@ -57,5 +57,5 @@ def describe_cluster(ctx: Context, request: Any) -> Answer:
             for broker, endpoint in views.brokers(ctx, image, are_all=True)
             if not broker.is_fenced or getattr(request, "include_fenced_brokers", False)
         ),
-        cluster_authorized_operations=authorized.on_cluster(request.include_cluster_authorized_operations),
+        cluster_authorized_operations=authorized_operations.on_cluster(request.include_cluster_authorized_operations),
     )

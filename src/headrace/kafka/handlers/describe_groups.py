@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.roster import GroupState
-from headrace.kafka import authorized
+from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import GroupNotFound, HeadraceError
@@ -35,7 +35,7 @@ def describe_groups(ctx: Context, request: Any) -> Answer:
             make(
                 ctx.schema.DescribedGroup,
                 group_id=group_id,
-                authorized_operations=authorized.on_group(asked),
+                authorized_operations=authorized_operations.on_group(asked),
                 **fields,
             )
         )

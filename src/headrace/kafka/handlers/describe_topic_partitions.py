@@ -13,7 +13,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka import authorized, views
+from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
@@ -56,7 +56,7 @@ def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=tuple(_partition(schema, image, name, index) for index in range(first, last)),
-                topic_authorized_operations=authorized.on_topic(True),
+                topic_authorized_operations=authorized_operations.on_topic(True),
             )
         )
         if last < len(topic.partitions):

@@ -17,7 +17,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.kafka.transactional import code_for
+from headrace.kafka.transaction_requests import code_for
 from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRefused
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
 from headrace.protocol.codec import make

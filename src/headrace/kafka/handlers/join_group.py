@@ -20,9 +20,9 @@ from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.shard import Result
 from headrace.groups.members import Joined, JoinRequest
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.later import answer_with
 from headrace.model.errors import GroupFull, MemberIdRequired
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms

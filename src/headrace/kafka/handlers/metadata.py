@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka import authorized, views
+from headrace.kafka import authorized_operations, views
 from headrace.kafka.dispatch import Answer, Context, Result, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, TopicExists
@@ -116,7 +116,7 @@ def _topic(ctx: Context, request: Any, image: ClusterImage, topic: TopicImage) -
             make(schema.MetadataResponsePartition, **views.partition_fields(image, index, state))
             for index, state in enumerate(topic.partitions)
         ),
-        topic_authorized_operations=authorized.on_topic(asked),
+        topic_authorized_operations=authorized_operations.on_topic(asked),
     )
 
 
@@ -140,7 +140,7 @@ def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) 
         cluster_id=image.cluster_id,
         controller_id=own_id if image.is_alive(own_id) else image.controller_id,
         topics=tuple(topics),
-        cluster_authorized_operations=authorized.on_cluster(
+        cluster_authorized_operations=authorized_operations.on_cluster(
             getattr(request, "include_cluster_authorized_operations", False)
         ),
         error_code=ErrorCode.none,

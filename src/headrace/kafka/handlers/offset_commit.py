@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.shard import Result
 from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.groups.offsets import Place
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.later import answer_with
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms

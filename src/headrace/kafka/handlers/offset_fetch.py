@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.shard import Result
 from headrace.groups.machine import Fetched
 from headrace.groups.records import OffsetValue
+from headrace.kafka.deferred_answers import answer_with_all
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.later import answer_with_all
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.codec import make

@@ -32,8 +32,8 @@ from kio.schema.errors import ErrorCode
 from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
-from headrace.kafka.recoding import Refused
-from headrace.kafka.transactional import code_for_writing, joined
+from headrace.kafka.recompression import Refused
+from headrace.kafka.transaction_requests import code_for_writing, joined
 from headrace.model.errors import (
     CoordinatorError,
     HeadraceError,

@@ -12,11 +12,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.acknowledging import Outcomes, acknowledge, acknowledgements, release
-from headrace.kafka.background import answer_later
+from headrace.kafka.background_answers import answer_later
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.share_fetching import leader_instead, make_endpoints, make_leader
+from headrace.kafka.share_acks import Outcomes, acknowledge, acknowledgements, release
+from headrace.kafka.share_fetch import leader_instead, make_endpoints, make_leader
 from headrace.kafka.share_sessions import FINAL, INITIAL, InvalidShareSessionEpoch, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError
 from headrace.protocol.codec import make

@@ -15,10 +15,10 @@
 from functools import partial
 from typing import Any
 
-from headrace.kafka.acknowledging import acknowledge, acknowledgements, places_of, release
-from headrace.kafka.background import answer_later
+from headrace.kafka.background_answers import answer_later
 from headrace.kafka.dispatch import Answer, Context, handles
-from headrace.kafka.share_fetching import ShareFetch, answer
+from headrace.kafka.share_acks import acknowledge, acknowledgements, places_of, release
+from headrace.kafka.share_fetch import ShareFetch, answer
 from headrace.kafka.share_sessions import FINAL, INITIAL, ShareSession
 from headrace.model.errors import HeadraceError, ProtocolError
 from headrace.protocol.units import to_ms

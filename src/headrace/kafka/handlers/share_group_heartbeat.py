@@ -12,9 +12,9 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.shard import Result
 from headrace.groups.group import Beat
 from headrace.groups.share import ShareHeartbeat
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
-from headrace.kafka.later import answer_with
 from headrace.runtime.deferred import Deferred
 
 KEY = 76

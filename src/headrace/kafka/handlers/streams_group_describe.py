@@ -14,7 +14,7 @@ from headrace.groups.streams_records import InternalTopic, Subtopology, Topology
 from headrace.groups.streams_roster import StreamsRoster
 from headrace.groups.streams_tasks import TaskSet, stored_tasks
 from headrace.groups.streams_topology import Configured
-from headrace.kafka import authorized
+from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
@@ -27,7 +27,7 @@ KEY = 89
 
 @handles(KEY, 0, 0)
 def streams_group_describe(ctx: Context, request: Any) -> Answer:
-    operations = authorized.on_group(request.include_authorized_operations)
+    operations = authorized_operations.on_group(request.include_authorized_operations)
     return make(
         ctx.schema.StreamsGroupDescribeResponse,
         throttle_time=NO_THROTTLE,

@@ -28,9 +28,9 @@ from headrace.groups.streams_endpoints import TopicPartitions
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import Tasks, TaskSet, restored_tasks, stored_tasks
 from headrace.groups.streams_topology import GroupStatus, StatusCode
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
-from headrace.kafka.later import answer_with
 from headrace.model.errors import HeadraceError, InvalidTopology, ProtocolError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make

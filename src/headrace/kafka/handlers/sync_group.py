@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 from headrace.coordinator.shard import Result
 from headrace.groups.machine import Committer
 from headrace.groups.members import Synced
+from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.later import answer_with
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred

@@ -15,7 +15,7 @@ from headrace.coordinator.shard import Result
 from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
-from headrace.kafka.transactional import code_for_writing, joined, producer_of
+from headrace.kafka.transaction_requests import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.protocol.codec import make

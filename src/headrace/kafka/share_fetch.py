@@ -14,10 +14,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
-from headrace.kafka.acknowledging import Outcomes
 from headrace.kafka.dispatch import Answer, Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
+from headrace.kafka.share_acks import Outcomes
 from headrace.kafka.share_sessions import SharePlace, ShareSession
 from headrace.model.errors import (
     CoordinatorError,
