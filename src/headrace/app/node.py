@@ -28,7 +28,7 @@ from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
-from headrace.kafka.recompression import Recoder
+from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.features import LATEST_LEVEL
@@ -275,7 +275,7 @@ class Node:
             ),
             expiries=Expiries(),
             workers=workers,
-            recoder=Recoder(metadata, partitions, workers),
+            recompressor=Recompressor(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
             queues=queues,

@@ -20,7 +20,7 @@ class _Seat(NamedTuple):
     commits: "_Commits"
 
 
-class Attention:
+class ChangedPartitions:
     """Of one session. Whoever ends the session calls `close`."""
 
     def __init__(self, replica_id: BrokerId) -> None:
@@ -63,10 +63,10 @@ class Attention:
 class _Watch:
     """Waits at a partition for the sake of a replica."""
 
-    __slots__ = ("_attention", "_key", "_partition")
+    __slots__ = ("_changes", "_key", "_partition")
 
-    def __init__(self, attention: Attention, key: PartitionKey, partition: Partition) -> None:
-        self._attention = attention
+    def __init__(self, changes: ChangedPartitions, key: PartitionKey, partition: Partition) -> None:
+        self._changes = changes
         self._key = key
         self._partition = partition
 
@@ -75,22 +75,22 @@ class _Growth(_Watch):
     __slots__ = ()
 
     def data_arrived(self) -> None:
-        attention = self._attention
-        if self._key not in attention.due:
-            attention.due[self._key] = None
+        changes = self._changes
+        if self._key not in changes.due:
+            changes.due[self._key] = None
             # There was nothing more to tell when the replica was last heard of, so it had everything then.
-            self._partition.was_level(attention.replica_id, attention.contact_ms)
-        if attention.wake is not None:
-            attention.wake()
+            self._partition.note_caught_up(changes.replica_id, changes.contact_ms)
+        if changes.wake is not None:
+            changes.wake()
 
 
 class _Commits(_Watch):
     __slots__ = ()
 
     def data_arrived(self) -> None:
-        attention = self._attention
-        attention.due[self._key] = None
+        changes = self._changes
+        changes.due[self._key] = None
         if self._partition.is_read_elsewhere:
-            attention.is_pressing = True
-            if attention.wake is not None:
-                attention.wake()
+            changes.is_pressing = True
+            if changes.wake is not None:
+                changes.wake()

@@ -8,8 +8,10 @@ The four kinds of request, by session id and epoch:
     id n,  epoch > 0  incremental: changes to what session n remembers; n must exist, the epoch must be the next one
 
 A session of a replica is looked at only where something has happened (`changed_partitions.py`): its plan has what the
-request names. There is one for each replica. All sessions together remember at most `PARTITIONS_MAX` partitions.
-Whoever asks for more gets no session, and names its partitions each time.
+request names. There is one for each replica.
+
+All sessions together remember at most `PARTITIONS_MAX` partitions. A client that asks for more gets no session, and
+names its partitions each time.
 """
 
 from collections import OrderedDict
@@ -62,8 +64,8 @@ class _Told:
     log_start_offset: int = -1
 
 
-class Attention(Protocol):
-    """`changed_partitions.Attention`, as far as it matters here."""
+class ReplicaChanges(Protocol):
+    """`changed_partitions.ChangedPartitions`, as far as it matters here."""
 
     replica_id: BrokerId
 
@@ -79,7 +81,7 @@ class FetchSession:
         self.wanted: OrderedDict[PartitionKey, PartitionFetch] = OrderedDict()
         self.waiting: Callable[[], None] | None = None
         """Ends the wait of the request under way: the one behind it has changed what it waits for."""
-        self.attention: Attention | None = None
+        self.changes: ReplicaChanges | None = None
         """Of a replica's session."""
         self._told: dict[PartitionKey, _Told] = {}
 
@@ -110,8 +112,8 @@ class FetchSession:
         return changed
 
     def close(self) -> None:
-        if self.attention is not None:
-            self.attention.close()
+        if self.changes is not None:
+            self.changes.close()
 
     def served(self, key: PartitionKey) -> None:
         """A partition that just got its share goes to the back, so that none starves under max bytes."""
@@ -183,12 +185,12 @@ class FetchSessions:
         everything = wanted if is_replica else tuple(session.wanted.items())
         return FetchPlan(everything, session, session_id, is_incremental=True, forgotten=forgotten)
 
-    def only_for(self, session: FetchSession, attention: Attention) -> None:
+    def only_for(self, session: FetchSession, changes: ReplicaChanges) -> None:
         """This is the session of a replica from now on. Another one that it had before is over."""
-        session.attention = attention
+        session.changes = changes
         for other in tuple(self._sessions.values()):
-            former = other.attention
-            if other is not session and former is not None and former.replica_id == attention.replica_id:
+            former = other.changes
+            if other is not session and former is not None and former.replica_id == changes.replica_id:
                 self._end(other.session_id)
 
     def _end(self, session_id: int) -> None:

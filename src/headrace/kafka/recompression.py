@@ -33,7 +33,7 @@ Refused = dict[tuple[TopicKey, int], HeadraceError]
 """Partitions whose batch cannot be taken out of its codec."""
 
 
-class Recoder:
+class Recompressor:
     def __init__(self, metadata: Metadata, partitions: PartitionTable, workers: Executor) -> None:
         self._metadata = metadata
         self._partitions = partitions
@@ -61,21 +61,21 @@ class Recoder:
             for index, records in partitions
         )
 
-    async def recode(self, request: ProduceRequest) -> tuple[ProduceRequest, Refused]:
+    async def recompress(self, request: ProduceRequest) -> tuple[ProduceRequest, Refused]:
         """The request with each batch in the codec of its topic."""
         topics: list[tuple[TopicKey, list[PartitionData]]] = []
         refused: Refused = {}
         for topic, partitions in request.topics:
-            recoded: list[PartitionData] = []
+            recompressed: list[PartitionData] = []
             for index, records in partitions:
                 target = self._target_for(topic, index, records)
                 if target is not None and records is not None:
                     try:
-                        records = memoryview(await self._recoded(records, target))
+                        records = memoryview(await self._recompressed(records, target))
                     except HeadraceError as error:
                         refused[topic, index] = error
-                recoded.append(PartitionData(index, records))
-            topics.append((topic, recoded))
+                recompressed.append(PartitionData(index, records))
+            topics.append((topic, recompressed))
         return request._replace(topics=topics), refused
 
     def _target_for(self, topic: TopicKey, index: int, records: memoryview | None) -> "CompressionTarget | None":
@@ -90,11 +90,11 @@ class Recoder:
             return None
         return None if read_header(records).codec == target.codec else target
 
-    async def _recoded(self, records: memoryview, target: "CompressionTarget") -> Buffer:
+    async def _recompressed(self, records: memoryview, target: "CompressionTarget") -> Buffer:
         if read_header(records).codec == Codec.NONE and len(records) <= _AT_ONCE_BYTES:
-            return recoded(records, target)
+            return recompressed(records, target)
         async with self._room:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, recoded, records, target)
+            return await asyncio.get_running_loop().run_in_executor(self._workers, recompressed, records, target)
 
 
 class CompressionTarget(NamedTuple):
@@ -122,7 +122,7 @@ def target_of(settings: TopicSettings) -> CompressionTarget | None:
     return None
 
 
-def recoded(batch: Buffer, target: CompressionTarget) -> bytes:
+def recompressed(batch: Buffer, target: CompressionTarget) -> bytes:
     """A batch in another codec; `CorruptBatch` if it is damaged."""
     header = check_batch(batch)
     body = compress(target.codec, decompressed(batch, header), target.level)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from headrace.kafka.changed_partitions import Attention
+from headrace.kafka.changed_partitions import ChangedPartitions
 from headrace.kafka.dispatch import Context
 from headrace.kafka.fetch import NO_REPLICA, PartitionSlice, hosted_partition
 from headrace.kafka.fetch_sessions import FetchPlan, PartitionFetch, PartitionKey
@@ -22,7 +22,7 @@ class FetchingReplica:
     In a session, only those partitions are looked at where something may have happened.
     """
 
-    __slots__ = ("_attention", "_ctx", "_named", "_plan", "_replica_epoch", "_replica_id", "_waits_on")
+    __slots__ = ("_changes", "_ctx", "_named", "_plan", "_replica_epoch", "_replica_id", "_waits_on")
 
     def __init__(self, ctx: Context, plan: FetchPlan, replica_id: BrokerId, replica_epoch: int) -> None:
         self._ctx = ctx
@@ -31,39 +31,39 @@ class FetchingReplica:
         self._replica_epoch = replica_epoch
         self._named = frozenset(key for key, _ in plan.wanted)
         self._waits_on: list[Partition] = []
-        self._attention: Attention | None = None
+        self._changes: ChangedPartitions | None = None
         session = plan.session
         if session is not None:
-            known = session.attention
-            if isinstance(known, Attention) and known.replica_id == replica_id:
-                self._attention = known
+            known = session.changes
+            if isinstance(known, ChangedPartitions) and known.replica_id == replica_id:
+                self._changes = known
             else:
-                self._attention = Attention(replica_id)
-                ctx.services.fetch_sessions.only_for(session, self._attention)
+                self._changes = ChangedPartitions(replica_id)
+                ctx.services.fetch_sessions.only_for(session, self._changes)
 
     def note_progress(self) -> None:
         """Count what the replica has: all below the offset it asks for, if its leader epoch and history are ours."""
         now_ms = self._ctx.services.clock.monotonic_ms()
-        attention, session = self._attention, self._plan.session
+        changes, session = self._changes, self._plan.session
         told: Iterable[tuple[PartitionKey, PartitionFetch]] = self._plan.wanted
-        if attention is not None and session is not None:
+        if changes is not None and session is not None:
             for key in self._plan.forgotten:
-                attention.forget(key)
-            if attention.broker_epoch != self._replica_epoch:
+                changes.forget(key)
+            if changes.broker_epoch != self._replica_epoch:
                 # It has another place in the cluster: what it told under the former one is told again.
-                attention.broker_epoch = self._replica_epoch
+                changes.broker_epoch = self._replica_epoch
                 told = session.wanted.items()
-            attention.contact_ms = now_ms
-            if now_ms - attention.looked_at_all_ms > _LOOK_AT_ALL_EVERY_MS:
-                attention.looked_at_all_ms = now_ms
-                attention.due.update(dict.fromkeys(session.wanted))
+            changes.contact_ms = now_ms
+            if now_ms - changes.looked_at_all_ms > _LOOK_AT_ALL_EVERY_MS:
+                changes.looked_at_all_ms = now_ms
+                changes.due.update(dict.fromkeys(session.wanted))
         for key, wanted in told:
-            if attention is not None:
-                attention.due[key] = None
+            if changes is not None:
+                changes.due[key] = None
             try:
                 partition = self.partition(key)
-                if attention is not None:
-                    attention.watch(key, partition)
+                if changes is not None:
+                    changes.watch(key, partition)
                 self._count(partition, wanted, now_ms)
             except HeadraceError:
                 continue  # The look that follows says why.
@@ -90,10 +90,10 @@ class FetchingReplica:
         return partition
 
     def wanted(self) -> Iterable[tuple[PartitionKey, PartitionFetch]]:
-        attention, session = self._attention, self._plan.session
-        if attention is None or session is None:
+        changes, session = self._changes, self._plan.session
+        if changes is None or session is None:
             return self._plan.wanted
-        return [(key, session.wanted[key]) for key in attention.due if key in session.wanted]
+        return [(key, session.wanted[key]) for key in changes.due if key in session.wanted]
 
     def preferred_replica(self, partition: Partition, offset: int) -> int:
         return NO_REPLICA
@@ -107,7 +107,7 @@ class FetchingReplica:
         return key in self._named
 
     def must_be_answered(self) -> bool:
-        return self._attention is not None and self._attention.is_pressing
+        return self._changes is not None and self._changes.is_pressing
 
     def slice(
         self, partition: Partition, offset: int, max_bytes: int, waiter: DataWaiter, *, at_least_one: bool
@@ -131,8 +131,8 @@ class FetchingReplica:
         )
 
     def wait(self, waiter: DataWaiter, found: Sequence[PartitionSlice]) -> None:
-        if self._attention is not None:
-            self._attention.wake = waiter.data_arrived
+        if self._changes is not None:
+            self._changes.wake = waiter.data_arrived
             return
         for item in found:
             if item.partition is not None:
@@ -140,8 +140,8 @@ class FetchingReplica:
                 self._waits_on.append(item.partition)
 
     def stop_waiting(self, waiter: DataWaiter) -> None:
-        if self._attention is not None:
-            self._attention.wake = None
+        if self._changes is not None:
+            self._changes.wake = None
         for partition in self._waits_on:
             partition.replica_waiters.remove(waiter)
         self._waits_on.clear()
@@ -152,8 +152,8 @@ class FetchingReplica:
         for item in found:
             if item.slice is not None and item.partition is not None and self._is_throttled(item.partition):
                 services.leader_throttle.spend(item.slice.length, services.clock.monotonic_ms())
-        if self._attention is not None and self._plan.session is not None:
-            self._attention.is_pressing = False
+        if self._changes is not None and self._plan.session is not None:
+            self._changes.is_pressing = False
             wanted = self._plan.session.wanted
             for item in found:
                 is_left_over = (
@@ -163,4 +163,4 @@ class FetchingReplica:
                     and wanted[item.key].offset < item.partition.log.end_offset
                 )
                 if not is_left_over:
-                    self._attention.due.pop(item.key, None)
+                    self._changes.due.pop(item.key, None)

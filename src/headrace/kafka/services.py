@@ -11,7 +11,7 @@ from headrace.config.broker import BrokerSettings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
 from headrace.kafka.fetch_sessions import FetchSessions
-from headrace.kafka.recompression import Recoder
+from headrace.kafka.recompression import Recompressor
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.queues.service import QueueService
@@ -48,7 +48,7 @@ class Services:
     """Timeouts of answers that wait for a commit."""
     workers: Executor
     """Threads for what may block: cold reads, searches in the log, durable checkpoints."""
-    recoder: Recoder
+    recompressor: Recompressor
     groups: GroupService
     transactions: TransactionService
     queues: QueueService

@@ -116,7 +116,7 @@ class Leading:
         follower.start_offset = start_offset
         return is_news
 
-    def was_level(self, broker_id: BrokerId, at_ms: float) -> None:
+    def note_caught_up(self, broker_id: BrokerId, at_ms: float) -> None:
         """A follower had all that the leader had at that time."""
         follower = self._followers.get(broker_id)
         if follower is not None and follower.offset >= follower.seen_end:

@@ -202,10 +202,10 @@ class Partition(Copying):
             raise NotLeader(f"broker {replica_id} is no replica of {self.topic}-{self.index}")
         return leading
 
-    def was_level(self, replica_id: BrokerId, at_ms: float) -> None:
+    def note_caught_up(self, replica_id: BrokerId, at_ms: float) -> None:
         """A follower had everything at that time, though it did not say so again."""
         if self._leading is not None:
-            self._leading.was_level(replica_id, at_ms)
+            self._leading.note_caught_up(replica_id, at_ms)
 
     def slice_for_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> Slice | None:
         """Bytes from `offset` on, committed or not."""

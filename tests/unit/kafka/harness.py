@@ -23,7 +23,7 @@ from headrace.config.broker import broker_settings
 from headrace.groups.service import GroupService
 from headrace.kafka.departures import Departures
 from headrace.kafka.dispatch import APIS, Context, Peer
-from headrace.kafka.recompression import Recoder
+from headrace.kafka.recompression import Recompressor
 from headrace.kafka.services import Services
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.image import Endpoint
@@ -135,7 +135,7 @@ def broker(data_dir: Path, **settings: str) -> Iterator[Harness]:
             fetch_sessions=not_used,
             expiries=not_used,
             workers=workers,
-            recoder=Recoder(metadata, partitions, workers),
+            recompressor=Recompressor(metadata, partitions, workers),
             groups=groups,
             transactions=transactions,
             queues=QueueService(

@@ -54,7 +54,7 @@ class Bench:
         self.services: Any = SimpleNamespace(
             clock=self.clock,
             partitions=self.table,
-            recoder=SimpleNamespace(is_needed=False),
+            recompressor=SimpleNamespace(is_needed=False),
             expiries=self.expiries,
             is_certain=lambda: self.is_certain,
             metadata=SimpleNamespace(image=self.image, broker_id=ONE),

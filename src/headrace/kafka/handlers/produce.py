@@ -80,9 +80,9 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
 
 @handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
 def produce(ctx: Context, request: ProduceRequest) -> Result:
-    recoder = ctx.services.recoder
-    if recoder.is_needed and recoder.concerns(request):
-        return _produce_recoded(ctx, request)
+    recompressor = ctx.services.recompressor
+    if recompressor.is_needed and recompressor.concerns(request):
+        return _produce_recompressed(ctx, request)
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         missing = _missing(ctx, request)
         if missing:
@@ -113,8 +113,8 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
     return missing
 
 
-async def _produce_recoded(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
-    request, refused = await ctx.services.recoder.recode(request)
+async def _produce_recompressed(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
+    request, refused = await ctx.services.recompressor.recompress(request)
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         return await _produce_when_joined(ctx, request, _missing(ctx, request), refused)
     return _produce(ctx, request, refused)
