@@ -104,8 +104,9 @@ ACTIONS: dict[str, Registered] = {}
 def action(
     request: type[R],
 ) -> Callable[[Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]], Callable[[SqsRequest, R], Any]]:
-    """The decorated function is the action that the class of its request is called after."""
-    name = request.__name__
+    """Register the decorated function as the action named by its request's class, `CreateQueueRequest` as
+    CreateQueue."""
+    name = request.__name__.removesuffix("Request")
 
     def register(run: Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]) -> Callable[[SqsRequest, R], Any]:
         ACTIONS[name] = Registered(name, request, run, msgspec.json.Decoder(request).decode)

@@ -26,6 +26,8 @@ _MAP_ENTRIES = {
 }
 """How maps are written in XML."""
 _LISTED_TEXTS = {"QueueUrls": "QueueUrl", "queueUrls": "QueueUrl"}
+_LISTED_STRUCTS = {"Messages": "Message"}
+"""The element of each item in a list; entries of batches and of move tasks are named after their class."""
 _JSON_NAMES = {"Messages": "messages", "QueueUrls": "queueUrls"}
 """Lists that have another name in the JSON."""
 
@@ -85,7 +87,7 @@ def _write_struct(parts: list[str], struct: msgspec.Struct) -> None:
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, msgspec.Struct):
-                    element = type(item).__name__
+                    element = _LISTED_STRUCTS.get(name, type(item).__name__)
                     parts.append(f"<{element}>")
                     _write_struct(parts, item)
                     parts.append(f"</{element}>")
