@@ -18,7 +18,7 @@ from resource import getpagesize
 
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
-from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.engine.engine import Engine
 
 NOW_MS = 1_800_000_000_000
@@ -28,12 +28,12 @@ AT_ONCE = 500
 STANDARD = QueueSettings(type="standard", retention_ms=400 * DAY_MS)
 FIFO = QueueSettings(type="fifo", retention_ms=400 * DAY_MS)
 
-Make = Callable[[Random, int], Arrival]
+Make = Callable[[Random, int], LogMessage]
 
 
 def timed(due_ms: int = 0, ttl_ms: int = 0, *, is_ranked: bool = False) -> Make:
-    def make(rng: Random, offset: int) -> Arrival:
-        return Arrival(
+    def make(rng: Random, offset: int) -> LogMessage:
+        return LogMessage(
             offset,
             NOW_MS,
             rng.randrange(10) if is_ranked else 4,
@@ -45,7 +45,7 @@ def timed(due_ms: int = 0, ttl_ms: int = 0, *, is_ranked: bool = False) -> Make:
 
 
 def grouped(count: int) -> Make:
-    return lambda rng, offset: Arrival(offset, NOW_MS, group=b"customer-%d" % rng.randrange(count))
+    return lambda rng, offset: LogMessage(offset, NOW_MS, group=b"customer-%d" % rng.randrange(count))
 
 
 KINDS: dict[str, tuple[QueueSettings, Make | None]] = {
@@ -68,7 +68,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
 
-def pieces(make: Make, count: int) -> Iterator[list[Arrival]]:
+def pieces(make: Make, count: int) -> Iterator[list[LogMessage]]:
     rng = Random(7)
     for first in range(0, count, AT_ONCE):
         yield [make(rng, offset) for offset in range(first, min(first + AT_ONCE, count))]

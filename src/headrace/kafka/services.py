@@ -15,7 +15,7 @@ from headrace.kafka.recompression import Recompressor
 from headrace.kafka.share_sessions import ShareSessions
 from headrace.model.ids import BrokerId
 from headrace.queues.service import QueueService
-from headrace.queues.share.service import Shares
+from headrace.queues.share.service import ShareService
 from headrace.replication.partitions import PartitionTable
 from headrace.replication.throttle import UNLIMITED_BYTES_PER_S, Throttle
 from headrace.runtime.clock import Clock
@@ -67,7 +67,7 @@ class Services:
     acknowledged."""
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> ShareService:
         """The partitions that this broker leads, as share groups see them."""
         return self.queues.shares
 

@@ -29,7 +29,7 @@ from headrace.model.errors import (
 )
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
-from headrace.queues.share.partition import AcquireLimit, SharePartition, Taken
+from headrace.queues.share.partition import AcquiredBatches, AcquireLimit, SharePartition
 from headrace.queues.share.service import SharePartitionId
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
@@ -46,7 +46,7 @@ _DELIVERY_COUNT_MAX = 2**15 - 1
 _AGAIN = (CoordinatorError, QueueUnavailable, PeerUnavailable)
 """Errors of the store after which the partition is opened again, and fetched from without the client noticing."""
 
-Acquired = dict[SharePlace, tuple[SharePartition, Taken]]
+Acquired = dict[SharePlace, tuple[SharePartition, AcquiredBatches]]
 
 
 class ShareFetch:
@@ -62,7 +62,7 @@ class ShareFetch:
         self._is_over = False
         self._woken = asyncio.Event()
         self._waits_on: list[SharePartition] = []
-        self.taken: dict[SharePlace, Taken] = {}
+        self.taken: dict[SharePlace, AcquiredBatches] = {}
         self.errors: dict[SharePlace, HeadraceError] = {}
 
     def hurry(self) -> None:

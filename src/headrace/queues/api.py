@@ -13,13 +13,13 @@ from headrace.model.queue_wire import Counts, Filter, Headers, Move, OutgoingMes
 
 __all__ = [
     "Counts",
-    "Edit",
     "Failures",
     "Filter",
     "Headers",
     "Move",
     "OutgoingMessage",
     "Peeked",
+    "QueueEdit",
     "QueueInfo",
     "Queues",
     "ReceiveOptions",
@@ -54,7 +54,7 @@ Failures = list[HeadraceError | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class QueueEdit:
     """A change of a queue's definition: settings by their names without `queue.`, None to go back to the default."""
 
     settings: Mapping[str, str | None] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Edit:
 class Queues(Protocol):
     # Queues. These change the cluster's metadata: any broker does it.
 
-    async def create(self, name: str, edit: Edit) -> QueueInfo:
+    async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
         """A new queue: a topic of one partition. One that is there with the same settings is fine: `QueueExists` if
         they differ, or if it is a topic that is no queue."""
         ...
@@ -81,7 +81,7 @@ class Queues(Protocol):
         """`UnknownQueue` if there is none."""
         ...
 
-    async def alter(self, name: str, edit: Edit) -> None: ...
+    async def alter(self, name: str, edit: QueueEdit) -> None: ...
 
     # Messages. The broker that leads the queue's partition does it, whoever is asked.
 

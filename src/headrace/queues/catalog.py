@@ -20,7 +20,7 @@ from headrace.model.errors import (
 )
 from headrace.model.ids import TopicName
 from headrace.model.image import TopicImage
-from headrace.queues.api import Edit, QueueInfo
+from headrace.queues.api import QueueEdit, QueueInfo
 
 _TYPE = "queue.type"
 _ATTRIBUTES = "queue.attributes"
@@ -35,7 +35,7 @@ _TOPIC_SETTINGS = {
 }
 
 
-class Definitions:
+class QueueCatalog:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._parsed: dict[UUID, tuple[Mapping[str, str], QueueInfo]] = {}
@@ -70,7 +70,7 @@ class Definitions:
 
     # -- changing
 
-    async def create(self, name: str, edit: Edit) -> QueueInfo:
+    async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
         wanted = _edited({_TYPE: "standard"}, edit)
         _check_dead_letter(name, wanted)
         try:
@@ -83,7 +83,7 @@ class Definitions:
             return self._existing(name, of_queue, edit)
         return self.info(topic)
 
-    def _existing(self, name: str, wanted: QueueSettings, edit: Edit) -> QueueInfo:
+    def _existing(self, name: str, wanted: QueueSettings, edit: QueueEdit) -> QueueInfo:
         """That it is there is fine if it is as wanted, as far as that was said."""
         topic = self._metadata.image.topics.get(TopicName(name))
         if topic is None or not is_queue(topic):
@@ -102,7 +102,7 @@ class Definitions:
         except UnknownTopic:
             raise UnknownQueue(f"there is no queue {name}") from None
 
-    async def alter(self, name: str, edit: Edit) -> None:
+    async def alter(self, name: str, edit: QueueEdit) -> None:
         self.topic(name)
 
         def change(before: Mapping[str, str]) -> Mapping[str, str]:
@@ -128,13 +128,13 @@ def _check_dead_letter(name: str, settings: Mapping[str, str]) -> None:
         raise InvalidSettings(f"{name} cannot be its own dead-letter queue: its messages would go round for ever")
 
 
-def _check_expected(name: str, before: Mapping[str, str], edit: Edit) -> None:
+def _check_expected(name: str, before: Mapping[str, str], edit: QueueEdit) -> None:
     attributes = _decoded(before.get(_ATTRIBUTES, "")) if edit.expected else {}
     if any(attributes.get(key) != value for key, value in edit.expected.items()):
         raise QueueUnavailable(f"the attributes of {name} were changed at the same time: try again")
 
 
-def _edited(before: Mapping[str, str], edit: Edit) -> dict[str, str]:
+def _edited(before: Mapping[str, str], edit: QueueEdit) -> dict[str, str]:
     after = dict(before)
     for name, text in edit.settings.items():
         if text is None:

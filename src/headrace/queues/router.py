@@ -19,7 +19,7 @@ from headrace.model.ids import NO_LEADER, BrokerId
 from headrace.model.image import TopicImage
 from headrace.model.queue_wire import Filter, Headers, OutgoingMessage, Received
 from headrace.queues.api import ReceiveOptions
-from headrace.queues.catalog import Definitions
+from headrace.queues.catalog import QueueCatalog
 from headrace.queues.rpc import Call, ask
 from headrace.replication.peers import Peers
 from headrace.runtime.clock import Clock
@@ -122,14 +122,14 @@ _LANES: dict[type, str] = {
 class QueueRouter:
     def __init__(
         self,
-        definitions: Definitions,
+        catalog: QueueCatalog,
         metadata: Metadata,
         clock: Clock,
         peers: Peers | None,
         here: Callable[[TopicImage, AnyQueueCall], Awaitable[Any]],
     ) -> None:
         """`here` does what is asked of a queue that this broker leads; `NotLeader` if it does not."""
-        self._definitions = definitions
+        self._catalog = catalog
         self._metadata = metadata
         self._clock = clock
         self._peers = peers
@@ -142,7 +142,7 @@ class QueueRouter:
         deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
         pause_s = _PAUSE_FIRST_S
         while True:
-            topic = self._definitions.topic(call.queue)
+            topic = self._catalog.topic(call.queue)
             try:
                 return await self._ask_leader(topic, call, result)
             except (NotLeader, NotCoordinator) as error:
@@ -173,7 +173,7 @@ class QueueRouter:
 
     def _wait_ms(self, topic: TopicImage, call: ReceiveCall) -> int:
         wait_ms = call.options.wait_ms
-        return self._definitions.info(topic).settings.receive_wait_ms if wait_ms is None else wait_ms
+        return self._catalog.info(topic).settings.receive_wait_ms if wait_ms is None else wait_ms
 
     async def _wait_at(self, leader: BrokerId, topic: TopicImage, call: ReceiveCall) -> list[Received]:
         assert self._peers is not None

@@ -34,7 +34,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """The feature level from which every broker knows this call."""
 
 
-class Done(msgspec.Struct, array_like=True, frozen=True, tag="done"):
+class CallResult(msgspec.Struct, array_like=True, frozen=True, tag="done"):
     result: msgspec.Raw
 
 
@@ -44,7 +44,7 @@ class CallRefused(msgspec.Struct, array_like=True, frozen=True, tag="refused"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_answer = msgspec.msgpack.Decoder(Done | CallRefused).decode
+_decode_answer = msgspec.msgpack.Decoder(CallResult | CallRefused).decode
 
 
 def encode_call(call: Call) -> bytes:
@@ -54,7 +54,7 @@ def encode_call(call: Call) -> bytes:
 async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
     """Do what was called for, and tell how it went. An error that nobody thought of is for the caller to raise."""
     try:
-        return _encode(Done(msgspec.Raw(_encode(await work()))))
+        return _encode(CallResult(msgspec.Raw(_encode(await work()))))
     except HeadraceError as error:
         return _encode(encoded_error(error))
 

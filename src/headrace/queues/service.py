@@ -21,17 +21,17 @@ from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, Unkn
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
 from headrace.queues import router
-from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
-from headrace.queues.catalog import Definitions, is_queue
-from headrace.queues.host.host import Around, QueueHost, Time
-from headrace.queues.host.message_cache import Kept
-from headrace.queues.host.queue import MOST_MESSAGES, LedQueue
-from headrace.queues.host.send import Budget
-from headrace.queues.move.dead_letters import Burial
+from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
+from headrace.queues.catalog import QueueCatalog, is_queue
+from headrace.queues.host.host import HostContext, QueueHost, SteadyClock
+from headrace.queues.host.message_cache import MessageCache
+from headrace.queues.host.queue import MOST_MESSAGES, HostedQueue
+from headrace.queues.host.send import SendBudget
+from headrace.queues.move.dead_letters import DeadLetterMover
 from headrace.queues.move.redrive import MoveTasks
 from headrace.queues.router import AnyQueueCall, QueueRouter
 from headrace.queues.rpc import CallRefused, answer_to, decoded_error, encoded_error, unknown_call
-from headrace.queues.share.service import ShareCall, Shares
+from headrace.queues.share.service import ShareCall, ShareService
 from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.records.reader import Record
 from headrace.replication.partition import Partition
@@ -52,15 +52,15 @@ _decode_call = msgspec.msgpack.Decoder(StateCall | ShareCall | AnyQueueCall).dec
 class _Open:
     """A queue that is led here, with everything that belongs to it."""
 
-    __slots__ = ("burial", "led", "moves")
+    __slots__ = ("dead_letters", "led", "moves")
 
-    def __init__(self, led: LedQueue, burial: Burial, moves: MoveTasks) -> None:
+    def __init__(self, led: HostedQueue, dead_letters: DeadLetterMover, moves: MoveTasks) -> None:
         self.led = led
-        self.burial = burial
+        self.dead_letters = dead_letters
         self.moves = moves
 
     async def stopped(self) -> None:
-        await self.burial.stopped()
+        await self.dead_letters.stopped()
         await self.moves.stopped()
         await self.led.host.stopped()
 
@@ -82,26 +82,26 @@ class QueueService:
         self.state = ReplicatedState(
             metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
-        self.definitions = Definitions(metadata)
+        self.catalog = QueueCatalog(metadata)
         self._metadata = metadata
         self._partitions = partitions
         self._workers = workers
         self._random = random
         self._timers = TimerLoop(clock)
-        self._around = Around(
+        self._host_context = HostContext(
             store=self.state,
             clock=clock,
-            time=Time(clock),
+            time=SteadyClock(clock),
             timers=self._timers,
             workers=workers,
             jitter=random.random,
-            kept=Kept(),
+            kept=MessageCache(),
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
         )
-        self._budget = Budget()
-        self._router = QueueRouter(self.definitions, metadata, clock, peers, self._perform)
+        self._budget = SendBudget()
+        self._router = QueueRouter(self.catalog, metadata, clock, peers, self._perform)
         self._queues: dict[UUID, _Open] = {}
-        self.shares = Shares(
+        self.shares = ShareService(
             store=self.state, metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
         self._closing: set[asyncio.Task[None]] = set()
@@ -140,7 +140,7 @@ class QueueService:
         if partition.index == 0 and partition.settings.queue.is_queue:
             settings = partition.settings.queue
             if topic is not None and topic.topic_id == partition.topic_id and is_queue(topic):
-                settings = self.definitions.info(topic).settings
+                settings = self.catalog.info(topic).settings
             self._open(partition, settings)
 
     def _leads_no_more(self, partition: Partition) -> None:
@@ -149,11 +149,11 @@ class QueueService:
 
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
-        host = QueueHost(partition, settings, self._around)
-        led = LedQueue(partition.topic, host, self._budget)
-        burial = Burial(led, self._send_records)
+        host = QueueHost(partition, settings, self._host_context)
+        led = HostedQueue(partition.topic, host, self._budget)
+        dead_letters = DeadLetterMover(led, self._send_records)
         moves = MoveTasks(led, self._send_records, self._new_id)
-        self._queues[partition.topic_id] = _Open(led, burial, moves)
+        self._queues[partition.topic_id] = _Open(led, dead_letters, moves)
         host.on_close.append(lambda _: self._open_again_later(host, partition))
         host.start()
 
@@ -185,7 +185,7 @@ class QueueService:
                 continue
             opened = self._queues.get(topic.topic_id)
             if opened is not None and is_queue(topic):
-                self._configure(opened, self.definitions.info(topic).settings)
+                self._configure(opened, self.catalog.info(topic).settings)
             elif (opened is not None) != is_queue(topic):
                 for partition in self._partitions.of_topic(name):
                     if partition.topic_id == topic.topic_id and partition.is_leader:
@@ -206,20 +206,20 @@ class QueueService:
 
     # -- queues
 
-    async def create(self, name: str, edit: Edit) -> QueueInfo:
-        return await self.definitions.create(name, edit)
+    async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
+        return await self.catalog.create(name, edit)
 
     async def delete(self, name: str) -> None:
-        await self.definitions.delete(name)
+        await self.catalog.delete(name)
 
     def queues(self, prefix: str = "") -> list[QueueInfo]:
-        return self.definitions.all(prefix)
+        return self.catalog.all(prefix)
 
     def find(self, name: str) -> QueueInfo:
-        return self.definitions.find(name)
+        return self.catalog.find(name)
 
-    async def alter(self, name: str, edit: Edit) -> None:
-        await self.definitions.alter(name, edit)
+    async def alter(self, name: str, edit: QueueEdit) -> None:
+        await self.catalog.alter(name, edit)
 
     # -- messages
 
@@ -299,7 +299,7 @@ class QueueService:
             share_call = asked
             return await answer_to(lambda: self.shares.serve(share_call))
         queue_call = asked
-        return await answer_to(lambda: self._perform(self.definitions.topic(queue_call.queue), queue_call))
+        return await answer_to(lambda: self._perform(self.catalog.topic(queue_call.queue), queue_call))
 
     async def _perform(self, topic: TopicImage, call: AnyQueueCall) -> Any:
         opened = self._queues.get(topic.topic_id)

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.model import queue_wire as wire
 from headrace.model.errors import HeadraceError
-from headrace.queues.api import Edit, Failures, QueueInfo, ReceiveOptions
+from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.sqs import attributes, errors
 from headrace.sqs.calls import SqsRequest
 from headrace.sqs.errors import SqsError
@@ -65,12 +65,12 @@ def _problem(error: HeadraceError) -> wire.Problem:
 async def _create(call: SqsRequest, asked: wire.CreateQueue) -> wire.Description:
     now = str(call.realm.wall_ms() // 1000)
     kept = {attributes.CREATED: now, attributes.MODIFIED: now}
-    return _description(await call.queues.create(asked.queue, Edit(asked.settings, kept)))
+    return _description(await call.queues.create(asked.queue, QueueEdit(asked.settings, kept)))
 
 
 async def _alter(call: SqsRequest, asked: wire.AlterQueue) -> wire.Nothing:
     kept = {attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
-    await call.queues.alter(asked.queue, Edit(asked.settings, kept))
+    await call.queues.alter(asked.queue, QueueEdit(asked.settings, kept))
     return wire.Nothing()
 
 

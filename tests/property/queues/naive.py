@@ -8,7 +8,7 @@ choice; `NaiveQueue.received` says whether it is a fair one.
 from dataclasses import dataclass, field, replace
 
 from headrace.config.queue import QueueSettings
-from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.engine.dedupe import WINDOW_MS
 from headrace.queues.engine.delayed_retention import turn_ms
 from headrace.queues.engine.moved_pages import PageSlot
@@ -19,7 +19,7 @@ AVAILABLE, IN_FLIGHT, HIDDEN, DEAD, DONE = "available", "in flight", "delayed", 
 
 @dataclass
 class Message:
-    arrival: Arrival
+    arrival: LogMessage
     state: str = AVAILABLE
     until_ms: int = 0
     attempt: int = 0
@@ -59,14 +59,14 @@ class NaiveQueue:
     now_ms: int
     messages: dict[int, Message] = field(default_factory=dict)
     """Those that are no duplicates, done or not."""
-    firsts: dict[bytes, Arrival] = field(default_factory=dict)
-    purged: dict[bytes, Arrival] = field(default_factory=dict)
+    firsts: dict[bytes, LogMessage] = field(default_factory=dict)
+    purged: dict[bytes, LogMessage] = field(default_factory=dict)
     """Of ids that a purge forgot which may not have been committed: after a restart they are known again, or not."""
     places: dict[PageSlot, int] = field(default_factory=dict)
 
     # -- what may happen
 
-    def send(self, arrival: Arrival, *, is_known: bool = False) -> Arrival | None:
+    def send(self, arrival: LogMessage, *, is_known: bool = False) -> LogMessage | None:
         """None, or what it is a duplicate of. `is_known`: as the engine says, where either is right."""
         if arrival.dedupe is not None:
             scope = arrival.group if self.settings.dedupe_scope == "messageGroup" else None
@@ -84,7 +84,7 @@ class NaiveQueue:
         self.advance(self.now_ms)
         return None
 
-    def fresh(self, arrival: Arrival) -> Message:
+    def fresh(self, arrival: LogMessage) -> Message:
         due_ms = self.due_ms(arrival)
         return Message(arrival, HIDDEN if due_ms > arrival.sent_ms else AVAILABLE, due_ms)
 
@@ -112,13 +112,13 @@ class NaiveQueue:
         if self.too_old_ms(arrival) + self.lateness_ms(arrival) <= now_ms:
             message.state = DONE
 
-    def due_ms(self, arrival: Arrival) -> int:
+    def due_ms(self, arrival: LogMessage) -> int:
         return arrival.due_ms if arrival.due_ms is not None else arrival.sent_ms + self.settings.delay_ms
 
-    def too_old_ms(self, arrival: Arrival) -> int:
+    def too_old_ms(self, arrival: LogMessage) -> int:
         return max(arrival.sent_ms, self.due_ms(arrival)) + self.settings.retention_ms
 
-    def lateness_ms(self, arrival: Arrival) -> int:
+    def lateness_ms(self, arrival: LogMessage) -> int:
         """By how much retention may be late."""
         if self.due_ms(arrival) > arrival.sent_ms:
             return turn_ms(self.settings.retention_ms)

@@ -14,7 +14,7 @@ from tests.property.queues.naive import AVAILABLE, DEAD, DONE, HIDDEN, IN_FLIGHT
 from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
-from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.engine.engine import Engine
 from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import STEP_MS
@@ -58,7 +58,7 @@ some = st.integers(0, 1_000_000)
 class Engines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.log: dict[int, Arrival] = {}
+        self.log: dict[int, LogMessage] = {}
         self.log_start = 0
         self.end = 0
         """The next offset of the log."""
@@ -87,7 +87,7 @@ class Engines(RuleBasedStateMachine):
 
     # -- messages come
 
-    def arrive(self, arrival: Arrival) -> None:
+    def arrive(self, arrival: LogMessage) -> None:
         self.log[arrival.offset] = arrival
         self.end = arrival.offset + 1
 
@@ -116,7 +116,7 @@ class Engines(RuleBasedStateMachine):
         for _ in range(count):
             due_ms = None if due is None else self.now_ms + due * STEP_MS
             expires_ms = None if ttl is None else self.now_ms + ttl * STEP_MS
-            self.arrive(Arrival(self.end, self.now_ms, priority, due_ms, expires_ms, group, dedupe, f"id{self.end}"))
+            self.arrive(LogMessage(self.end, self.now_ms, priority, due_ms, expires_ms, group, dedupe, f"id{self.end}"))
 
     @rule(stream=st.integers(1, 2), count=st.integers(1, 4), group=st.sampled_from([None, b"a", b"b"]))
     def carry_here(self, stream: int, count: int, group: bytes | None) -> None:
@@ -136,7 +136,7 @@ class Engines(RuleBasedStateMachine):
         first = self.end
         for at in range(count):
             place = PageSlot(stream, page, at)
-            self.arrive(Arrival(self.end, self.now_ms, 4, self.now_ms, group=group, id=f"id{self.end}", place=place))
+            self.arrive(LogMessage(self.end, self.now_ms, 4, self.now_ms, group=group, id=f"id{self.end}", place=place))
         new = [self.log[offset] for offset in range(first, self.end)]
         told = self.engine.index(new, self.now_ms)
         again = [self.naive.send(arrival) for arrival in new]
@@ -146,7 +146,7 @@ class Engines(RuleBasedStateMachine):
     def send_plain(self, count: int) -> None:
         first = self.end
         for offset in range(first, first + count):
-            self.arrive(Arrival(offset, self.now_ms))
+            self.arrive(LogMessage(offset, self.now_ms))
             self.naive.send(self.log[offset])
         self.engine.index_plain(first, self.end - 1, self.now_ms, self.now_ms)
 

@@ -11,7 +11,7 @@ from tests.property.profile import examples
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import NotInFlight
 from headrace.queues.engine.stored import CHUNK
-from headrace.queues.share.engine import SpanEngine
+from headrace.queues.share.engine import ShareEngine
 
 LOCK_MS = 1000
 MOST_DELIVERIES = 3
@@ -58,8 +58,8 @@ class Spans(RuleBasedStateMachine):
         self.engine.start_at(START)
         self.commit()
 
-    def new_engine(self) -> SpanEngine:
-        return SpanEngine(MOST_DELIVERIES, MOST_IN_FLIGHT, LOCK_MS)
+    def new_engine(self) -> ShareEngine:
+        return ShareEngine(MOST_DELIVERIES, MOST_IN_FLIGHT, LOCK_MS)
 
     @property
     def end(self) -> int:

@@ -11,7 +11,7 @@ from headrace.config.broker import broker_settings
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
 from headrace.model.queue_wire import Move, OutgoingMessage, Received
-from headrace.queues.api import Edit, ReceiveOptions
+from headrace.queues.api import QueueEdit, ReceiveOptions
 from headrace.queues.service import QueueService
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -83,7 +83,7 @@ class QueueBroker:
         """A new queue with settings that are given with _ for the dots; its name."""
         self._made += 1
         name = _name or f"queue-{self._made}" + (".fifo" if settings.get("type") == "fifo" else "")
-        edit = Edit({key.replace("_", "."): text for key, text in settings.items()})
+        edit = QueueEdit({key.replace("_", "."): text for key, text in settings.items()})
         self.run(self.queues.create(name, edit))
         return name
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
-from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
 from headrace.queues.engine.engine import Engine
 
 START_MS = 1_700_000_000_000
@@ -20,7 +20,7 @@ class Driven:
     now_ms: int = START_MS
 
     def __post_init__(self) -> None:
-        self.log: list[Arrival] = []
+        self.log: list[LogMessage] = []
         self.log_start = 0
         self.kept: dict[bytes, bytes] = {}
         self.engine = self._new()
@@ -28,9 +28,9 @@ class Driven:
     def _new(self) -> Engine:
         return Engine(self.settings, lambda: self.jitter)
 
-    def send(self, count: int = 1, **what: object) -> list[Duplicate]:
+    def send(self, count: int = 1, **what: object) -> list[DuplicateMessage]:
         """Messages that are all the same."""
-        new = [Arrival(len(self.log) + number, self.now_ms, **what) for number in range(count)]  # type: ignore[arg-type]
+        new = [LogMessage(len(self.log) + number, self.now_ms, **what) for number in range(count)]  # type: ignore[arg-type]
         self.log += new
         return self.engine.index(new, self.now_ms)
 

@@ -74,12 +74,12 @@ class Elsewhere(QueueService):
 
     def __init__(self, broker: QueueBroker) -> None:
         self.network = Network(broker.queues)
-        self.definitions = broker.queues.definitions
+        self.catalog = broker.queues.catalog
         self._metadata = broker.services.metadata
         self._random = Random()
         peers: Any = self.network
         images: Any = Images(broker)
-        self._router = QueueRouter(self.definitions, images, broker.services.clock, peers, self._nothing_here)
+        self._router = QueueRouter(self.catalog, images, broker.services.clock, peers, self._nothing_here)
 
     async def _nothing_here(self, *_: object) -> Any:
         raise NotLeader("nothing is led here")

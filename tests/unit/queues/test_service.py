@@ -18,45 +18,45 @@ from headrace.model.errors import (
     UnknownQueue,
 )
 from headrace.model.queue_wire import Filter, OutgoingMessage
-from headrace.queues.api import Edit, ReceiveOptions
+from headrace.queues.api import QueueEdit, ReceiveOptions
 from headrace.records.reader import Record
 from tests.unit.queues.brokers import QueueBroker
 
 
 def test_a_queue_is_created_once_and_found(broker: QueueBroker) -> None:
-    edit = Edit({"visibility.timeout.ms": "1000"}, {"Policy": "none"})
+    edit = QueueEdit({"visibility.timeout.ms": "1000"}, {"Policy": "none"})
     made = broker.run(broker.queues.create("defined", edit))
     assert (made.settings.type, made.settings.visibility_timeout_ms, made.attributes) == (
         "standard", 1000, {"Policy": "none"}
     )  # fmt: skip
     assert broker.run(broker.queues.create("defined", edit)).topic_id == made.topic_id
-    assert broker.run(broker.queues.create("defined", Edit())).topic_id == made.topic_id
+    assert broker.run(broker.queues.create("defined", QueueEdit())).topic_id == made.topic_id
     with pytest.raises(QueueExists, match=r"another visibility\.timeout\.ms"):
-        broker.run(broker.queues.create("defined", Edit({"visibility.timeout.ms": "2000"})))
+        broker.run(broker.queues.create("defined", QueueEdit({"visibility.timeout.ms": "2000"})))
     assert [info.name for info in broker.queues.queues("defi")] == ["defined"]
 
 
 def test_a_queue_is_altered(broker: QueueBroker) -> None:
     name = broker.create(delay_ms="500")
-    broker.run(broker.queues.alter(name, Edit({"delay.ms": None, "max.receives": "3"}, {"a": "1", "b": "2"})))
-    broker.run(broker.queues.alter(name, Edit({}, {"a": None})))
+    broker.run(broker.queues.alter(name, QueueEdit({"delay.ms": None, "max.receives": "3"}, {"a": "1", "b": "2"})))
+    broker.run(broker.queues.alter(name, QueueEdit({}, {"a": None})))
     found = broker.queues.find(name)
     assert (found.settings.delay_ms, found.settings.max_receives, found.attributes) == (0, 3, {"b": "2"})
     with pytest.raises(InvalidSettings, match="type of a queue"):
-        broker.run(broker.queues.alter(name, Edit({"type": "fifo"})))
+        broker.run(broker.queues.alter(name, QueueEdit({"type": "fifo"})))
     with pytest.raises(InvalidSettings, match="own dead-letter queue"):
-        broker.run(broker.queues.alter(name, Edit({"dead.letter": name})))
+        broker.run(broker.queues.alter(name, QueueEdit({"dead.letter": name})))
     with pytest.raises(InvalidSettings, match="max"):
-        broker.run(broker.queues.alter(name, Edit({"max.receives": "5000"})))
+        broker.run(broker.queues.alter(name, QueueEdit({"max.receives": "5000"})))
 
 
 def test_a_change_that_assumes_what_is_not_so_any_more(broker: QueueBroker) -> None:
     name = broker.create()
-    first = Edit({}, {"Policy": "1"}, expected={"Policy": None})
+    first = QueueEdit({}, {"Policy": "1"}, expected={"Policy": None})
     broker.run(broker.queues.alter(name, first))
     with pytest.raises(QueueUnavailable, match="changed at the same time"):
         broker.run(broker.queues.alter(name, first))
-    broker.run(broker.queues.alter(name, Edit({}, {"Policy": "2"}, expected={"Policy": "1"})))
+    broker.run(broker.queues.alter(name, QueueEdit({}, {"Policy": "2"}, expected={"Policy": "1"})))
     assert broker.queues.find(name).attributes == {"Policy": "2"}
 
 
@@ -66,7 +66,7 @@ def test_a_topic_is_no_queue_and_a_queue_has_one_partition(broker: QueueBroker) 
     with pytest.raises(UnknownQueue):
         broker.queues.find("plain")
     with pytest.raises(QueueExists, match="no queue"):
-        broker.run(broker.queues.create("plain", Edit()))
+        broker.run(broker.queues.create("plain", QueueEdit()))
     with pytest.raises(InvalidPartitions, match="one partition"):
         broker.run(metadata.alter_topic_settings("plain", lambda _: {"queue.type": "standard"}))
     with pytest.raises(InvalidPartitions, match="one partition"):

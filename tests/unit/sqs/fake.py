@@ -20,12 +20,12 @@ from headrace.model.errors import (
 )
 from headrace.queues.api import (
     Counts,
-    Edit,
     Failures,
     Filter,
     Move,
     OutgoingMessage,
     Peeked,
+    QueueEdit,
     QueueInfo,
     Received,
     ReceiveOptions,
@@ -66,12 +66,12 @@ class FakeQueues:
         self.somebody_waits = asyncio.Event()
         self.somebody_gave_up = asyncio.Event()
 
-    async def create(self, name: str, edit: Edit) -> QueueInfo:
+    async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
         if name in self.by_name:
             raise QueueExists(f"{name} is there")
         return self._set(name, {"type": "standard"}, {}, edit)
 
-    def _set(self, name: str, texts: Mapping[str, str], kept: Mapping[str, str], edit: Edit) -> QueueInfo:
+    def _set(self, name: str, texts: Mapping[str, str], kept: Mapping[str, str], edit: QueueEdit) -> QueueInfo:
         texts, kept = dict(texts), dict(kept)
         for into, changes in ((texts, edit.settings), (kept, edit.attributes)):
             for key, value in changes.items():
@@ -100,7 +100,7 @@ class FakeQueues:
             raise UnknownQueue(f"there is no queue {name}")
         return self.by_name[name].info
 
-    async def alter(self, name: str, edit: Edit) -> None:
+    async def alter(self, name: str, edit: QueueEdit) -> None:
         known = self.by_name[name]
         if any(known.info.attributes.get(key) != value for key, value in edit.expected.items()):
             raise QueueUnavailable("changed at the same time")

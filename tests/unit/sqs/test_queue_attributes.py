@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.queues.api import Edit
+from headrace.queues.api import QueueEdit
 
 from .asking import Error, arn, attributes, change, name_error, redrive, refusals, value_error
 from .fake import NOW_MS, Client, run
@@ -271,7 +271,7 @@ def test_a_key_has_a_length() -> None:
 
 def test_a_fifo_queue_of_the_sdk_may_have_any_name() -> None:
     async def test(client: Client) -> None:
-        await client.queues.create("line", Edit({"type": "fifo"}))
+        await client.queues.create("line", QueueEdit({"type": "fifo"}))
         await change(client, "line", ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
         assert await attributes(client, "line", "FifoQueue", "ContentBasedDeduplication") == {
             "FifoQueue": "true",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.main import main
-from headrace.queues.move.transfer import Carrier, TransferPage
+from headrace.queues.move.transfer import TransferPage, TransferStream
 from headrace.runtime.deferred import Deferred
 from headrace.testing.process import BrokerProcess
 from headrace.transactions.marker_sender import MarkerSender
@@ -38,20 +38,20 @@ def _is_stuck() -> bool:
 
 
 def _patch() -> None:
-    write, send_page = MarkerSender.write, Carrier._send_page
+    write, send_page = MarkerSender.write, TransferStream._send_page
 
     def write_some(self: MarkerSender, place: tuple[str, int], *rest: Any) -> Any:
         is_first = place[1] == 0 and not place[0].startswith("__")
         return Deferred() if _is_stuck() and not is_first else write(self, place, *rest)
 
-    async def send_and_hang(self: Carrier, page: TransferPage) -> Any:
+    async def send_and_hang(self: TransferStream, page: TransferPage) -> Any:
         sent = await send_page(self, page)
         if _is_stuck() and self._stream == "move":
             await asyncio.Event().wait()
         return sent
 
     MarkerSender.write = write_some  # type: ignore[method-assign]
-    Carrier._send_page = send_and_hang  # type: ignore[method-assign]
+    TransferStream._send_page = send_and_hang  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Everything below `head` is. Above it, a chunk of offsets that has any done has t
 from collections.abc import Iterable, Iterator
 
 from headrace.coordinator.machine import InternalRecord
-from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, DONE, HEAD, DoneValue, HeadValue, entry, tombstone
+from headrace.queues.engine.stored import ACKED, CHUNK, CHUNK_BITS, HEAD, AckedValue, HeadValue, entry, tombstone
 
 _IN_CHUNK = CHUNK - 1
 _FULL = (1 << CHUNK) - 1
@@ -130,7 +130,7 @@ class AckedOffsets:
     def load_head(self, value: HeadValue) -> None:
         self.head = value.head
 
-    def load(self, chunk: int, value: DoneValue) -> None:
+    def load(self, chunk: int, value: AckedValue) -> None:
         """After the head."""
         self._stored.add(chunk)
         if (chunk + 1) << CHUNK_BITS > self.head:
@@ -145,7 +145,7 @@ class AckedOffsets:
         entries = []
         for chunk in sorted(self._dirty):
             bits = self._bits[chunk]
-            entries.append(entry(DONE, chunk, DoneValue(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))))
+            entries.append(entry(ACKED, chunk, AckedValue(bits.to_bytes((bits.bit_length() + 7) // 8, "little"))))
         self._stored |= self._dirty
         self._dirty.clear()
         return entries
@@ -161,4 +161,4 @@ class AckedOffsets:
         passed = sorted(chunk for chunk in self._passed & self._stored if chunk not in self._bits)
         self._passed.clear()
         self._stored.difference_update(passed)
-        return [tombstone(DONE, chunk) for chunk in passed]
+        return [tombstone(ACKED, chunk) for chunk in passed]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pyroaring import BitMap64
 
 from headrace.model.queued import HIGHEST_PRIORITY, LOWEST_PRIORITY, NORMAL_PRIORITY
-from headrace.queues.engine.send_times import Ages
+from headrace.queues.engine.send_times import SendTimes
 
 _LEVELS = HIGHEST_PRIORITY + 1
 _DOWNWARDS = range(HIGHEST_PRIORITY, LOWEST_PRIORITY - 1, -1)
@@ -35,8 +35,8 @@ class _Standing(NamedTuple):
     since_ms: int
 
 
-class Shelf:
-    def __init__(self, ages: Ages, ageing_ms: int) -> None:
+class AvailableMessages:
+    def __init__(self, ages: SendTimes, ageing_ms: int) -> None:
         self._ages = ages
         self.ageing_ms = ageing_ms
         self._available = [BitMap64() for _ in range(_LEVELS)]

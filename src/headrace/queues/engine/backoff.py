@@ -5,14 +5,14 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 
 
-class Backoff(NamedTuple):
+class RetryBackoff(NamedTuple):
     first_ms: int
     factor: float
     most_ms: int
     jitter: float
 
     @classmethod
-    def of(cls, settings: QueueSettings) -> "Backoff":
+    def of(cls, settings: QueueSettings) -> "RetryBackoff":
         return cls(
             settings.retry_backoff_ms,
             settings.retry_backoff_factor,

@@ -19,7 +19,7 @@ NO_GROUP = 0xFFFF
 _MEMBERS = Struct(f"<{CHUNK}H")
 
 
-class Arrival(NamedTuple):
+class LogMessage(NamedTuple):
     """A message in the log."""
 
     offset: int
@@ -39,7 +39,7 @@ class Arrival(NamedTuple):
     """Of one that came from another queue."""
 
 
-class Duplicate(NamedTuple):
+class DuplicateMessage(NamedTuple):
     """A message that is done at once, since it was there already."""
 
     offset: int
@@ -120,7 +120,7 @@ def members_of(value: IndexValue) -> tuple[int, ...]:
     return _MEMBERS.unpack(value.members) if value.members else ()
 
 
-class Index:
+class ChunkIndex:
     """The chunks that are to be kept."""
 
     def __init__(self, start: int, closed: Callable[[int, IndexValue], None]) -> None:

@@ -17,7 +17,7 @@ def turn_ms(retention_ms: int) -> int:
     return max(retention_ms // _TURNS, _SHORTEST_MS)
 
 
-class Late:
+class DelayedRetention:
     def __init__(self, retention_ms: int) -> None:
         self.turn_ms = turn_ms(retention_ms)
         self._turns: dict[int, BitMap64] = {}

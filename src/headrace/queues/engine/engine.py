@@ -32,9 +32,9 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import LeaseTooLong, NotInFlight, TooManyInFlight
 from headrace.queues.api import Counts
-from headrace.queues.engine.backoff import Backoff
+from headrace.queues.engine.backoff import RetryBackoff
 from headrace.queues.engine.delayed_retention import turn_ms
-from headrace.queues.engine.inventory import QUEUE, Keeping, Stock
+from headrace.queues.engine.inventory import QUEUE_POLICY, EnginePolicy, Inventory
 from headrace.queues.engine.send_times import grain_ms
 from headrace.queues.engine.stored import LeaseRecord
 
@@ -52,7 +52,7 @@ class Lease(NamedTuple):
     first_received_ms: int
 
 
-class Dead(NamedTuple):
+class DeadMessage(NamedTuple):
     """A message that was received as often as it may be, and waits to be moved."""
 
     offset: int
@@ -61,7 +61,7 @@ class Dead(NamedTuple):
     reason: str
 
 
-class Look(NamedTuple):
+class MessageState(NamedTuple):
     """A message that is not done, as it is."""
 
     state: str
@@ -72,8 +72,10 @@ class Look(NamedTuple):
     first_received_ms: int | None
 
 
-class Engine(Stock):
-    def __init__(self, settings: QueueSettings, jitter: Callable[[], float], keeping: Keeping = QUEUE) -> None:
+class Engine(Inventory):
+    def __init__(
+        self, settings: QueueSettings, jitter: Callable[[], float], keeping: EnginePolicy = QUEUE_POLICY
+    ) -> None:
         """`jitter` gives numbers from 0 to 1."""
         super().__init__(settings, keeping)
         self._jitter = jitter
@@ -82,7 +84,7 @@ class Engine(Stock):
 
     def _limits(self) -> None:
         settings = self._settings
-        self._backoff = Backoff.of(settings)
+        self._backoff = RetryBackoff.of(settings)
         has_limit = settings.max_receives > 0 and (bool(settings.dead_letter) or not self._keeping.dead_letters)
         self._most_attempts = settings.max_receives if has_limit else None
 
@@ -118,25 +120,27 @@ class Engine(Stock):
     def has_dead(self) -> bool:
         return bool(self._dead)
 
-    def dead(self, most: int = 1000) -> list[Dead]:
+    def dead(self, most: int = 1000) -> list[DeadMessage]:
         """The first of the messages that are to be moved, and then are `moved`."""
         found = []
         for offset in self._dead:
             held = self._leases.held[offset]
-            found.append(Dead(offset, held.attempt, held.first_received_ms, held.reason))
+            found.append(DeadMessage(offset, held.attempt, held.first_received_ms, held.reason))
             if len(found) == most:
                 break
         return found
 
-    def look(self, offset: int) -> Look | None:
+    def look(self, offset: int) -> MessageState | None:
         """How a message is; None if it is done, or was not indexed."""
         if offset >= self.indexed_to or offset in self._done:
             return None
         held = self._leases.held.get(offset)
         if offset in self._moving:
-            return Look("in flight", held.attempt if held else 0, None, held.first_received_ms if held else None)
+            return MessageState(
+                "in flight", held.attempt if held else 0, None, held.first_received_ms if held else None
+            )
         if held is None:
-            return Look("delayed" if offset in self._delayed else "available", 0, None, None)
+            return MessageState("delayed" if offset in self._delayed else "available", 0, None, None)
         if offset in self._dead:
             state, until_ms = "dead", None
         elif held.is_leased:
@@ -145,7 +149,7 @@ class Engine(Stock):
             state, until_ms = "delayed", held.until_ms
         else:
             state, until_ms = "available", None
-        return Look(state, held.attempt, until_ms, held.first_received_ms)
+        return MessageState(state, held.attempt, until_ms, held.first_received_ms)
 
     # -- receiving and what follows
 

@@ -10,7 +10,7 @@ bytes, a group some 400.
 from array import array
 from collections.abc import Callable, Iterator
 
-from headrace.queues.engine.available import Shelf
+from headrace.queues.engine.available import AvailableMessages
 
 _MOST = 0xFFFF_FFFF
 
@@ -56,10 +56,10 @@ class MessageGroup:
         self.offsets = _Offsets()
 
 
-class Groups:
+class MessageGroups:
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: AvailableMessages,
         *,
         is_gone: Callable[[int], bool],
         is_blocked: Callable[[int], bool],

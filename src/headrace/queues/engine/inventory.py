@@ -14,20 +14,20 @@ from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.engine.acked import AckedOffsets, bits_of, chunks_of, number_with, numbers_of
-from headrace.queues.engine.available import Shelf
-from headrace.queues.engine.chunk_index import Arrival, Duplicate, Index, members_of
+from headrace.queues.engine.available import AvailableMessages
+from headrace.queues.engine.chunk_index import ChunkIndex, DuplicateMessage, LogMessage, members_of
 from headrace.queues.engine.dedupe import DedupeIds, digest
-from headrace.queues.engine.delayed_retention import Late
-from headrace.queues.engine.fifo import Groups
+from headrace.queues.engine.delayed_retention import DelayedRetention
+from headrace.queues.engine.fifo import MessageGroups
 from headrace.queues.engine.leases import Leases
-from headrace.queues.engine.moved_pages import Pages
+from headrace.queues.engine.moved_pages import MovedPages
 from headrace.queues.engine.packed_times import offsets_of, spans_of, time_of
 from headrace.queues.engine.schedule import Schedule
-from headrace.queues.engine.send_times import Ages, grain_ms
+from headrace.queues.engine.send_times import SendTimes, grain_ms
 from headrace.queues.engine.stored import (
     CHUNK,
     CHUNK_BITS,
-    DoneValue,
+    AckedValue,
     HeadValue,
     IdsValue,
     IndexValue,
@@ -44,7 +44,7 @@ _IN_CHUNK = CHUNK - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class EnginePolicy:
     """What an engine keeps, and how it ends."""
 
     leases: bool = True
@@ -58,18 +58,18 @@ class Keeping:
     """From the receive on, with everything that it was extended by."""
 
 
-QUEUE = Keeping()
+QUEUE_POLICY = EnginePolicy()
 
 
-class Stock:
-    def __init__(self, settings: QueueSettings, keeping: Keeping) -> None:
+class Inventory:
+    def __init__(self, settings: QueueSettings, keeping: EnginePolicy) -> None:
         self._keeping = keeping
         self._settings = settings
         self._done = AckedOffsets()
         self._leases = Leases(survive=keeping.leases)
         self._ids = DedupeIds()
-        self._pages = Pages()
-        self._index = Index(0, self._chunk_closed)
+        self._pages = MovedPages()
+        self._index = ChunkIndex(0, self._chunk_closed)
         self.indexed_to = 0
         """The offset that is to be indexed next."""
         self._unindexed: dict[int, LeaseRecord] = {}
@@ -82,12 +82,12 @@ class Stock:
         """Everything that is about messages which are not done."""
         settings = self._settings
         self._live = 0
-        self._ages = Ages(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
-        self._shelf = Shelf(self._ages, settings.priority_ageing_ms)
+        self._ages = SendTimes(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
+        self._shelf = AvailableMessages(self._ages, settings.priority_ageing_ms)
         self._delayed = BitMap64()
         self._delays = Schedule()
         self._expiries = Schedule()
-        self._late = Late(settings.retention_ms)
+        self._late = DelayedRetention(settings.retention_ms)
         self._aged_to = 0
         """All below are done that are too old by when they were sent, unless they were to be received later."""
         self._expired: set[int] = set()
@@ -96,7 +96,7 @@ class Stock:
         self._moving: set[int] = set()
         """Held until they are in another queue."""
         self._groups = (
-            Groups(
+            MessageGroups(
                 self._shelf,
                 is_gone=self._is_gone,
                 is_blocked=self._is_blocked,
@@ -148,7 +148,7 @@ class Stock:
 
     # -- the log
 
-    def index(self, arrivals: Iterable[Arrival], now_ms: int) -> list[Duplicate]:
+    def index(self, arrivals: Iterable[LogMessage], now_ms: int) -> list[DuplicateMessage]:
         """The next messages of the log. Those that are there already are returned: they are done."""
         duplicates = []
         for arrival in arrivals:
@@ -159,7 +159,7 @@ class Stock:
                     duplicates.append(duplicate)
         return duplicates
 
-    def _admit(self, arrival: Arrival, now_ms: int) -> Duplicate | None:
+    def _admit(self, arrival: LogMessage, now_ms: int) -> DuplicateMessage | None:
         offset, number = arrival.offset, arrival.offset & _IN_CHUNK
         settings = self._settings
         sent_ms = min(arrival.sent_ms, now_ms)
@@ -176,11 +176,11 @@ class Stock:
             if first is not None:
                 if not is_done:
                     self._done.add(offset)
-                return Duplicate(offset, *first)
+                return DuplicateMessage(offset, *first)
         if arrival.place is not None and not self._pages.is_new(arrival.place, offset):
             if not is_done:
                 self._done.add(offset)
-            return Duplicate(offset, offset, arrival.id)
+            return DuplicateMessage(offset, offset, arrival.id)
         if arrival.priority != NORMAL_PRIORITY and not is_done:
             chunk.add_level(number, arrival.priority)
             self._shelf.set_level(offset, arrival.priority)
@@ -231,7 +231,8 @@ class Stock:
         if self._groups is not None or first <= self._known_to:
             middle = last if self._groups is not None else min(last, self._known_to)
             self.index(
-                (Arrival(offset, now_ms if sent_ms is None else sent_ms) for offset in range(first, middle + 1)), now_ms
+                (LogMessage(offset, now_ms if sent_ms is None else sent_ms) for offset in range(first, middle + 1)),
+                now_ms,
             )
             first = middle + 1
             if last < first:
@@ -404,7 +405,7 @@ class Stock:
 
     def load(self, entries: Iterable[InternalRecord]) -> None:
         """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
-        done: dict[int, DoneValue] = {}
+        done: dict[int, AckedValue] = {}
         held: dict[int, LeaseRecord] = {}
         leased: dict[int, LeaseValue] = {}
         chunks: dict[int, InternalRecord] = {}
@@ -419,7 +420,7 @@ class Stock:
             match value:
                 case HeadValue():
                     self._done.load_head(value)
-                case DoneValue():
+                case AckedValue():
                     done[number] = value
                 case LeaseRecord():
                     held[number] = value

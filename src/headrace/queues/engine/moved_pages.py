@@ -21,7 +21,7 @@ class PageSlot(NamedTuple):
     at: int
 
 
-class Pages:
+class MovedPages:
     def __init__(self) -> None:
         self._known: dict[int, list[tuple[int, int]]] = {}
         """Per stream number and first offset of the last page, and of those before it whose records may be read again

@@ -16,7 +16,7 @@ def grain_ms(retention_ms: int, ageing_ms: int) -> int:
     return max(finest, _FINEST_MS)
 
 
-class Ages:
+class SendTimes:
     def __init__(self, grain: int) -> None:
         self.grain = grain
         self._lasts = array("q")

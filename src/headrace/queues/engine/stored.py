@@ -34,7 +34,7 @@ CHUNK = 1 << CHUNK_BITS
 again when a queue is loaded."""
 
 HEAD = b"h"
-DONE = b"d"
+ACKED = b"d"
 HELD = b"m"
 LEASE = b"l"
 INDEX = b"i"
@@ -46,7 +46,7 @@ class HeadValue(msgspec.Struct, array_like=True, frozen=True, tag="head-1"):
     head: int
 
 
-class DoneValue(msgspec.Struct, array_like=True, frozen=True, tag="done-1"):
+class AckedValue(msgspec.Struct, array_like=True, frozen=True, tag="done-1"):
     bits: bytes
     """Bit n, counted from the lowest of the first byte, is the chunk's n-th offset."""
 
@@ -119,14 +119,14 @@ class PagesValue(msgspec.Struct, array_like=True, frozen=True, tag="pages-1"):
     """Number and first offset of each, both rising."""
 
 
-Value = HeadValue | DoneValue | LeaseRecord | LeaseValue | IndexValue | IdsValue | PagesValue
+Value = HeadValue | AckedValue | LeaseRecord | LeaseValue | IndexValue | IdsValue | PagesValue
 
 _LARGE_BYTES = 512
 _KEY = Struct(">cQ")
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Value] = msgspec.msgpack.Decoder(Value).decode
 _KINDS: dict[bytes, type] = {
-    HEAD: HeadValue, DONE: DoneValue, HELD: LeaseRecord, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
+    HEAD: HeadValue, ACKED: AckedValue, HELD: LeaseRecord, LEASE: LeaseValue, INDEX: IndexValue, IDS: IdsValue,
     PAGES: PagesValue
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import RecordError
 from headrace.model.queued import NORMAL_PRIORITY, MessageIds
-from headrace.queues.engine.chunk_index import Arrival
+from headrace.queues.engine.chunk_index import LogMessage
 from headrace.queues.host.codec import DecodedMessage, dedupe_key, message_of, place_of, plain_message
 from headrace.records.batch import BatchHeader, Buffer, iter_headers
 from headrace.records.markers import read_marker
@@ -21,7 +21,7 @@ from headrace.records.reader import Record, decompressed, fields_in
 _HEAVY_MESSAGES = 5_000
 
 
-class Plain(NamedTuple):
+class PlainRange(NamedTuple):
     """Messages of which nothing needs to be known."""
 
     first: int
@@ -29,18 +29,18 @@ class Plain(NamedTuple):
     sent_ms: int
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Offsets that are no messages."""
 
     first: int
     last: int
 
 
-Step = Plain | Skipped | Arrival
+IndexStep = PlainRange | SkippedRange | LogMessage
 
 
-class Piece(NamedTuple):
-    steps: Sequence[Step]
+class DecodedSlice(NamedTuple):
+    steps: Sequence[IndexStep]
     next_offset: int
     messages: Sequence[DecodedMessage]
     """Those of the piece that were read, up to a few thousand."""
@@ -56,10 +56,10 @@ def is_plain(message: DecodedMessage) -> bool:
     )
 
 
-def arrival_of(message: DecodedMessage, settings: QueueSettings) -> Arrival:
+def arrival_of(message: DecodedMessage, settings: QueueSettings) -> LogMessage:
     """What the engine is told of a message."""
     dedupe = dedupe_key(message, settings)
-    return Arrival(
+    return LogMessage(
         message.offset,
         message.sent_at_ms,
         message.priority,
@@ -79,7 +79,7 @@ def read_messages(
     aborted: Sequence[tuple[int, int]],
     topic_id: UUID,
     settings: QueueSettings,
-) -> Piece:
+) -> DecodedSlice:
     """The messages from `offset` on in whole batches; `aborted` has producers and first offsets of their transactions.
 
     A batch that cannot be read at all is passed over, as a consumer could do no better.
@@ -96,7 +96,7 @@ def read_messages(
         with suppress(RecordError):
             _take(walk, decompressed(batch, header), header, ids, settings, messages)
         walk.leaves(header)
-    return Piece(walk.steps, walk.at, messages)
+    return DecodedSlice(walk.steps, walk.at, messages)
 
 
 def _take(
@@ -123,7 +123,7 @@ def _take(
                 messages.append(message)
             if (headers or is_fifo) and (is_fifo or not is_plain(message)):
                 if first <= last:
-                    walk.takes(first, last, Plain(first, last, sent_ms))
+                    walk.takes(first, last, PlainRange(first, last, sent_ms))
                     first, last = 0, -1
                 walk.takes(offset, offset, arrival_of(message, settings))
             elif offset == last + 1 and first <= last:
@@ -132,11 +132,11 @@ def _take(
                     sent_ms = time_ms
             else:
                 if first <= last:
-                    walk.takes(first, last, Plain(first, last, sent_ms))
+                    walk.takes(first, last, PlainRange(first, last, sent_ms))
                 first, last, sent_ms = offset, offset, time_ms
     finally:
         if first <= last:
-            walk.takes(first, last, Plain(first, last, sent_ms))
+            walk.takes(first, last, PlainRange(first, last, sent_ms))
 
 
 class _BatchWalk:
@@ -144,7 +144,7 @@ class _BatchWalk:
 
     def __init__(self, offset: int, aborted: Sequence[tuple[int, int]]) -> None:
         self.at = offset
-        self.steps: list[Step] = []
+        self.steps: list[IndexStep] = []
         self._to_abort = sorted(aborted, key=lambda each: each[1], reverse=True)
         self._aborting: set[int] = set()
 
@@ -162,11 +162,11 @@ class _BatchWalk:
             return False
         return True
 
-    def takes(self, first: int, last: int, step: Step) -> None:
+    def takes(self, first: int, last: int, step: IndexStep) -> None:
         self._skip_to(first)
         last_step = self.steps[-1] if self.steps else None
-        if isinstance(step, Plain) and isinstance(last_step, Plain) and last_step.last + 1 == first:
-            self.steps[-1] = Plain(last_step.first, last, max(last_step.sent_ms, step.sent_ms))
+        if isinstance(step, PlainRange) and isinstance(last_step, PlainRange) and last_step.last + 1 == first:
+            self.steps[-1] = PlainRange(last_step.first, last, max(last_step.sent_ms, step.sent_ms))
         else:
             self.steps.append(step)
         self.at = last + 1
@@ -177,10 +177,10 @@ class _BatchWalk:
     def _skip_to(self, offset: int) -> None:
         if offset > self.at:
             last_step = self.steps[-1] if self.steps else None
-            if isinstance(last_step, Skipped):
-                self.steps[-1] = Skipped(last_step.first, offset - 1)
+            if isinstance(last_step, SkippedRange):
+                self.steps[-1] = SkippedRange(last_step.first, offset - 1)
             else:
-                self.steps.append(Skipped(self.at, offset - 1))
+                self.steps.append(SkippedRange(self.at, offset - 1))
             self.at = offset
 
 

@@ -5,7 +5,7 @@ from headrace.model.queued import read_origin
 from headrace.queues.host.codec import DecodedMessage
 
 
-class Matcher:
+class MessageMatcher:
     def __init__(self, wanted: Filter) -> None:
         self._wanted = wanted
         self._ids = frozenset(wanted.ids)

@@ -20,8 +20,8 @@ from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.queues.engine.engine import Engine
-from headrace.queues.host.log_tail import LogFollower
-from headrace.queues.host.message_cache import Kept
+from headrace.queues.host.log_tail import LogTail
+from headrace.queues.host.message_cache import MessageCache
 from headrace.queues.host.state_writer import StateWriter
 from headrace.queues.state_store import StateStore, state_name
 from headrace.replication.partition import Partition
@@ -39,7 +39,7 @@ _RETRY_S = 0.5
 _SAVE_SOON_S = 1.0
 
 
-class Time:
+class SteadyClock:
     """Wall time that does not jump while the broker runs: the wall clock's at the start, and what has passed since."""
 
     def __init__(self, clock: Clock) -> None:
@@ -54,16 +54,16 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class HostContext:
     """What all hosts of a broker share."""
 
     store: StateStore
     clock: Clock
-    time: Time
+    time: SteadyClock
     timers: TimerLoop
     workers: Executor
     jitter: Callable[[], float]
-    kept: Kept
+    kept: MessageCache
     loading: asyncio.Semaphore
     """So many hosts load at a time."""
 
@@ -75,12 +75,12 @@ class HostState(Enum):
 
 
 class QueueHost:
-    def __init__(self, partition: Partition, settings: QueueSettings, around: Around) -> None:
+    def __init__(self, partition: Partition, settings: QueueSettings, context: HostContext) -> None:
         self.partition = partition
         self.name = state_name(partition.topic_id, partition.index)
         self.epoch = partition.leader_epoch
         self.settings = settings
-        self.around = around
+        self.context = context
         self.state = HostState.LOADING
         self.own_entries: dict[bytes, bytes] = {}
         """What is kept beside the engine's entries; changed by `keep_own`."""
@@ -97,12 +97,12 @@ class QueueHost:
         self._start_taken = 0
         self._start_kept = 0
         self._saving: asyncio.TimerHandle | None = None
-        self.log = LogFollower(
+        self.log = LogTail(
             partition,
             settings=lambda: self.settings,
             now_ms=self.now_ms,
-            kept=around.kept,
-            workers=around.workers,
+            kept=context.kept,
+            workers=context.workers,
             in_background=self._in_background,
             indexed=self._indexed,
             failed=self._failed,
@@ -110,8 +110,8 @@ class QueueHost:
         self._writer = StateWriter(
             self.name,
             self.epoch,
-            around.store,
-            around.clock,
+            context.store,
+            context.clock,
             take=self._take,
             written=self._written,
             lost=self._lost,
@@ -134,7 +134,7 @@ class QueueHost:
         self.state = HostState.CLOSED
         self._why_closed = why
         self.log.close()
-        self.around.timers.cancel(self)
+        self.context.timers.cancel(self)
         if self._saving is not None:
             self._saving.cancel()
         self._writer.close(why)
@@ -180,7 +180,7 @@ class QueueHost:
         return self.state is HostState.OPEN
 
     def now_ms(self) -> int:
-        return self.around.time.now_ms()
+        return self.context.time.now_ms()
 
     # -- asking
 
@@ -258,13 +258,13 @@ class QueueHost:
         kept = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
         # What was received before may be of what a new leader does not know yet to be committed.
         await self.partition.until_committed(self.partition.log.end_offset)
-        async with self.around.loading:
+        async with self.context.loading:
             settings = self.settings
-            engine = Engine(settings, self.around.jitter)
+            engine = Engine(settings, self.context.jitter)
             if len(kept) <= _LOADED_AT_ONCE:
                 engine.load(kept)
             else:
-                await asyncio.get_running_loop().run_in_executor(self.around.workers, engine.load, kept)
+                await asyncio.get_running_loop().run_in_executor(self.context.workers, engine.load, kept)
             engine.drop_before(self.partition.log.start_offset)
             await self.log.catch_up(engine)
         if self.settings != settings:
@@ -318,17 +318,17 @@ class QueueHost:
             return
         due_ms = engine.next_due_ms
         if due_ms is None:
-            self.around.timers.cancel(self)
+            self.context.timers.cancel(self)
             return
-        deadline_ms = max(self.around.time.monotonic_ms(due_ms), self._rests_until_ms)
-        if self.around.timers.deadline_of(self) != deadline_ms:
-            self.around.timers.set(self, deadline_ms, self._due)
+        deadline_ms = max(self.context.time.monotonic_ms(due_ms), self._rests_until_ms)
+        if self.context.timers.deadline_of(self) != deadline_ms:
+            self.context.timers.set(self, deadline_ms, self._due)
 
     def _due(self) -> None:
         if self.state is not HostState.OPEN or self._engine is None:
             return
         # What is due and stays so must not keep the loop from everything else.
-        self._rests_until_ms = self.around.clock.monotonic_ms() + 1
+        self._rests_until_ms = self.context.clock.monotonic_ms() + 1
         try:
             self._engine.due(self.now_ms())
             self._writer.touch()

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, OffsetOutOfRange, QueueUnavailable
-from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
 from headrace.queues.engine.engine import Engine
-from headrace.queues.host.decode import Piece, Plain, Skipped, Step
-from headrace.queues.host.message_cache import Kept, read_cached, read_slice
+from headrace.queues.host.decode import DecodedSlice, IndexStep, PlainRange, SkippedRange
+from headrace.queues.host.message_cache import MessageCache, read_cached, read_slice
 from headrace.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class OwnBatch:
         first: int,
         last: int,
         sent_ms: int,
-        arrivals: Sequence[Arrival] | None,
+        arrivals: Sequence[LogMessage] | None,
         answer: "Callable[[OwnBatch], None]",
     ) -> None:
         """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and the engine was
@@ -48,7 +48,7 @@ class OwnBatch:
         self.last = last
         self.sent_ms = sent_ms
         self.arrivals = arrivals
-        self.duplicates: Sequence[Duplicate] = ()
+        self.duplicates: Sequence[DuplicateMessage] = ()
         self._is_committed = False
         self._is_told = False
         self._answer: Callable[[OwnBatch], None] | None = answer
@@ -69,7 +69,7 @@ class OwnBatch:
             answer(self)
 
 
-class LogFollower:
+class LogTail:
     """One engine and its log."""
 
     def __init__(
@@ -78,7 +78,7 @@ class LogFollower:
         *,
         settings: Callable[[], QueueSettings],
         now_ms: Callable[[], int],
-        kept: Kept,
+        kept: MessageCache,
         workers: Executor,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         indexed: Callable[[], None],
@@ -262,20 +262,20 @@ class LogFollower:
             if self._engine is engine:
                 self._tell(engine)
 
-    async def _index_piece(self, engine: Engine, piece: Piece) -> None:
+    async def _index_piece(self, engine: Engine, piece: DecodedSlice) -> None:
         for at in range(0, len(piece.steps), _STEPS_PER_TURN):
             if at:
                 await asyncio.sleep(0)
             self._index_steps(engine, piece.steps[at : at + _STEPS_PER_TURN])
 
-    def _index_steps(self, engine: Engine, steps: Sequence[Step]) -> None:
+    def _index_steps(self, engine: Engine, steps: Sequence[IndexStep]) -> None:
         now_ms = self._now_ms()
         for kind, run in groupby(steps, type):
-            if kind is Arrival:
-                engine.index(cast(list[Arrival], list(run)), now_ms)
+            if kind is LogMessage:
+                engine.index(cast(list[LogMessage], list(run)), now_ms)
                 continue
             for step in run:
-                if isinstance(step, Plain):
+                if isinstance(step, PlainRange):
                     engine.index_plain(step.first, step.last, step.sent_ms, now_ms)
-                elif isinstance(step, Skipped):
+                elif isinstance(step, SkippedRange):
                     engine.skip(step.first, step.last)

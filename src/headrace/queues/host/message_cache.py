@@ -14,18 +14,18 @@ from uuid import UUID
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import OffsetOutOfRange
 from headrace.queues.host.codec import DecodedMessage
-from headrace.queues.host.decode import Piece, read_messages
+from headrace.queues.host.decode import DecodedSlice, read_messages
 from headrace.replication.partition import Partition
 from headrace.storage.log import Slice
 
-KEPT_BYTES = 64 * 1024 * 1024
+CACHE_BYTES = 64 * 1024 * 1024
 _AHEAD_BYTES = 64 * 1024
 
 
-class Kept:
+class MessageCache:
     """Messages in memory, of all queues of a broker."""
 
-    def __init__(self, limit_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._kept_bytes = 0
         # By the number of the topic's id: of a UUID the hash is worked out anew each time.
@@ -62,8 +62,8 @@ class Kept:
         self._kept_bytes += size_bytes
 
 
-class MessageCache:
-    def __init__(self, partition: Partition, kept: Kept, workers: Executor) -> None:
+class MessageReader:
+    def __init__(self, partition: Partition, kept: MessageCache, workers: Executor) -> None:
         self._partition = partition
         self._kept = kept
         self._workers = workers
@@ -102,7 +102,7 @@ class MessageCache:
         return (await read_slice(partition, cut, offset, settings, self._workers)).messages
 
 
-def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> Piece | None:
+def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> DecodedSlice | None:
     """What a slice says, if it is small and in the page cache."""
     data = cut.file.read_cached(cut.position, cut.length) if cut.length <= _AHEAD_BYTES else None
     if data is None:
@@ -113,7 +113,7 @@ def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSe
 
 async def read_slice(
     partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
-) -> Piece:
+) -> DecodedSlice:
     """What a slice says: in this turn if it is small and in the page cache, else in a worker thread."""
     piece = read_cached(partition, cut, offset, settings)
     if piece is not None:
@@ -122,7 +122,7 @@ async def read_slice(
     aborted = partition.aborted_within(offset, below)
     topic_id = partition.topic_id
 
-    def read() -> Piece:
+    def read() -> DecodedSlice:
         return read_messages(
             memoryview(cut.file.read(cut.position, cut.length)), offset, below, aborted, topic_id, settings
         )

@@ -13,12 +13,12 @@ from headrace.model.queue_wire import Counts, Filter, OutgoingMessage, Peeked, R
 from headrace.queues.api import Failures, ReceiveOptions
 from headrace.queues.engine.engine import Engine, Lease
 from headrace.queues.host.codec import check_message, peeked, received, record_of
-from headrace.queues.host.filters import Matcher
+from headrace.queues.host.filters import MessageMatcher
 from headrace.queues.host.host import OWN_KEYS, QueueHost
-from headrace.queues.host.message_cache import MessageCache
+from headrace.queues.host.message_cache import MessageReader
 from headrace.queues.host.receipts import Receipt, Receipts
 from headrace.queues.host.receive import Receivers
-from headrace.queues.host.send import Budget, MessageSender
+from headrace.queues.host.send import MessageSender, SendBudget
 from headrace.records.reader import Record
 
 MOST_MESSAGES = 1_000
@@ -35,11 +35,11 @@ _SAME_ATTEMPT_MS = 5 * 60 * 1000
 _ATTEMPTS_MAX = 1_000
 
 
-class LedQueue:
-    def __init__(self, name: str, host: QueueHost, budget: Budget) -> None:
+class HostedQueue:
+    def __init__(self, name: str, host: QueueHost, budget: SendBudget) -> None:
         self.name = name
         self.host = host
-        self.bodies = MessageCache(host.partition, host.around.kept, host.around.workers)
+        self.bodies = MessageReader(host.partition, host.context.kept, host.context.workers)
         self._sender = MessageSender(host, budget)
         self._receivers = Receivers(host)
         self._receipts = Receipts(host.partition.topic_id)
@@ -216,7 +216,7 @@ class LedQueue:
         most = _PEEK_DEFAULT if wanted.limit is None else max(0, min(wanted.limit, _PEEK_MOST))
         found: list[Peeked] = []
         size_bytes = 0
-        matcher = Matcher(wanted)
+        matcher = MessageMatcher(wanted)
         settings = self.host.settings
         offset = after_offset + 1
         while len(found) < most:

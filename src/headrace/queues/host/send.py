@@ -12,7 +12,7 @@ from headrace.config.queue import QueueSettings
 from headrace.model.errors import HeadraceError, InvalidMessage, NotEnoughReplicas, NotLeader, QueueUnavailable
 from headrace.model.queue_wire import Sent
 from headrace.model.queued import MessageIds
-from headrace.queues.engine.chunk_index import Arrival, Duplicate
+from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
 from headrace.queues.host.codec import DecodedMessage, message_of
 from headrace.queues.host.decode import arrival_of, is_plain
 from headrace.queues.host.host import QueueHost
@@ -29,7 +29,7 @@ _TOO_LATE = "the messages could not be brought to all replicas in time; they may
 UNCOMMITTED_MAX_BYTES = 128 * 1024 * 1024
 
 
-class Budget:
+class SendBudget:
     """How many bytes of messages may be on their way to the disk, for all queues of a broker. Past it, sends wait."""
 
     def __init__(self, limit_bytes: int = UNCOMMITTED_MAX_BYTES) -> None:
@@ -65,7 +65,7 @@ class _Sending(NamedTuple):
 
 
 class MessageSender:
-    def __init__(self, host: QueueHost, budget: Budget) -> None:
+    def __init__(self, host: QueueHost, budget: SendBudget) -> None:
         self._host = host
         self._budget = budget
         self._waiting: list[_Sending] = []
@@ -144,7 +144,7 @@ class MessageSender:
                 timer.cancel()
                 _fail(sendings, _unknown(error))
                 return
-            host.around.kept.offer(partition.topic_id, messages)
+            host.context.kept.offer(partition.topic_id, messages)
             own.committed()
             if not host.has_engine:
                 own.told()
@@ -162,14 +162,16 @@ def _size_bytes(record: Record) -> int:
     return size_bytes
 
 
-def _arrivals(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[Arrival] | None:
+def _arrivals(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[LogMessage] | None:
     """None if there is nothing to say of any of them."""
     if not settings.is_fifo and all(map(is_plain, messages)):
         return None
     return [arrival_of(message, settings) for message in messages]
 
 
-def _answer(sendings: Sequence[_Sending], messages: Sequence[DecodedMessage], duplicates: Sequence[Duplicate]) -> None:
+def _answer(
+    sendings: Sequence[_Sending], messages: Sequence[DecodedMessage], duplicates: Sequence[DuplicateMessage]
+) -> None:
     sent = [Sent(message.id, message.offset) for message in messages]
     for offset, first_offset, first_id in duplicates:
         sent[offset - messages[0].offset] = Sent(first_id, first_offset)

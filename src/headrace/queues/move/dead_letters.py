@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from headrace.model.errors import HeadraceError
 from headrace.model.queued import DEAD_LETTERS
-from headrace.queues.engine.engine import Dead
+from headrace.queues.engine.engine import DeadMessage
 from headrace.queues.host.codec import DecodedMessage
-from headrace.queues.host.queue import LedQueue
-from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords
+from headrace.queues.host.queue import HostedQueue
+from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, SendRecords, TransferMessage, TransferStream
 
 log = logging.getLogger(__name__)
 
@@ -18,10 +18,10 @@ _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 
 
-class Burial:
-    def __init__(self, queue: LedQueue, send: SendRecords) -> None:
+class DeadLetterMover:
+    def __init__(self, queue: HostedQueue, send: SendRecords) -> None:
         self._queue = queue
-        self._carrier = Carrier(queue, send, DEAD_LETTERS, keeps_time=lambda: not queue.host.settings.is_fifo)
+        self._transfer = TransferStream(queue, send, DEAD_LETTERS, keeps_time=lambda: not queue.host.settings.is_fifo)
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
         queue.host.on_change.append(self._look)
@@ -43,15 +43,15 @@ class Burial:
     @property
     def _is_wanted(self) -> bool:
         host = self._queue.host
-        return host.has_engine and (host.engine.has_dead or self._carrier.page is not None)
+        return host.has_engine and (host.engine.has_dead or self._transfer.page is not None)
 
     async def _bury_all(self) -> None:
         host = self._queue.host
         backoff_s = _BACKOFF_FIRST_S
-        while self._is_wanted and (self._carrier.page is not None or host.settings.dead_letter):
+        while self._is_wanted and (self._transfer.page is not None or host.settings.dead_letter):
             try:
-                if self._carrier.page is not None:
-                    await self._carrier.deliver()
+                if self._transfer.page is not None:
+                    await self._transfer.deliver()
                 else:
                     await self._bury(host.engine.dead(PAGE_MESSAGES), host.settings.dead_letter)
             except Exception as error:
@@ -70,20 +70,20 @@ class Burial:
                 backoff_s = _BACKOFF_FIRST_S
                 self._is_failing = False
 
-    async def _bury(self, dead: Sequence[Dead], destination: str) -> None:
+    async def _bury(self, dead: Sequence[DeadMessage], destination: str) -> None:
         messages = await self._queue.bodies.read([each.offset for each in dead], self._queue.host.settings)
-        await self._carrier.carry(
+        await self._transfer.carry(
             destination, [_letter(each, messages.get(each.offset)) for each in _together(dead, messages)]
         )
 
 
-def _letter(dead: Dead, message: DecodedMessage | None) -> Carried:
+def _letter(dead: DeadMessage, message: DecodedMessage | None) -> TransferMessage:
     group = b"" if message is None else message.group or b""
     reason = dead.reason or f"received {dead.attempt} times without being deleted"
-    return Carried(dead.offset, group, dead.attempt, reason)
+    return TransferMessage(dead.offset, group, dead.attempt, reason)
 
 
-def _together(dead: Sequence[Dead], messages: Mapping[int, DecodedMessage]) -> Sequence[Dead]:
+def _together(dead: Sequence[DeadMessage], messages: Mapping[int, DecodedMessage]) -> Sequence[DeadMessage]:
     """As many of them as go with one send, at least one."""
     size_bytes = 0
     for at, each in enumerate(dead):

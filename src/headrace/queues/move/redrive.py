@@ -17,10 +17,17 @@ from headrace.model.errors import HeadraceError, InvalidMessage, QueueUnavailabl
 from headrace.model.queue_wire import Filter, Move
 from headrace.model.queued import read_origin
 from headrace.queues.host.codec import DecodedMessage
-from headrace.queues.host.filters import Matcher
+from headrace.queues.host.filters import MessageMatcher
 from headrace.queues.host.host import OWN_KEYS
-from headrace.queues.host.queue import LedQueue
-from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, Carried, Carrier, SendRecords, TransferPage
+from headrace.queues.host.queue import HostedQueue
+from headrace.queues.move.transfer import (
+    PAGE_BYTES,
+    PAGE_MESSAGES,
+    SendRecords,
+    TransferMessage,
+    TransferPage,
+    TransferStream,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +40,7 @@ RUNNING, COMPLETED, CANCELLING, CANCELLED, FAILED = "RUNNING", "COMPLETED", "CAN
 _ACTIVE = (RUNNING, CANCELLING)
 
 
-class Task(msgspec.Struct, array_like=True):
+class MoveTask(msgspec.Struct, array_like=True):
     """A move as it is kept."""
 
     move: Move
@@ -44,16 +51,16 @@ class Task(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Task).decode
+_decode = msgspec.msgpack.Decoder(MoveTask).decode
 
 
 class MoveTasks:
-    def __init__(self, queue: LedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
+    def __init__(self, queue: HostedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
         self._queue = queue
-        self._carrier = Carrier(queue, send, "move", keeps_time=lambda: False, delivered=self._delivered)
+        self._transfer = TransferStream(queue, send, "move", keeps_time=lambda: False, delivered=self._delivered)
         self._turn = asyncio.Lock()
         self._new_id = new_id
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, MoveTask] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         queue.host.on_open.append(self._resume)
         queue.host.on_close.append(lambda _: self._stop())
@@ -76,7 +83,7 @@ class MoveTasks:
             to_move=engine.counts().available,
             per_second=per_second,
         )
-        task = self._tasks[move.id] = Task(move, wanted, 0, self._queue.host.partition.last_stable_offset)
+        task = self._tasks[move.id] = MoveTask(move, wanted, 0, self._queue.host.partition.last_stable_offset)
         self._forget_oldest()
         self._keep(task)
         self._run(task)
@@ -100,7 +107,7 @@ class MoveTasks:
     # -- life
 
     def _resume(self) -> None:
-        if self._carrier.page is not None:
+        if self._transfer.page is not None:
             self._start_running("", self._deliver())
         for key, value in self._queue.host.own_entries.items():
             if key.startswith(OWN_KEYS + _KEY):
@@ -122,7 +129,7 @@ class MoveTasks:
             with suppress(asyncio.CancelledError):
                 await running
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: MoveTask) -> None:
         self._start_running(task.move.id, self._move(task))
 
     def _start_running(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -135,10 +142,10 @@ class MoveTasks:
             del self._tasks[task.move.id]
             self._queue.host.keep_own(_KEY + task.move.id.encode(), None)
 
-    def _keep(self, task: Task) -> None:
+    def _keep(self, task: MoveTask) -> None:
         self._queue.host.keep_own(_KEY + task.move.id.encode(), _encode(task))
 
-    def _set(self, task: Task, **changes: object) -> None:
+    def _set(self, task: MoveTask, **changes: object) -> None:
         task.move = msgspec.structs.replace(task.move, **changes)
         self._keep(task)
 
@@ -149,17 +156,17 @@ class MoveTasks:
         async with self._turn:
             # If it never can be there, its messages are here as before: its task meets the same, and says so.
             with suppress(HeadraceError):
-                await self._carrier.deliver()
+                await self._transfer.deliver()
 
     def _delivered(self, page: TransferPage) -> None:
         task = self._tasks.get(page.errand)
         if task is not None:
             self._set(task, moved=task.move.moved + len(page.messages))
 
-    async def _move(self, task: Task) -> None:
+    async def _move(self, task: MoveTask) -> None:
         failures = 0
         while task.move.status == RUNNING:
-            began_ms = self._queue.host.around.clock.monotonic_ms()
+            began_ms = self._queue.host.context.clock.monotonic_ms()
             try:
                 async with self._turn:
                     moved = await self._move_some(task)
@@ -184,7 +191,7 @@ class MoveTasks:
                 self._set(task, status=COMPLETED)
                 return
             if task.move.per_second:
-                took_s = (self._queue.host.around.clock.monotonic_ms() - began_ms) / 1000
+                took_s = (self._queue.host.context.clock.monotonic_ms() - began_ms) / 1000
                 await asyncio.sleep(max(0.0, moved / task.move.per_second - took_s))
             else:
                 await asyncio.sleep(0)
@@ -193,7 +200,7 @@ class MoveTasks:
             async with self._turn:
                 self._set(task, status=CANCELLED)
 
-    async def _move_some(self, task: Task) -> int | None:
+    async def _move_some(self, task: MoveTask) -> int | None:
         """How many were moved; None if there is nothing left to move."""
         queue, host = self._queue, self._queue.host
         limit = task.wanted.limit
@@ -217,18 +224,18 @@ class MoveTasks:
         picked, passed_to = self._pick(task, offsets, messages)
         moved = 0
         for destination, some in picked.items():
-            moved += await self._carrier.carry(destination, some, task.move.id)
+            moved += await self._transfer.carry(destination, some, task.move.id)
         task.next_offset = passed_to
         self._keep(task)
         return moved
 
     def _pick(
-        self, task: Task, offsets: Sequence[int], messages: Mapping[int, DecodedMessage]
-    ) -> tuple[dict[str, list[Carried]], int]:
+        self, task: MoveTask, offsets: Sequence[int], messages: Mapping[int, DecodedMessage]
+    ) -> tuple[dict[str, list[TransferMessage]], int]:
         """The messages that are meant, by destination; and the offset behind the last that was looked at."""
         engine = self._queue.host.engine
-        matcher = Matcher(task.wanted)
-        picked: dict[str, list[Carried]] = {}
+        matcher = MessageMatcher(task.wanted)
+        picked: dict[str, list[TransferMessage]] = {}
         size_bytes = 0
         for offset in offsets:
             message, look = messages.get(offset), engine.look(offset)
@@ -240,7 +247,9 @@ class MoveTasks:
             size_bytes += message.size_bytes
             if picked and size_bytes > PAGE_BYTES:
                 return picked, offset
-            picked.setdefault(destination, []).append(Carried(offset, message.group or b"", look.attempt, "moved"))
+            picked.setdefault(destination, []).append(
+                TransferMessage(offset, message.group or b"", look.attempt, "moved")
+            )
         return picked, offsets[-1] + 1
 
 
@@ -250,5 +259,5 @@ def _source_of(message: DecodedMessage) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def _age(task: Task) -> int:
+def _age(task: MoveTask) -> int:
     return task.move.started_at_ms

@@ -18,7 +18,7 @@ from headrace.model.errors import HeadraceError, InvalidMessage, UnknownQueue
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.codec import Origin, moved_record
 from headrace.queues.host.host import OWN_KEYS
-from headrace.queues.host.queue import LedQueue
+from headrace.queues.host.queue import HostedQueue
 from headrace.records.reader import Record
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ SendRecords = Callable[[str, Sequence[Record]], Awaitable[None]]
 """Sends to a queue, wherever it is led."""
 
 
-class Carried(msgspec.Struct, array_like=True, frozen=True):
+class TransferMessage(msgspec.Struct, array_like=True, frozen=True):
     offset: int
     group: bytes
     attempts: int
@@ -42,26 +42,26 @@ class Carried(msgspec.Struct, array_like=True, frozen=True):
 class TransferPage(msgspec.Struct, array_like=True, frozen=True):
     number: int
     destination: str
-    messages: Sequence[Carried]
+    messages: Sequence[TransferMessage]
     errand: str
     """For what they go, as whoever sends them calls it."""
 
 
-class _Kept(msgspec.Struct, array_like=True, frozen=True):
+class _TransferState(msgspec.Struct, array_like=True, frozen=True):
     last_number: int
     page: TransferPage | None
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_TransferState).decode
 
 
-class Carrier:
+class TransferStream:
     """One stream of pages out of a queue, one at a time."""
 
     def __init__(
         self,
-        queue: LedQueue,
+        queue: HostedQueue,
         send: SendRecords,
         stream: str,
         *,
@@ -93,14 +93,14 @@ class Carrier:
                 self._is_in_doubt = True
                 self._hold(self.page.messages)
 
-    def _hold(self, messages: Sequence[Carried]) -> set[int]:
+    def _hold(self, messages: Sequence[TransferMessage]) -> set[int]:
         host = self._queue.host
         return set(host.engine.hold([(each.offset, each.group) for each in messages], host.now_ms()))
 
     def _keep(self) -> None:
-        self._queue.host.keep_own(self._key, _encode(_Kept(self._last_number, self.page)))
+        self._queue.host.keep_own(self._key, _encode(_TransferState(self._last_number, self.page)))
 
-    async def carry(self, destination: str, messages: Sequence[Carried], errand: str = "") -> int:
+    async def carry(self, destination: str, messages: Sequence[TransferMessage], errand: str = "") -> int:
         """Carry those that are available now, or dead: how many. Errors as of `deliver`."""
         engine = self._queue.host.engine
         dead = {each.offset for each in messages if (look := engine.look(each.offset)) and look.state == "dead"}

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from headrace.model.errors import InvalidRecordState, ProtocolError
-from headrace.queues.share.engine import AcquiredRange, SpanEngine
+from headrace.queues.share.engine import AcquiredRange, ShareEngine
 
 
 class AckType(IntEnum):
@@ -38,7 +38,7 @@ class AckBatch(NamedTuple):
             yield offsets[0], offsets[-1], kind
 
 
-def acknowledge(engine: SpanEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
+def acknowledge(engine: ShareEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
     """All or nothing: `InvalidRecordState` unless the member has all of it, `ProtocolError` if some was never given
     out. What lies below the head is done already, and passed over, whoever had it. Whether there is anything to be
     kept."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.model.errors import HeadraceError
 from headrace.queues.share.dead_letters import DeadLetter, DeadLettersRefused, LetterWriter
-from headrace.queues.share.engine import SpanEngine
+from headrace.queues.share.engine import ShareEngine
 from headrace.replication.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -21,12 +21,12 @@ _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 10.0
 
 
-class ShareBurial:
+class DeadLetterDelivery:
     def __init__(
         self,
         partition: Partition,
         group_id: str,
-        engine: SpanEngine,
+        engine: ShareEngine,
         writer: LetterWriter,
         *,
         committed: Callable[[], Awaitable[None]],

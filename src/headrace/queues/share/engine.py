@@ -19,10 +19,10 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 from headrace.model.errors import NotInFlight
 from headrace.queues.engine.engine import Engine
-from headrace.queues.engine.inventory import Keeping
+from headrace.queues.engine.inventory import EnginePolicy
 from headrace.queues.engine.stored import LeaseRecord
 
-_SHARE = Keeping(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
+_SHARE = EnginePolicy(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
 _FOREVER_MS = 1 << 50
 _REJECTED = "rejected"
 """The reason that is kept of a record which is dead because a member said so."""
@@ -46,7 +46,7 @@ def _settings(most_deliveries: int, most_in_flight: int, lock_ms: int) -> QueueS
     )
 
 
-class SpanEngine(Engine):
+class ShareEngine(Engine):
     def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int, *, buries: bool = False) -> None:
         """`buries`: whether the group has a dead-letter topic."""
         self._buries = buries

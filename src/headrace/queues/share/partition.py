@@ -20,9 +20,9 @@ from typing import NamedTuple
 from headrace.config.group import EARLIEST, LATEST, READ_COMMITTED, GroupSettings, parse_reset
 from headrace.model.errors import HeadraceError, NotLeader, OffsetOutOfRange, StaleQueueLeader
 from headrace.queues.share.acks import AckBatch, acknowledge
-from headrace.queues.share.dead_letter_delivery import ShareBurial
+from headrace.queues.share.dead_letter_delivery import DeadLetterDelivery
 from headrace.queues.share.dead_letters import LetterWriter
-from headrace.queues.share.engine import AcquiredRange, SpanEngine
+from headrace.queues.share.engine import AcquiredRange, ShareEngine
 from headrace.queues.state_store import StateStore, state_name
 from headrace.records.batch import BatchHeader, iter_headers
 from headrace.replication.partition import Partition
@@ -41,7 +41,7 @@ class AcquireLimit(NamedTuple):
     max_records: int
 
 
-class Taken(NamedTuple):
+class AcquiredBatches(NamedTuple):
     """What a member got: whole batches, and which of their records."""
 
     batches: list[Buffer]
@@ -92,8 +92,8 @@ class SharePartition:
         self._workers = workers
         self._settings = settings
         self._limits = limits = self._current_limits()
-        self._engine = SpanEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
-        self._burial = ShareBurial(
+        self._engine = ShareEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
+        self._dead_letters = DeadLetterDelivery(
             partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
         )
         self._leader_epoch = partition.leader_epoch
@@ -136,7 +136,7 @@ class SharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._burial.cancel()
+        self._dead_letters.cancel()
         self.waiters.advanced()
 
     async def settled(self) -> None:
@@ -203,7 +203,7 @@ class SharePartition:
             engine.start_at(partition.log.end_offset)
             return None
 
-    def take(self, data: Buffer, wanted: AcquireLimit) -> Taken:
+    def take(self, data: Buffer, wanted: AcquireLimit) -> AcquiredBatches:
         """Acquire records of these batches, which `look` found and may have changed hands since. They are not to be
         given to anybody before `when_persisted`. If none is acquired although there were some batches, it is worth
         while to look again."""
@@ -226,8 +226,8 @@ class SharePartition:
                 spans.extend(got)
                 count += sum(span.last - span.first + 1 for span in got)
         self._arm()
-        self._burial.look()
-        return Taken(batches, spans, count)
+        self._dead_letters.look()
+        return AcquiredBatches(batches, spans, count)
 
     async def when_persisted(self) -> None:
         """Returns when everything that was acquired so far is committed. If that fails, this instance is void and
@@ -255,7 +255,7 @@ class SharePartition:
         self._arm()
         if has_changed:
             await self._committed()
-            self._burial.look()
+            self._dead_letters.look()
         if engine.in_flight < in_flight:
             self.waiters.advanced()
 
@@ -271,7 +271,7 @@ class SharePartition:
         if owned:
             self._arm()
             await self._committed()
-            self._burial.look()
+            self._dead_letters.look()
             self.waiters.advanced()
 
     def position(self) -> SharePosition:
@@ -309,7 +309,7 @@ class SharePartition:
         self._engine.due(self._now_ms())
         if self._engine.in_flight < in_flight:
             self._commit_later()
-            self._burial.look()
+            self._dead_letters.look()
             self.waiters.advanced()
         self._arm()
 

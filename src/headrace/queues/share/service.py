@@ -83,7 +83,7 @@ class ShareLocator:
         return self._coordinator.leader_for(state_name(*place))
 
 
-class Shares:
+class ShareService:
     def __init__(
         self,
         *,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.model.errors import QueueExists, UnknownQueue
-from headrace.queues.api import Edit, QueueInfo
+from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import attributes, errors
 from headrace.sqs.actions.tags import check_tags
 from headrace.sqs.calls import SqsRequest, action
@@ -59,7 +59,7 @@ async def _create(
     kept |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
     settings = {"type": "fifo" if name.endswith(attributes.FIFO_SUFFIX) else "standard", **change.settings}
     try:
-        return await call.queues.create(name, Edit(settings, kept))
+        return await call.queues.create(name, QueueEdit(settings, kept))
     except QueueExists:
         existing = _find(call, name)
         if existing is None:

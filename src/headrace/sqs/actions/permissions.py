@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.queues.api import Edit, QueueInfo
+from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import access_policy, errors
 from headrace.sqs.attributes import MODIFIED, POLICY
 from headrace.sqs.calls import SqsRequest, action, required
@@ -143,4 +143,4 @@ async def _keep(call: SqsRequest, info: QueueInfo, policy: dict[str, Any]) -> No
         access_policy.check_size(text)
     kept = {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}
     # Not the policy that another client has changed since: its permission would be lost.
-    await call.queues.alter(info.name, Edit({}, kept, expected={POLICY: info.attributes.get(POLICY)}))
+    await call.queues.alter(info.name, QueueEdit({}, kept, expected={POLICY: info.attributes.get(POLICY)}))

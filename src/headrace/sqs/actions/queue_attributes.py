@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.queues.api import Edit, QueueInfo
+from headrace.queues.api import QueueEdit, QueueInfo
 from headrace.sqs import attributes, errors
 from headrace.sqs.calls import SqsRequest, action
 
@@ -47,7 +47,7 @@ async def set_queue_attributes(call: SqsRequest, request: SetQueueAttributes) ->
     _check_type(info, given)
     change = attributes.parse(call.realm, info.name, given, info)
     kept = {**change.kept, attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
-    await call.queues.alter(info.name, Edit(change.settings, kept))
+    await call.queues.alter(info.name, QueueEdit(change.settings, kept))
 
 
 def _check_type(info: QueueInfo, given: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from unicodedata import category
 
 import msgspec
 
-from headrace.queues.api import Edit
+from headrace.queues.api import QueueEdit
 from headrace.sqs import errors
 from headrace.sqs.attributes import TAG_PREFIX, tags_of
 from headrace.sqs.calls import SqsRequest, action
@@ -29,7 +29,7 @@ async def tag_queue(call: SqsRequest, request: TagQueue) -> None:
     if not request.Tags:
         raise errors.missing_parameter("Tags")
     check_tags(request.Tags, info.name, has=tags_of(info))
-    await call.queues.alter(info.name, Edit({}, {TAG_PREFIX + key: value for key, value in request.Tags.items()}))
+    await call.queues.alter(info.name, QueueEdit({}, {TAG_PREFIX + key: value for key, value in request.Tags.items()}))
 
 
 class UntagQueue(msgspec.Struct):
@@ -46,7 +46,7 @@ async def untag_queue(call: SqsRequest, request: UntagQueue) -> None:
         raise _wrong_key_length()
     for key in request.TagKeys:
         _check_key(key)
-    await call.queues.alter(info.name, Edit({}, {TAG_PREFIX + key: None for key in request.TagKeys}))
+    await call.queues.alter(info.name, QueueEdit({}, {TAG_PREFIX + key: None for key in request.TagKeys}))
 
 
 class ListQueueTags(msgspec.Struct):

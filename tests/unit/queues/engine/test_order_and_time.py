@@ -4,10 +4,10 @@ from random import Random
 import pytest
 
 from headrace.config.queue import QueueSettings
-from headrace.queues.engine.chunk_index import Arrival, Index
+from headrace.queues.engine.chunk_index import ChunkIndex, LogMessage
 from headrace.queues.engine.packed_times import STEP_MS, offsets_of, packed, spans_of, step_of
 from headrace.queues.engine.schedule import Schedule
-from headrace.queues.engine.send_times import Ages
+from headrace.queues.engine.send_times import SendTimes
 from headrace.queues.engine.stored import CHUNK, IndexValue
 from tests.unit.queues.engines import SECOND, START_MS, Driven
 
@@ -177,8 +177,8 @@ def test_retention_counts_from_when_a_message_is_due(kind: str) -> None:
 def test_a_message_that_was_due_while_nobody_led_the_queue_is_there_for_its_retention() -> None:
     queue = Driven(QueueSettings(type="standard", retention_ms=64 * SECOND))
     sent_ms, queue.now_ms = queue.now_ms, queue.now_ms + DAY
-    queue.log.append(Arrival(0, sent_ms, due_ms=queue.now_ms - 60 * SECOND))
-    queue.log.append(Arrival(1, sent_ms))
+    queue.log.append(LogMessage(0, sent_ms, due_ms=queue.now_ms - 60 * SECOND))
+    queue.log.append(LogMessage(1, sent_ms))
     for _ in range(2):
         queue.restart()
         assert queue.counts() == (1, 0, 0)
@@ -205,7 +205,7 @@ def test_a_record_with_a_time_to_come_does_not_keep_others_from_going() -> None:
 
 
 def test_messages_that_were_sent_nearly_together_go_together_and_none_too_early() -> None:
-    ages = Ages(1000)
+    ages = SendTimes(1000)
     for offset in range(20):
         ages.add(offset, 300 * offset)
     for time in range(0, 7000, 100):
@@ -283,7 +283,7 @@ def test_a_time_costs_four_bytes() -> None:
 def test_times_are_read_where_they_are_kept_and_not_copied() -> None:
     """What a message costs in memory, `bench/queue_memory.py` measures."""
     closed: list[IndexValue] = []
-    index = Index(0, lambda _, value: closed.append(value))
+    index = ChunkIndex(0, lambda _, value: closed.append(value))
     for number in range(CHUNK):
         index.at(number).add_delayed(number, number, number * SECOND)
         index.at(number).end = number + 1

@@ -7,8 +7,8 @@ import pytest
 
 from headrace.config.queue import QueueSettings
 from headrace.model import queued
-from headrace.queues.engine.chunk_index import Arrival
-from headrace.queues.host.decode import Plain, Skipped, Step, read_messages
+from headrace.queues.engine.chunk_index import LogMessage
+from headrace.queues.host.decode import IndexStep, PlainRange, SkippedRange, read_messages
 from headrace.records.builder import build_batch
 from headrace.records.markers import Marker, build_marker
 from headrace.records.reader import Record
@@ -33,11 +33,11 @@ def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
     return bytes(made)
 
 
-def told(steps: Iterable[Step]) -> list[int]:
+def told(steps: Iterable[IndexStep]) -> list[int]:
     """Every offset that the steps speak of."""
     offsets: list[int] = []
     for step in steps:
-        offsets += [step.offset] if isinstance(step, Arrival) else range(step.first, step.last + 1)
+        offsets += [step.offset] if isinstance(step, LogMessage) else range(step.first, step.last + 1)
     return offsets
 
 
@@ -63,12 +63,12 @@ def test_from_any_offset_each_one_is_told_of_once(offset: int) -> None:
 def test_markers_aborted_records_and_gaps_are_no_messages() -> None:
     piece = read_messages(LOG, 0, 11, ABORTED, TOPIC, STANDARD)
     assert piece.steps == [
-        Plain(0, 1, 1000),
-        Skipped(2, 2),
-        Plain(3, 3, 1000),
-        Arrival(4, 1000, 8),
-        Skipped(5, 8),
-        Plain(9, 10, 1000),
+        PlainRange(0, 1, 1000),
+        SkippedRange(2, 2),
+        PlainRange(3, 3, 1000),
+        LogMessage(4, 1000, 8),
+        SkippedRange(5, 8),
+        PlainRange(9, 10, 1000),
     ]
     assert [message.body for message in piece.messages] == [b"a", b"b", b"c", b"p", b"d", b"e"]
 
@@ -84,8 +84,8 @@ def test_a_fifo_queue_is_told_of_groups_and_ids() -> None:
         Record(0, 1, b"key", b"2", ((queued.GROUP, b"own"), (queued.DEDUPE, b"d"), (queued.ID, b"i"))),
     ]
     by_key, by_header = read_messages(build_batch(records), 0, 2, (), TOPIC, fifo).steps
-    assert isinstance(by_key, Arrival)
-    assert isinstance(by_header, Arrival)
+    assert isinstance(by_key, LogMessage)
+    assert isinstance(by_header, LogMessage)
     assert (by_key.group, by_header.group) == (b"key", b"own")
     assert (by_header.dedupe, by_header.id) == (b"id:d", "i")
     assert by_key.dedupe is not None

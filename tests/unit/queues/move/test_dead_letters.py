@@ -6,7 +6,7 @@ from headrace.model import queued
 from headrace.model.errors import UnknownMove, UnknownQueue
 from headrace.model.queue_wire import Filter
 from headrace.model.queued import read_origin
-from headrace.queues.api import Edit, ReceiveOptions
+from headrace.queues.api import QueueEdit, ReceiveOptions
 from tests.unit.queues.brokers import QueueBroker
 from tests.waiting import until_async
 
@@ -54,7 +54,7 @@ def test_dead_letters_wait_for_their_queue(broker: QueueBroker) -> None:
     async def run() -> None:
         led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
         await until_async(lambda: led.host.engine.has_dead)
-        await broker.queues.create("not-there-yet", Edit())
+        await broker.queues.create("not-there-yet", QueueEdit())
         (letter,) = await broker.queues.receive("not-there-yet", ReceiveOptions(1, 20_000))
         assert letter.body == b"a"
 

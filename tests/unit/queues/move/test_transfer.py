@@ -14,8 +14,8 @@ from headrace.model.errors import InvalidMessage, NotInFlight, QueueUnavailable
 from headrace.model.ids import TopicName
 from headrace.model.queue_wire import Filter
 from headrace.queues.api import ReceiveOptions
-from headrace.queues.host.queue import LedQueue
-from headrace.queues.move.transfer import Carrier
+from headrace.queues.host.queue import HostedQueue
+from headrace.queues.move.transfer import TransferStream
 from headrace.queues.service import QueueService
 from headrace.queues.state_store import ReplicatedState
 from headrace.records.batch import read_header
@@ -122,7 +122,7 @@ def test_a_move_that_is_killed_at_any_step(tmp_path: Path, kind: str, monkeypatc
     assert _killed_at_each_step(tmp_path, prepare, move) >= 6
 
 
-def test_a_burial_that_is_killed_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_letters_that_is_killed_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _in_pages_of_two(monkeypatch)
 
     def prepare(broker: QueueBroker) -> None:
@@ -145,12 +145,12 @@ def test_a_burial_that_is_killed_at_any_step(tmp_path: Path, monkeypatch: pytest
 # -- on the way
 
 
-def _carrier(broker: QueueBroker, source: str) -> Carrier:
+def _transfer(broker: QueueBroker, source: str) -> TransferStream:
     """Of the moves out of a queue."""
-    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].moves._carrier
+    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].moves._transfer
 
 
-def _led(broker: QueueBroker, source: str) -> LedQueue:
+def _led(broker: QueueBroker, source: str) -> HostedQueue:
     return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].led
 
 
@@ -168,7 +168,7 @@ def test_nobody_receives_what_is_on_its_way(broker: QueueBroker, kind: str, monk
         began.set()
         await go_on.wait()
 
-    monkeypatch.setattr(_carrier(broker, source), "_send", slowly)
+    monkeypatch.setattr(_transfer(broker, source), "_send", slowly)
 
     async def run() -> None:
         move = await queues.start_move(source, destination, Filter())
@@ -218,7 +218,7 @@ def test_a_page_whose_fate_is_unknown_is_sent_until_it_is_known(
         if len(sent) < 3:
             raise error
 
-    monkeypatch.setattr(_carrier(broker, source), "_send", fails_twice)
+    monkeypatch.setattr(_transfer(broker, source), "_send", fails_twice)
     broker.run(broker.queues.start_move(source, destination, Filter()))
     move = broker.ended_move(source)
     assert (move.status, move.moved, sent) == ("COMPLETED", 3, [3, 3, 3])
@@ -233,7 +233,7 @@ def test_what_a_queue_refuses_stays(broker: QueueBroker, monkeypatch: pytest.Mon
     async def refuse(name: str, records: Sequence[Record]) -> None:
         raise InvalidMessage("too large")
 
-    monkeypatch.setattr(_carrier(broker, source), "_send", refuse)
+    monkeypatch.setattr(_transfer(broker, source), "_send", refuse)
     broker.run(broker.queues.start_move(source, destination, Filter()))
     move = broker.ended_move(source)
     assert (move.status, move.moved, move.failure) == ("FAILED", 0, "too large")

@@ -2,21 +2,21 @@ import pytest
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import NotInFlight
-from headrace.queues.share.engine import AcquiredRange, SpanEngine
+from headrace.queues.share.engine import AcquiredRange, ShareEngine
 
 NOW = 1_700_000_000_000
 LOCK_MS = 30_000
 
 
-def shared(records: int = 100, most_in_flight: int = 50) -> SpanEngine:
-    engine = SpanEngine(3, most_in_flight, LOCK_MS)
+def shared(records: int = 100, most_in_flight: int = 50) -> ShareEngine:
+    engine = ShareEngine(3, most_in_flight, LOCK_MS)
     engine.index_plain(0, records - 1, None, NOW)
     return engine
 
 
-def again(engine: SpanEngine, records: int = 100) -> SpanEngine:
+def again(engine: ShareEngine, records: int = 100) -> ShareEngine:
     """Loaded from all that an engine wanted to be kept, ever."""
-    loaded = SpanEngine(3, 50, LOCK_MS)
+    loaded = ShareEngine(3, 50, LOCK_MS)
     kept = {key: value for key, value in engine.take_changes() if value is not None}
     loaded.load([InternalRecord(key, value) for key, value in kept.items()])
     loaded.index_plain(loaded.indexed_to, records - 1, None, NOW)
@@ -52,7 +52,7 @@ def test_what_was_accepted_moves_the_head_and_what_was_released_is_delivered_onc
 
 
 def test_a_record_that_is_always_released_keeps_no_other_from_being_delivered() -> None:
-    engine = SpanEngine(1000, 50, LOCK_MS)
+    engine = ShareEngine(1000, 50, LOCK_MS)
     engine.index_plain(0, 20, None, NOW)
     engine.log_end = 40
     delivered = []
@@ -89,7 +89,7 @@ def test_released_records_are_available_after_a_restart_on_a_machine_that_starte
     engine.release(4, 5, "a", NOW)
     engine.acquire(4, 5, 10, NOW, "a")
     engine.release(5, 5, "a", NOW, is_excused=True)
-    loaded = SpanEngine(3, 50, LOCK_MS)
+    loaded = ShareEngine(3, 50, LOCK_MS)
     loaded.load([InternalRecord(key, value) for key, value in engine.take_changes() if value is not None])
     just_booted_ms = 1000
     loaded.index_plain(loaded.indexed_to, 9, None, just_booted_ms)
@@ -179,7 +179,7 @@ def test_records_that_turn_out_to_be_none_are_done() -> None:
 
 
 def test_a_thousand_million_records_cost_nothing_to_speak_of() -> None:
-    engine = SpanEngine(3, 2000, LOCK_MS)
+    engine = ShareEngine(3, 2000, LOCK_MS)
     engine.start_at(5_000_000_000)
     engine.index_plain(5_000_000_000, 5_999_999_999, None, NOW)
     assert engine.acquire(5_500_000_000, 5_999_999_999, 500, NOW, "a") == [
