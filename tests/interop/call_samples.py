@@ -15,14 +15,33 @@ from uuid import UUID
 import msgspec
 
 from headrace.model.queue_wire import Counts, Move, Peeked, Received, Sent
-from headrace.queues.router import AnyQueueCall
-from headrace.queues.rpc import Call, CallRefused, Done
-from headrace.queues.share.service import ShareCall
-from headrace.queues.state_machine import StatePage
-from headrace.queues.state_store import StateCall
+
+try:
+    from headrace.queues.router import AnyQueueCall
+    from headrace.queues.rpc import Call, CallRefused, CallResult
+    from headrace.queues.share.service import ShareCall
+    from headrace.queues.state_machine import StatePage
+    from headrace.queues.state_store import StateCall
+except ModuleNotFoundError:  # Headrace 0.1 has the same types in other modules, some by other names.
+    from headrace.queues.calls import Call  # type: ignore[no-redef]
+    from headrace.queues.calls import Done as CallResult  # type: ignore[no-redef]
+    from headrace.queues.calls import Refused as CallRefused  # type: ignore[no-redef]
+    from headrace.queues.routing import AnyQueueCall  # type: ignore[no-redef]
+    from headrace.queues.shares import ShareCall  # type: ignore[no-redef]
+    from headrace.queues.state import Page as StatePage  # type: ignore[no-redef]
+    from headrace.queues.store import StateCall  # type: ignore[no-redef]
 
 CALLS = typing.get_args(AnyQueueCall | ShareCall | StateCall)
-ANSWERS = (Sent, Received, Peeked, Move, Counts, StatePage, CallRefused, Done)
+ANSWERS = {
+    "Sent": Sent,
+    "Received": Received,
+    "Peeked": Peeked,
+    "Move": Move,
+    "Counts": Counts,
+    "StatePage": StatePage,
+    "CallRefused": CallRefused,
+    "CallResult": CallResult,
+}
 _LEAVES: dict[Any, Any] = {str: "text", int: 7, float: 1.5, bool: True, bytes: b"\x00\xff", UUID: UUID(int=5)}
 
 
@@ -47,15 +66,16 @@ def sample(kind: Any) -> Any:
     return kind(*(sample(hint) for hint in hints.values()))
 
 
-def read(kind: Any, data: bytes) -> str:
-    """A value as this version understands it; calls are read as those of any kind, as a broker does."""
+def read(kind: Any, data: bytes) -> Any:
+    """A value as this version understands it, without the names of classes; calls are read as those of any kind, as a
+    broker does."""
     wanted = AnyQueueCall | ShareCall | StateCall if issubclass(kind, Call) else kind
     found = msgspec.msgpack.decode(data, type=wanted)
-    return repr(bytes(found.result)) if isinstance(found, Done) else repr(found)
+    return bytes(found.result).hex() if isinstance(found, CallResult) else msgspec.to_builtins(found)
 
 
 def main() -> None:
-    kinds = {kind.__name__: kind for kind in (*CALLS, *ANSWERS)}
+    kinds = {**{kind.__name__: kind for kind in CALLS}, **ANSWERS}
     if sys.argv[1] == "write":
         written = {name: msgspec.msgpack.encode(sample(kind)) for name, kind in kinds.items()}
         print(json.dumps({name: [data.hex(), read(kinds[name], data)] for name, data in written.items()}))

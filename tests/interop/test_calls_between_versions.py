@@ -45,6 +45,10 @@ def test_calls_and_answers_are_read_by_both_versions(version: str, tmp_path: Pat
         assert same_fields(read_by_old[name], meant), f"{version} reads {name} as {read_by_old[name]}, not {meant}"
 
 
-def same_fields(older: str, newer: str) -> bool:
+def same_fields(older: Any, newer: Any) -> bool:
     """Whether the fields of the older version have the same values in the newer one, which may have more at the end."""
-    return newer.startswith(older.rstrip(")"))
+    if isinstance(older, list) and isinstance(newer, list):
+        return len(older) <= len(newer) and all(map(same_fields, older, newer))
+    if isinstance(older, dict) and isinstance(newer, dict):
+        return all(name in newer and same_fields(value, newer[name]) for name, value in older.items())
+    return bool(older == newer)
