@@ -213,7 +213,7 @@ class Spans(RuleBasedStateMachine):
             record.receiver, record.is_done, record.position = None, look is None, None
             record.passed_by.clear()
             record.deliveries, record.excused = versions[0]
-            held = self.engine._leases.held.get(offset)
+            held = self.engine._inventory.leases.held.get(offset)
             if held is not None:
                 assert (held.attempt, held.excused) in versions
                 record.deliveries, record.excused = held.attempt, held.excused

@@ -1,530 +1,340 @@
-"""The messages of a queue, and where each of them is. Pure.
+"""Where each message of a queue is: delayed, available, in flight, dead, being moved, or acked. Pure.
 
-`Stock` learns of messages from the log, puts each where it belongs, keeps what must survive and loads it again. What
-happens to messages afterwards is `engine.Engine`'s.
+`Inventory` moves messages between those places. It does not decide when: `indexer` adds the messages of the log,
+`lifecycle` ends leases and delays, `engine` answers receivers, and `persistence` stores and restores all of it.
 """
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from headrace.config.queue import MAX_VISIBILITY_MS, QueueSettings
-from headrace.coordinator.machine import InternalRecord
-from headrace.model.queued import NORMAL_PRIORITY
+from headrace.config.queue import QueueSettings
+from headrace.model.queue_wire import Counts
 from headrace.queues.engine.acked import AckedOffsets, bits_of, chunks_of, number_with, numbers_of
 from headrace.queues.engine.available import AvailableMessages
-from headrace.queues.engine.chunk_index import ChunkIndex, DuplicateMessage, LogMessage, members_of
-from headrace.queues.engine.dedupe import DedupeIds, digest
-from headrace.queues.engine.delayed_retention import DelayedRetention
+from headrace.queues.engine.delayed_retention import DelayedRetention, turn_ms
 from headrace.queues.engine.fifo import MessageGroups
 from headrace.queues.engine.leases import Leases
-from headrace.queues.engine.moved_pages import MovedPages
-from headrace.queues.engine.packed_times import offsets_of, spans_of, time_of
+from headrace.queues.engine.policy import EnginePolicy
 from headrace.queues.engine.schedule import Schedule
 from headrace.queues.engine.send_times import SendTimes, grain_ms
-from headrace.queues.engine.stored import (
-    CHUNK,
-    CHUNK_BITS,
-    AckedValue,
-    HeadValue,
-    IdsValue,
-    IndexValue,
-    LeaseRecord,
-    LeaseValue,
-    PagesValue,
-    TimesValue,
-    decode,
-    is_index,
-    number_of,
-)
-
-_IN_CHUNK = CHUNK - 1
+from headrace.queues.engine.stored import CHUNK_BITS, IndexValue, LeaseRecord
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePolicy:
-    """What an engine keeps, and how it ends."""
+class DeadMessage(NamedTuple):
+    """A message that has reached the receive limit and waits to be moved."""
 
-    leases: bool = True
-    """Whether leases survive a restart. If not, attempts do, and one that a restart ended does not count towards the
-    limit: its receiver may not have failed."""
-    index: bool = True
-    """Whether what was indexed survives. If not, everything from head on is indexed again: for plain messages only."""
-    dead_letters: bool = True
-    """Whether messages at the limit of attempts are to be moved. If not, they are done."""
-    longest_lease_ms: int | None = MAX_VISIBILITY_MS
-    """From the receive on, with everything that it was extended by."""
+    offset: int
+    attempt: int
+    first_received_ms: int
+    reason: str
 
 
-QUEUE_POLICY = EnginePolicy()
+class MessageState(NamedTuple):
+    """The state of a message that is not acked."""
+
+    state: str
+    """As in `api.Peeked`."""
+    attempt: int
+    until_ms: int | None
+    """None also for a delayed message that was never received: its record has the time."""
+    first_received_ms: int | None
 
 
 class Inventory:
-    def __init__(self, settings: QueueSettings, keeping: EnginePolicy) -> None:
-        self._keeping = keeping
-        self._settings = settings
-        self._done = AckedOffsets()
-        self._leases = Leases(survive=keeping.leases)
-        self._ids = DedupeIds()
-        self._pages = MovedPages()
-        self._index = ChunkIndex(0, self._chunk_closed)
+    def __init__(self, settings: QueueSettings, policy: EnginePolicy) -> None:
+        self.settings = settings
+        self.policy = policy
+        self.acked = AckedOffsets()
+        self.leases = Leases(survive=policy.persist_leases)
         self.indexed_to = 0
         """The offset that is to be indexed next."""
-        self._unindexed: dict[int, LeaseRecord] = {}
-        """Messages that were received before this was loaded, and are not indexed yet."""
-        self._known_to = -1
-        """Offsets up to here may be done, or were received, before they are indexed."""
-        self._begin()
+        self.log_end = 0
+        """Messages that come back are received after all below this offset, also those that are not indexed yet."""
+        self._reset()
 
-    def _begin(self) -> None:
-        """Everything that is about messages which are not done."""
-        settings = self._settings
-        self._live = 0
-        self._ages = SendTimes(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
-        self._shelf = AvailableMessages(self._ages, settings.priority_ageing_ms)
-        self._delayed = BitMap64()
-        self._delays = Schedule()
-        self._expiries = Schedule()
-        self._late = DelayedRetention(settings.retention_ms)
-        self._aged_to = 0
-        """All below are done that are too old by when they were sent, unless they were to be received later."""
-        self._expired: set[int] = set()
-        """In flight, and not to be received again."""
-        self._dead: dict[int, None] = {}
-        self._moving: set[int] = set()
-        """Held until they are in another queue."""
-        self._groups = (
+    def _reset(self) -> None:
+        settings = self.settings
+        self.unacked = 0
+        """How many messages are indexed and not acked."""
+        self.send_times = SendTimes(grain_ms(settings.retention_ms, settings.priority_ageing_ms))
+        self.available = AvailableMessages(self.send_times, settings.priority_ageing_ms)
+        self.delayed = BitMap64()
+        """Messages that were never received, and are not available yet."""
+        self.delays = Schedule()
+        self.expiries = Schedule()
+        self.delayed_retention = DelayedRetention(settings.retention_ms)
+        self.retained_from = 0
+        """Messages below were acked by the retention of their send time, except those that were sent with a delay."""
+        self.expired: set[int] = set()
+        """Messages whose time to live ended while they were in flight or being moved."""
+        self.dead: dict[int, None] = {}
+        self.moving: set[int] = set()
+        """Messages on their way to another queue."""
+        self.groups = (
             MessageGroups(
-                self._shelf,
-                is_gone=self._is_gone,
+                self.available,
+                is_gone=self.is_gone,
                 is_blocked=self._is_blocked,
-                make_available=self._make_available,
+                make_available=self.make_available,
             )
             if settings.is_fifo
             else None
         )
 
-    def _is_gone(self, offset: int) -> bool:
-        return offset in self._done or offset in self._dead
+    def restart_at(self, head: int) -> None:
+        """Forget all messages: those below `head` are acked, and none above is indexed."""
+        for offset in list(self.leases.held):
+            self.leases.forget(offset)
+        self.acked.move_to(head)
+        self.indexed_to = head
+        self._reset()
 
-    def _is_blocked(self, offset: int) -> bool:
-        """Whether it is in flight, or hidden."""
-        held = self._leases.held.get(offset)
-        if held is None:
-            return offset in self._delayed or offset in self._moving
-        return held.is_leased or self._leases.is_hidden(offset) or offset in self._moving
+    def configure(self, settings: QueueSettings) -> None:
+        """Settings of the same queue type. The delays of messages in the queue do not change."""
+        self.settings = settings
+        self.send_times.grain = grain_ms(settings.retention_ms, settings.priority_ageing_ms)
+        self.delayed_retention.turn_ms = turn_ms(settings.retention_ms)
+        self.available.ageing_ms = settings.priority_ageing_ms
 
-    def _make_available(self, offset: int) -> None:
-        """Put a message on the shelf: one that was received before behind all that wait."""
-        held = self._leases.held.get(offset)
-        if held is None:
-            self._shelf.put(offset)
-        else:
-            self._shelf.put_behind(offset, self._tail, held.until_ms)
-
-    @property
-    def _tail(self) -> int:
-        """The offset behind all messages that wait."""
-        return self.indexed_to
+    # -- reading
 
     @property
     def head(self) -> int:
-        """Everything below is done."""
-        return min(self._done.head, self.indexed_to)
+        """All messages below are acked."""
+        return min(self.acked.head, self.indexed_to)
 
     @property
-    def log_start(self) -> int:
-        """Records below are not needed."""
-        return min(self.head, self._index.saved_to)
+    def in_flight(self) -> int:
+        return self.leases.leased + len(self.moving)
+
+    def counts(self) -> Counts:
+        in_flight, delayed = self.in_flight, len(self.delayed) + self.leases.hidden
+        return Counts(self.unacked - in_flight - delayed - len(self.dead), in_flight, delayed)
 
     def live(self, first: int) -> Iterator[int]:
-        """The messages that are not done, from this offset on, in the order of their offsets."""
+        """The messages that are not acked, from this offset on, by offset."""
         for chunk, start, end in chunks_of(max(first, self.head), self.indexed_to - 1):
             base = chunk << CHUNK_BITS
-            for number in numbers_of(bits_of(start, end) & ~self._done.bits(chunk)):
+            for number in numbers_of(bits_of(start, end) & ~self.acked.bits(chunk)):
                 yield base + number
 
-    # -- the log
-
-    def index(self, arrivals: Iterable[LogMessage], now_ms: int) -> list[DuplicateMessage]:
-        """The next messages of the log. Those that are there already are returned: they are done."""
-        duplicates = []
-        for arrival in arrivals:
-            if arrival.offset >= self.indexed_to:
-                self.skip(self.indexed_to, arrival.offset - 1)
-                duplicate = self._admit(arrival, now_ms)
-                if duplicate is not None:
-                    duplicates.append(duplicate)
-        return duplicates
-
-    def _admit(self, arrival: LogMessage, now_ms: int) -> DuplicateMessage | None:
-        offset, number = arrival.offset, arrival.offset & _IN_CHUNK
-        settings = self._settings
-        sent_ms = min(arrival.sent_ms, now_ms)
-        self.indexed_to = offset + 1
-        chunk = self._index.at(offset)
-        chunk.end = offset + 1
-        chunk.add_age(number, sent_ms, self._ages.grain)
-        self._ages.add(offset, sent_ms)
-        group = arrival.group or b""
-        is_done = offset <= self._known_to and offset in self._done
-        if arrival.dedupe is not None:
-            known = digest(arrival.dedupe, group if settings.dedupe_scope == "messageGroup" else None)
-            first = self._ids.first(known, offset, sent_ms, arrival.id)
-            if first is not None:
-                if not is_done:
-                    self._done.add(offset)
-                return DuplicateMessage(offset, *first)
-        if arrival.place is not None and not self._pages.is_new(arrival.place, offset):
-            if not is_done:
-                self._done.add(offset)
-            return DuplicateMessage(offset, offset, arrival.id)
-        if arrival.priority != NORMAL_PRIORITY and not is_done:
-            chunk.add_level(number, arrival.priority)
-            self._shelf.set_level(offset, arrival.priority)
-        if self._groups is not None:
-            chunk.add_member(number, group)
-        if is_done:
+    def look(self, offset: int) -> MessageState | None:
+        """The state of a message; None if it is acked, or not indexed."""
+        if offset >= self.indexed_to or offset in self.acked:
             return None
-        due_ms = arrival.due_ms
-        if due_ms is None:
-            due_ms = sent_ms + settings.delay_ms
-        if due_ms > sent_ms:
-            chunk.add_delayed(number, number, due_ms)
-            if due_ms > now_ms:
-                self._delays.add(offset, offset, due_ms)
-            else:
-                self._late.add(offset, offset, due_ms)
-        if arrival.expires_ms is not None:
-            chunk.add_expiring(number, arrival.expires_ms)
-            self._expiries.add(offset, offset, arrival.expires_ms)
-        self._live += 1
-        held = self._unindexed.pop(offset, None) if self._unindexed else None
-        if held is not None:
-            self._place_held(offset, held, group)
-            return None
-        if due_ms > now_ms:
-            self._delayed.add(offset)
-        self._place(offset, group)
-        return None
-
-    def _place(self, offset: int, group: bytes) -> None:
-        """Of a new message that may be hidden."""
-        if self._groups is not None:
-            self._groups.add(offset, group)
-        elif offset not in self._delayed:
-            self._shelf.put(offset)
-
-    def _place_held(self, offset: int, held: LeaseRecord, group: bytes) -> None:
-        self._leases.load(offset, held)
-        if self._groups is not None:
-            self._groups.add(offset, group)
-
-    def index_plain(self, first: int, last: int, sent_ms: int | None, now_ms: int) -> None:
-        """Like `index` for messages first to last that say nothing but their time, at hardly more than for one."""
-        self.skip(self.indexed_to, first - 1)
-        first = max(first, self.indexed_to)
-        if last < first:
-            return
-        if self._groups is not None or first <= self._known_to:
-            middle = last if self._groups is not None else min(last, self._known_to)
-            self.index(
-                (LogMessage(offset, now_ms if sent_ms is None else sent_ms) for offset in range(first, middle + 1)),
-                now_ms,
+        held = self.leases.held.get(offset)
+        if offset in self.moving:
+            return MessageState(
+                "in flight", held.attempt if held else 0, None, held.first_received_ms if held else None
             )
-            first = middle + 1
-            if last < first:
-                return
-        self._live += last - first + 1
-        self.indexed_to = last + 1
-        due_ms = 0
-        if sent_ms is not None:
-            sent_ms = min(sent_ms, now_ms)
-            self._ages.add(last, sent_ms)
-            if self._settings.delay_ms:
-                due_ms = sent_ms + self._settings.delay_ms
-        if self._keeping.index:
-            for number, start, end in chunks_of(first, last):
-                chunk = self._index.at((number << CHUNK_BITS) + start)
-                chunk.end = (number << CHUNK_BITS) + end + 1
-                if sent_ms is not None:
-                    chunk.add_age(end, sent_ms, self._ages.grain)
-                if due_ms:
-                    chunk.add_delayed(start, end, due_ms)
-                if due_ms > now_ms:
-                    self._delays.add((number << CHUNK_BITS) + start, (number << CHUNK_BITS) + end, due_ms)
-        if 0 < due_ms <= now_ms:
-            self._late.add(first, last, due_ms)
-        if due_ms > now_ms:
-            self._delayed.add_range(first, last + 1)
-        else:
-            self._shelf.put_normal(first, last)
-
-    def skip(self, first: int, last: int) -> None:
-        """There are no messages at these offsets, nor between those that were indexed and them."""
-        if last < self.indexed_to:
-            return
-        if last - self.indexed_to > CHUNK and self.head == self.indexed_to > self._known_to:
-            # Nothing is there yet, and the log begins far on.
-            self._start_at(last + 1)
-            return
-        first, self.indexed_to = self.indexed_to, last + 1
-        self._done.add_range(first, last)
-        if self._keeping.index:
-            for number, _, end in chunks_of(first, last):
-                self._index.at(number << CHUNK_BITS).end = (number << CHUNK_BITS) + end + 1
-
-    def _chunk_closed(self, number: int, value: IndexValue) -> None:
-        self._delays.close(number, value.delayed)
-        self._expiries.close(number, value.expiring)
-
-    # -- messages that are done
-
-    def _finish(self, offset: int) -> None:
-        """It is done. It was not."""
-        self._done.add(offset)
-        self._live -= 1
-        held = self._leases.forget(offset)
-        self._shelf.forget(offset)
-        if offset in self._moving:
-            self._moving.remove(offset)
         if held is None:
-            self._delayed.discard(offset)
-        elif self._dead:
-            self._dead.pop(offset, None)
-        if self._expired:
-            self._expired.discard(offset)
-        if self._groups is not None:
-            self._groups.gone(offset)
+            return MessageState("delayed" if offset in self.delayed else "available", 0, None, None)
+        if offset in self.dead:
+            state, until_ms = "dead", None
+        elif held.is_leased:
+            state, until_ms = "in flight", held.until_ms
+        elif self.leases.is_hidden(offset):
+            state, until_ms = "delayed", held.until_ms
+        else:
+            state, until_ms = "available", None
+        return MessageState(state, held.attempt, until_ms, held.first_received_ms)
 
-    def _finish_all(self, offsets: Collection[int]) -> None:
-        """They are done. None of them was."""
-        if self._groups is not None or self._moving:
+    def first_dead(self, most: int) -> list[DeadMessage]:
+        found = []
+        for offset in self.dead:
+            held = self.leases.held[offset]
+            found.append(DeadMessage(offset, held.attempt, held.first_received_ms, held.reason))
+            if len(found) == most:
+                break
+        return found
+
+    def receivable(self, wanted: Sequence[tuple[int, bytes]]) -> list[int]:
+        """Those of these messages, given with their groups, that a receiver could get now."""
+        if self.groups is None:
+            looks = [(offset, self.look(offset)) for offset, _ in wanted]
+            return [offset for offset, look in looks if look is not None and look.state == "available"]
+        last_of: dict[bytes, int] = {}
+        for offset, group in wanted:
+            last_of[group] = max(offset, last_of.get(group, offset))
+        receivable = {offset for group, last in last_of.items() for offset in self.groups.receivable(group, last)}
+        return [offset for offset, _ in wanted if offset in receivable]
+
+    def is_gone(self, offset: int) -> bool:
+        """Whether it is acked or dead, so that its message group goes on without it."""
+        return offset in self.acked or offset in self.dead
+
+    def is_idle(self, offset: int) -> bool:
+        """Whether a message that was received before is now neither in flight, hidden, dead nor being moved."""
+        held = self.leases.held[offset]
+        is_elsewhere = held.is_leased or self.leases.is_hidden(offset) or offset in self.moving
+        return not is_elsewhere and offset not in self.dead
+
+    def _is_blocked(self, offset: int) -> bool:
+        """Whether it is in flight or hidden, so that its message group waits for it."""
+        held = self.leases.held.get(offset)
+        if held is None:
+            return offset in self.delayed or offset in self.moving
+        return held.is_leased or self.leases.is_hidden(offset) or offset in self.moving
+
+    # -- becoming available, and ceasing to be
+
+    def add(self, offset: int, group: bytes, *, is_delayed: bool) -> None:
+        """A new message, the last of its group."""
+        self.unacked += 1
+        if is_delayed:
+            self.delayed.add(offset)
+        self.place(offset, group)
+
+    def place(self, offset: int, group: bytes) -> None:
+        """Make a message available that was never received, unless it is delayed or its group is blocked."""
+        if self.groups is not None:
+            self.groups.add(offset, group)
+        elif offset not in self.delayed:
+            self.available.put(offset)
+
+    def place_received(self, offset: int, held: LeaseRecord, group: bytes) -> None:
+        """A message that was received before this state was loaded."""
+        self.leases.load(offset, held)
+        if self.groups is not None:
+            self.groups.add(offset, group)
+
+    def make_available(self, offset: int) -> None:
+        """A message that was received before is received again after all others that are available."""
+        held = self.leases.held.get(offset)
+        if held is None or (held.until_ms <= 0 and not self.policy.persist_leases):
+            # A lease that a restart cut short: the messages of the log are received in order again.
+            self.available.put(offset)
+        else:
+            self.available.put_behind(offset, max(self.log_end, self.indexed_to), held.until_ms)
+
+    def unblock(self, offset: int) -> None:
+        """A message that is neither in flight nor hidden any more is available, if it was never received or its group
+        allows it."""
+        if self.groups is not None:
+            self.groups.unblocked(offset)
+        elif not self.leases.is_hidden(offset):
+            self.make_available(offset)
+
+    def end_delays(self, offsets: BitMap64) -> None:
+        """Of these messages, those that are still delayed are available. `offsets` is used up."""
+        offsets &= self.delayed
+        self.delayed -= offsets
+        if self.groups is None:
+            self.available.put_all(offsets)
+        else:
             for offset in offsets:
-                self._finish(offset)
+                self.groups.unblocked(offset)
+
+    def mark_dead(self, offset: int) -> None:
+        """A message has reached the receive limit: nobody receives it again."""
+        self.dead[offset] = None
+        self.available.take_off(offset)
+        if self.groups is not None:
+            self.groups.gone(offset)
+
+    def begin_move(self, offset: int) -> None:
+        self.moving.add(offset)
+        self.available.take_off(offset)
+
+    def chunk_closed(self, number: int, value: IndexValue) -> None:
+        """All messages of a chunk are indexed."""
+        self.delays.close(number, value.delayed)
+        self.expiries.close(number, value.expiring)
+
+    # -- acking
+
+    def ack(self, offset: int) -> None:
+        """A message that is not acked yet."""
+        self.acked.add(offset)
+        self.unacked -= 1
+        held = self.leases.forget(offset)
+        self.available.forget(offset)
+        if offset in self.moving:
+            self.moving.remove(offset)
+        if held is None:
+            self.delayed.discard(offset)
+        elif self.dead:
+            self.dead.pop(offset, None)
+        if self.expired:
+            self.expired.discard(offset)
+        if self.groups is not None:
+            self.groups.gone(offset)
+
+    def ack_all(self, offsets: Collection[int]) -> None:
+        """Messages that are not acked yet: neighbours together, which is faster."""
+        if self.groups is not None or self.moving:
+            for offset in offsets:
+                self.ack(offset)
             return
         ordered = sorted(offsets)
         first = 0
         for at, offset in enumerate(ordered, 1):
             if at == len(ordered) or ordered[at] != offset + 1:
                 if first == at - 1:
-                    self._finish(offset)
+                    self.ack(offset)
                 else:
-                    self._finish_run(ordered[first], offset)
+                    self._ack_run(ordered[first], offset)
                 first = at
 
-    def _finish_run(self, first: int, last: int) -> None:
-        """The same for all of these, of a standard queue of which nothing is being moved."""
-        self._done.add_range(first, last)
-        self._live -= last - first + 1
-        self._shelf.forget_range(first, last)
-        if self._delayed:
-            self._delayed.remove_range(first, last + 1)
+    def _ack_run(self, first: int, last: int) -> None:
+        """Like `ack`, in a standard queue of which nothing is being moved."""
+        self.acked.add_range(first, last)
+        self.unacked -= last - first + 1
+        self.available.forget_range(first, last)
+        if self.delayed:
+            self.delayed.remove_range(first, last + 1)
         for offset in range(first, last + 1):
-            self._leases.forget(offset)
-            self._dead.pop(offset, None)
-            self._expired.discard(offset)
+            self.leases.forget(offset)
+            self.dead.pop(offset, None)
+            self.expired.discard(offset)
 
-    def _finish_up_to(self, last: int) -> None:
-        """All that were indexed up to here are done."""
+    def ack_leased(self, first: int, last: int) -> None:
+        """Messages that are all in flight, in a queue without groups, priorities and times to live."""
+        for offset in range(first, last + 1):
+            self.leases.forget(offset)
+        self.unacked -= self.acked.add_range(first, last)
+
+    def ack_up_to(self, last: int) -> None:
+        """All indexed messages up to this offset."""
         head, last = self.head, min(last, self.indexed_to - 1)
         if last < head:
             return
-        for offset in [offset for offset in chain(self._moving, self._leases.held) if offset <= last]:
-            if offset not in self._done:
-                self._finish(offset)
-        self._live -= self._done.add_range(self.head, last)
-        self._shelf.forget_range(head, last)
-        self._delayed.remove_range(head, last + 1)
-        if self._groups is not None:
-            self._groups.gone_up_to(last)
+        for offset in [offset for offset in chain(self.moving, self.leases.held) if offset <= last]:
+            if offset not in self.acked:
+                self.ack(offset)
+        self.unacked -= self.acked.add_range(self.head, last)
+        self.available.forget_range(head, last)
+        self.delayed.remove_range(head, last + 1)
+        if self.groups is not None:
+            self.groups.gone_up_to(last)
 
-    def _finish_aged(self, last: int) -> None:
-        """The same for those that were not sent to be received later."""
-        first = max(self.head, self._aged_to)
-        self._aged_to = last + 1
+    def ack_undelayed_up_to(self, last: int) -> None:
+        """Like `ack_up_to`, but skips messages that were sent with a delay: their retention begins later."""
+        first = max(self.head, self.retained_from)
+        self.retained_from = last + 1
         gone = BitMap64()
         gone.add_range(first, last + 1)
-        gone -= self._delayed
-        gone -= self._late.between(gone)
-        for offset in [offset for offset in chain(self._moving, self._leases.held) if offset in gone]:
-            if offset not in self._done:
-                self._finish(offset)
+        gone -= self.delayed
+        gone -= self.delayed_retention.between(gone)
+        for offset in [offset for offset in chain(self.moving, self.leases.held) if offset in gone]:
+            if offset not in self.acked:
+                self.ack(offset)
         for chunk, start, end in chunks_of(first, last):
             base = chunk << CHUNK_BITS
             part = BitMap64()
             part.add_range(base + start, base + end + 1)
             part &= gone
-            self._live -= self._done.add_bits(chunk, number_with(offset - base for offset in part))
-        self._shelf.forget_all(gone)
-        if self._groups is not None:
-            self._groups.gone_up_to(last)
+            self.unacked -= self.acked.add_bits(chunk, number_with(offset - base for offset in part))
+        self.available.forget_all(gone)
+        if self.groups is not None:
+            self.groups.gone_up_to(last)
 
-    def _start_at(self, head: int) -> None:
-        """Everything is forgotten but the ids and pages; indexing goes on from here."""
-        for offset in list(self._leases.held):
-            self._leases.forget(offset)
-        self._done.move_to(head)
-        self._ids.save_open()
-        self._index.restart(head)
-        self._unindexed.clear()
-        self._known_to = -1
-        self.indexed_to = head
-        self._begin()
-
-    # -- what is kept
-
-    def take_changes(self) -> list[InternalRecord]:
-        """What is to be kept, since it was asked last, in an order of which any prefix is whole."""
-        if self._keeping.index:
-            self._index.roll()
-        else:
-            self._index.restart(self.indexed_to)
-        done, leases, index, ids = self._done, self._leases, self._index, self._ids
-        if done.is_head_dirty:
-            ids.save_open()
-        # Records below the head, or in a chunk that is indexed, are not read again: their ids and pages come before.
-        # After a purge a chunk says nothing of what was before it: the head comes before. The index of a chunk does not
-        # say which of its records are done, or no messages: that comes before. Tombstones come after what they stand
-        # for.
-        parts = (
-            ids.take(index.open_chunk),
-            self._pages.take(index.saved_to),
-            done.take_head(),
-            done.take_bits(),
-            leases.take_held(),
-            index.take(done.head),
-            done.take_passed(),
-            leases.take_done(),
-            index.take_passed(done.head),
-            ids.take_passed(),
-        )
-        return list(chain.from_iterable(parts))
-
-    def load(self, entries: Iterable[InternalRecord]) -> None:
-        """Go on from what was kept: the live entries, in any order. To be called once, before anything else."""
-        done: dict[int, AckedValue] = {}
-        held: dict[int, LeaseRecord] = {}
-        leased: dict[int, LeaseValue] = {}
-        chunks: dict[int, InternalRecord] = {}
-        ids: dict[int, IdsValue] = {}
-        pages: dict[int, PagesValue] = {}
-        for record in entries:
-            if is_index(record):
-                # Decoded one after another: together they may be larger than the queue's state.
-                chunks[number_of(record)] = record
-                continue
-            _, number, value = decode(record)
-            match value:
-                case HeadValue():
-                    self._done.load_head(value)
-                case AckedValue():
-                    done[number] = value
-                case LeaseRecord():
-                    held[number] = value
-                case LeaseValue():
-                    leased[number] = value
-                case IdsValue():
-                    ids[number] = value
-                case PagesValue():
-                    pages[number] = value
-        self.indexed_to = self._done.head
-        for number, bits in done.items():
-            self._done.load(number, bits)
-        self._done.loaded()
-        self._known_to = max((max(done, default=-1) + 1 << CHUNK_BITS) - 1, self._done.head - 1)
-        for offset, one in held.items():
-            is_live = offset not in self._done
-            self._leases.mark_stored(offset, is_live=is_live)
-            if is_live:
-                self._unindexed[offset] = self._restored(one)
-        for first, value in leased.items():
-            live = {
-                offset: self._restored(one)
-                for offset, one in value.held(first)
-                if offset not in held and offset not in self._done
-            }
-            self._leases.mark_stored_together(first, live)
-            self._unindexed.update(live)
-        self._known_to = max(self._known_to, max(self._unindexed, default=-1))
-        self._load_chunks(chunks)
-        self._ids.load(ids.items(), self.indexed_to)
-        self._pages.load(pages.items(), self.indexed_to)
-
-    def _restored(self, held: LeaseRecord) -> LeaseRecord:
-        """A message as it is after a restart."""
-        if not self._keeping.leases:
-            held.until_ms = 0  # By the clock of another process, which may be far ahead of ours.
-            if held.is_leased:
-                held.is_leased = False
-                held.excused += 1
-        return held
-
-    def _load_chunks(self, chunks: dict[int, InternalRecord]) -> None:
-        held_in: dict[int, list[int]] = {}
-        for offset in self._unindexed:
-            held_in.setdefault(offset >> CHUNK_BITS, []).append(offset)
-        number = self.indexed_to >> CHUNK_BITS
-        last = None
-        while number in chunks:
-            _, _, value = decode(chunks[number])
-            assert isinstance(value, IndexValue)
-            if value.end > self.indexed_to:
-                # Of those behind it, the records are read again.
-                held = [offset for offset in held_in.get(number, ()) if offset < value.end]
-                self._load_chunk(number, value, held)
-                self.indexed_to = value.end
-            last = (number, value)
-            if value.end & _IN_CHUNK:
-                break
-            number += 1
-        self._index.load(chunks, last, self.indexed_to)
-
-    def _load_chunk(self, chunk: int, value: IndexValue, held: Iterable[int]) -> None:
-        base, first = chunk << CHUNK_BITS, self.indexed_to
-        live = bits_of(first & _IN_CHUNK, value.end - 1 - base) & ~self._done.bits(chunk)
-        if self._done.head > first:
-            live &= ~bits_of(0, min(self._done.head, value.end) - 1 - base)
-        self._live += live.bit_count()
-        for last, sent_ms in value.ages:
-            self._ages.add(base + last, sent_ms)
-        for level, bits in value.levels:
-            members = int.from_bytes(bits, "little") & live
-            self._shelf.set_levels(BitMap64([base + number for number in numbers_of(members)]), level)
-        self._load_times(self._expiries, chunk, value.end, value.expiring)
-        self._load_times(self._delays, chunk, value.end, value.delayed)
-        fresh = BitMap64()
-        if live.bit_count() == value.end - first:
-            fresh.add_range(first, value.end)
-        else:
-            fresh.update([base + number for number in numbers_of(live)])
-        for offset in held:
-            fresh.discard(offset)
-        if value.delayed.times:
-            waiting = BitMap64(offsets_of(value.delayed, base))
-            waiting &= fresh
-            self._delayed |= waiting
-            fresh -= waiting
-        if self._groups is None:
-            for offset in held:
-                self._place_held(offset, self._unindexed.pop(offset), b"")
-            self._shelf.put_all(fresh)
-            return
-        members_by_number = members_of(value)
-        for number in numbers_of(live):
-            offset, group = base + number, value.groups[members_by_number[number]]
-            before = self._unindexed.pop(offset, None)
-            if before is not None:
-                self._place_held(offset, before, group)
-            else:
-                self._place(offset, group)
-
-    @staticmethod
-    def _load_times(schedule: Schedule, chunk: int, end: int, times: TimesValue) -> None:
-        if end & _IN_CHUNK:
-            for step, first, last in spans_of(times, chunk << CHUNK_BITS):
-                schedule.add(first, last, time_of(step))
-        else:
-            schedule.load(chunk, times)
+    def forget_times_before_head(self) -> None:
+        """Free the memory that acked messages take in the schedules."""
+        self.send_times.forget_before(self.head)
+        self.delays.forget_before(self.head)
+        self.expiries.forget_before(self.head)
+        self.delayed_retention.forget_before(self.head)

@@ -244,7 +244,7 @@ class Leases:
             return held
         return LeaseRecord(held.attempt, held.is_leased, 0, 0, 0, held.reason, excused=held.excused)
 
-    def take_done(self) -> list[InternalRecord]:
+    def take_acked(self) -> list[InternalRecord]:
         """After `take_held`."""
         done = [offset for offset in self._dirty if offset in self._stored and self._to_keep(offset) is None]
         for offset in done:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from headrace.model.errors import HeadraceError
 from headrace.model.queued import DEAD_LETTERS
-from headrace.queues.engine.engine import DeadMessage
+from headrace.queues.engine.inventory import DeadMessage
 from headrace.queues.host.codec import DecodedMessage
 from headrace.queues.host.queue import HostedQueue
 from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, SendRecords, TransferMessage, TransferStream

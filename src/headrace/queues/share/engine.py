@@ -1,31 +1,44 @@
-"""The lease engine for share groups (KIP-932): records in the order of their offsets, acknowledged by ranges. Pure.
+"""The lease engine of a share group (KIP-932): records by offset, acknowledged in ranges. Pure.
 
-It is driven like `engine.Engine`, with these differences. Nothing is kept of what was indexed: after `load`, index
-everything from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Of a lease only the
-delivery is kept: what was acquired and not acknowledged is available after a restart, and its next delivery counts one
-more. A record that was delivered as often as it may be and comes back is done (archived); deliveries that were excused
-do not count towards that limit. If the group has a dead-letter topic, such a record and one that is rejected is `dead`
-until it was written there, and then `moved`.
+It is driven like `engine.Engine`, with these differences. The index is not persisted: after `load`, index everything
+from `indexed_to` to the end again, in one call of `index_plain(first, last, None, now)`. Of a lease only the delivery
+is persisted: a record that was acquired and not acknowledged is available after a restart, with a higher delivery
+count. A record that has reached the delivery limit and comes back is acked (archived); excused deliveries do not count
+towards the limit. If the group has a dead-letter topic, such a record, and one that a member rejected, is `dead` until
+its letter is written there, and then `moved`.
 
-`log_end` is to be set as the log grows: a record that comes back stands behind all that are in the log by then, also
-those that were not indexed yet. After a restart the order is that of the offsets again.
+`log_end` is to be set as the log grows: a record that comes back is delivered after all records below it, also those
+that are not indexed yet. After a restart the order is that of the offsets again.
 
 Ranges include both ends. `NotInFlight`, and nothing changes, if any record of the range is not acquired by this
 receiver.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
+from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import NotInFlight
-from headrace.queues.engine.engine import Engine
-from headrace.queues.engine.inventory import EnginePolicy
+from headrace.model.invariants import invariant
+from headrace.model.queue_wire import Counts
+from headrace.queues.engine import persistence
+from headrace.queues.engine.indexer import Indexer
+from headrace.queues.engine.inventory import DeadMessage, Inventory, MessageState
+from headrace.queues.engine.lifecycle import Lifecycle
+from headrace.queues.engine.policy import EnginePolicy
 from headrace.queues.engine.stored import LeaseRecord
 
-_SHARE = EnginePolicy(leases=False, index=False, dead_letters=False, longest_lease_ms=None)
-_FOREVER_MS = 1 << 50
 _REJECTED = "rejected"
-"""The reason that is kept of a record which is dead because a member said so."""
+"""The reason that is persisted with a record which is dead because a member rejected it."""
+_POLICY = EnginePolicy(
+    persist_leases=False,
+    persist_index=False,
+    limit_needs_dead_letter=False,
+    longest_lease_ms=None,
+    rejected_reason=_REJECTED,
+)
+_FOREVER_MS = 1 << 50
 
 
 class AcquiredRange(NamedTuple):
@@ -46,146 +59,230 @@ def _settings(most_deliveries: int, most_in_flight: int, lock_ms: int) -> QueueS
     )
 
 
-class ShareEngine(Engine):
-    def __init__(self, most_deliveries: int, most_in_flight: int, lock_ms: int, *, buries: bool = False) -> None:
-        """`buries`: whether the group has a dead-letter topic."""
-        self._buries = buries
-        self.log_end = 0
-        """Where the log ends for members: a record that comes back stands behind all that are before it."""
-        super().__init__(_settings(most_deliveries, most_in_flight, lock_ms), lambda: 0.5, _SHARE)
+class ShareEngine:
+    def __init__(
+        self, most_deliveries: int, most_in_flight: int, lock_ms: int, *, has_dead_letters: bool = False
+    ) -> None:
+        """`has_dead_letters`: whether the group has a dead-letter topic."""
+        self._inventory = Inventory(_settings(most_deliveries, most_in_flight, lock_ms), _POLICY)
+        self._indexer = Indexer(self._inventory)
+        self._lifecycle = Lifecycle(self._inventory, self._indexer, lambda: 0.5)
+        self._lifecycle.moves_dead = has_dead_letters
 
     def limit(
-        self, most_deliveries: int, most_in_flight: int, lock_ms: int, now_ms: int, *, buries: bool = False
+        self, most_deliveries: int, most_in_flight: int, lock_ms: int, now_ms: int, *, has_dead_letters: bool = False
     ) -> None:
-        """Other limits, from now on. Without a dead-letter topic what is dead is done."""
-        self._buries = buries
-        if not buries:
-            for offset in tuple(self._dead):
-                self._finish(offset)
-        self.configure(_settings(most_deliveries, most_in_flight, lock_ms), now_ms)
+        """Change the limits. Without a dead-letter topic dead records are acked."""
+        self._lifecycle.moves_dead = has_dead_letters
+        if not has_dead_letters:
+            for offset in tuple(self._inventory.dead):
+                self._inventory.ack(offset)
+        self._lifecycle.configure(_settings(most_deliveries, most_in_flight, lock_ms), now_ms)
+
+    # -- reading
 
     @property
-    def _moves_dead(self) -> bool:
-        return self._buries
+    def indexed_to(self) -> int:
+        """The offset that is to be indexed next."""
+        return self._inventory.indexed_to
 
-    def _is_at_limit(self, held: LeaseRecord) -> bool:
-        return held.reason == _REJECTED or super()._is_at_limit(held)
+    @property
+    def head(self) -> int:
+        """All records below are acked."""
+        return self._inventory.head
+
+    @property
+    def log_start(self) -> int:
+        """Records below are not needed."""
+        return self._indexer.log_start
+
+    @property
+    def log_end(self) -> int:
+        """Where the log ends for members."""
+        return self._inventory.log_end
+
+    @log_end.setter
+    def log_end(self, offset: int) -> None:
+        self._inventory.log_end = offset
+
+    @property
+    def in_flight(self) -> int:
+        return self._inventory.in_flight
+
+    def counts(self) -> Counts:
+        return self._inventory.counts()
+
+    def look(self, offset: int) -> MessageState | None:
+        """The state of a record; None if it is acked, or not indexed."""
+        return self._inventory.look(offset)
+
+    def live(self, first: int) -> Iterator[int]:
+        """The records that are not acked, from this offset on, by offset."""
+        return self._inventory.live(first)
+
+    @property
+    def has_dead(self) -> bool:
+        return bool(self._inventory.dead)
+
+    def dead(self, most: int = 1000) -> list[DeadMessage]:
+        """The first of the records that are to be written to the dead-letter topic, and then are `moved`."""
+        return self._inventory.first_dead(most)
 
     def is_rejected(self, offset: int) -> bool:
-        """Whether a dead record is that because a member said so."""
-        held = self._leases.held.get(offset)
+        """Whether a record is dead because a member rejected it."""
+        held = self._inventory.leases.held.get(offset)
         return held is not None and held.reason == _REJECTED
 
+    def acquired_by(self, receiver: str, now_ms: int) -> list[AcquiredRange]:
+        """The records that a receiver has, by offset."""
+        self._lifecycle.due(now_ms)
+        return _ranges(
+            sorted(
+                (offset, held.attempt)
+                for offset, held in self._inventory.leases.held.items()
+                if held.is_leased and held.receiver == receiver
+            )
+        )
+
+    # -- the log
+
     def start_at(self, offset: int) -> None:
-        """Begin anew, with every record from here on undelivered. Index from here."""
-        self._start_at(offset)
+        """Forget everything: all records from here on are undelivered. Index from here."""
+        self._indexer.restart_at(offset)
 
-    @property
-    def _tail(self) -> int:
-        return max(self.log_end, self.indexed_to)
+    def index_plain(self, first: int, last: int, sent_ms: int | None, now_ms: int) -> None:
+        """Add the next records of the log, first to last."""
+        self._indexer.index_plain(first, last, sent_ms, now_ms)
 
-    def _make_available(self, offset: int) -> None:
-        held = self._leases.held.get(offset)
-        if held is not None and held.until_ms <= 0:
-            # A restart ended its delivery, or an earlier one: the records of the log are delivered in order again.
-            self._shelf.put(offset)
-        else:
-            super()._make_available(offset)
+    def skip(self, first: int, last: int) -> None:
+        """There are no records for members at these offsets, nor between the last indexed one and them."""
+        self._indexer.skip(first, last)
 
-    def _reached(self) -> int | None:
-        """What stands before this offset may be acquired; None: everything."""
-        first = self._shelf.first()
-        if first is None and self.indexed_to < self.log_end:
-            return self.indexed_to
+    def drop_before(self, offset: int) -> None:
+        """The log begins here: all records before are acked."""
+        self._inventory.ack_up_to(offset - 1)
+        self._indexer.skip(self._inventory.indexed_to, offset - 1)
+
+    # -- persisting
+
+    def load(self, entries: Iterable[InternalRecord]) -> None:
+        """Continue from the persisted state: its live entries, in any order. To be called once, before all else."""
+        persistence.load(self._inventory, self._indexer, entries)
+
+    def take_changes(self) -> list[InternalRecord]:
+        """The entries to persist since the last call, in an order of which any prefix is consistent."""
+        return persistence.take_changes(self._inventory, self._indexer)
+
+    # -- delivering
+
+    def _returned_before(self) -> int | None:
+        """Records that came back may be acquired if they are in line before this offset; None: all of them."""
+        inventory = self._inventory
+        first = inventory.available.first()
+        if first is None and inventory.indexed_to < inventory.log_end:
+            return inventory.indexed_to
         return first
 
     def next_available(self, now_ms: int) -> int | None:
         """The record that is to be acquired next. None if it was not indexed, or there is none."""
-        self.due(now_ms)
-        reached = self._reached()
-        returned = self._shelf.first_returned(reached)
-        return self._shelf.first() if returned is None else returned
+        self._lifecycle.due(now_ms)
+        available = self._inventory.available
+        returned = available.first_returned(self._returned_before())
+        return available.first() if returned is None else returned
 
     def acquire(
         self, first: int, last: int, most: int, now_ms: int, receiver: str, lock_ms: int | None = None
     ) -> list[AcquiredRange]:
-        """Records of this range, the first that are available: before others those that were never delivered. None if
-        as many are in flight as may be."""
-        self.due(now_ms)
-        wanted = min(most, self._settings.max_in_flight - self._leases.leased)
+        """Acquire the first available records of this range, those that were never delivered before others. None if the
+        limit of records in flight is reached."""
+        self._lifecycle.due(now_ms)
+        inventory = self._inventory
+        wanted = min(most, inventory.settings.max_in_flight - inventory.leases.leased)
         if wanted <= 0:
             return []
-        until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
-        spans: list[AcquiredRange] = []
-        found = self._shelf.take_between(first, last, wanted)
+        until_ms = self._deadline_ms(now_ms, lock_ms)
+        found = inventory.available.take_between(first, last, wanted)
         if len(found) < wanted:
-            found += self._shelf.take_returned_between(first, last, wanted - len(found), self._reached())
+            found += inventory.available.take_returned_between(
+                first, last, wanted - len(found), self._returned_before()
+            )
             found.sort()
-        for offset in found:
-            attempt = self._leases.lease(offset, now_ms, until_ms, receiver).attempt
-            if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
-                spans[-1] = spans[-1]._replace(last=offset)
-            else:
-                spans.append(AcquiredRange(offset, offset, attempt))
-        return spans
+        if inventory.dead:
+            invariant(inventory.dead.keys().isdisjoint(found), 66, "a dead record is never delivered again")
+        lease = inventory.leases.lease
+        return _ranges((offset, lease(offset, now_ms, until_ms, receiver).attempt) for offset in found)
+
+    def _deadline_ms(self, now_ms: int, lock_ms: int | None) -> int:
+        return now_ms + (self._inventory.settings.visibility_timeout_ms if lock_ms is None else lock_ms)
 
     def accept(self, first: int, last: int, receiver: str, now_ms: int) -> None:
-        """They are done. The same for gaps."""
-        for offset, _ in self._acquired(first, last, receiver, now_ms):
-            self._leases.forget(offset)
-        self._live -= self._done.add_range(first, last)
+        """Ack records, or gaps."""
+        self._acquired(first, last, receiver, now_ms)
+        self._inventory.ack_leased(first, last)
 
     def reject(self, first: int, last: int, receiver: str, now_ms: int) -> None:
-        """They are never delivered again: dead, or done if the group has no dead-letter topic."""
-        if not self._buries:
+        """The records are never delivered again: dead, or acked if the group has no dead-letter topic."""
+        if not self._lifecycle.moves_dead:
             self.accept(first, last, receiver, now_ms)
             return
         for offset, held in self._acquired(first, last, receiver, now_ms):
             held.reason = _REJECTED
-            self._return(offset, held, now_ms, 0, _REJECTED)
+            self._lifecycle.end_lease(offset, held, now_ms, 0, _REJECTED)
 
     def release(self, first: int, last: int, receiver: str, now_ms: int, *, is_excused: bool = False) -> None:
-        """They are available again, or done if they were delivered as often as they may be; a delivery that is excused
-        does not count towards that."""
+        """The records are available again, or dead if they have reached the delivery limit; an excused delivery does
+        not count towards it."""
         for offset, held in self._acquired(first, last, receiver, now_ms):
             held.excused += is_excused
-            self._return(offset, held, now_ms, 0, "")
+            self._lifecycle.end_lease(offset, held, now_ms, 0, "")
 
     def renew(self, first: int, last: int, receiver: str, now_ms: int, lock_ms: int | None = None) -> None:
-        """They are acquired for as long as if it had been now."""
-        until_ms = now_ms + (self._settings.visibility_timeout_ms if lock_ms is None else lock_ms)
+        """The records stay acquired for as long as if they were acquired now."""
+        until_ms = self._deadline_ms(now_ms, lock_ms)
         for offset, held in self._acquired(first, last, receiver, now_ms):
-            self._leases.extend(offset, held, until_ms)
+            self._inventory.leases.extend(offset, held, until_ms)
 
-    def acquired_by(self, receiver: str, now_ms: int) -> list[AcquiredRange]:
-        """What a receiver has, as to release it when it is gone."""
-        self.due(now_ms)
-        spans: list[AcquiredRange] = []
-        held_by = sorted(
-            (offset, held.attempt)
-            for offset, held in self._leases.held.items()
-            if held.is_leased and held.receiver == receiver
-        )
-        for offset, attempt in held_by:
-            if spans and spans[-1].last + 1 == offset and spans[-1].attempt == attempt:
-                spans[-1] = spans[-1]._replace(last=offset)
-            else:
-                spans.append(AcquiredRange(offset, offset, attempt))
-        return spans
+    def moved(self, offset: int) -> None:
+        """The letter of a dead record is written."""
+        if offset in self._inventory.dead:
+            self._inventory.ack(offset)
 
     def archive(self, first: int, last: int) -> None:
-        """They are done, whoever has them: as records that turn out to be none for this group."""
-        for offset in range(max(first, self.head), min(last, self.indexed_to - 1) + 1):
-            if offset not in self._done:
-                self._finish(offset)
+        """Ack records in any state, such as those of an aborted transaction."""
+        inventory = self._inventory
+        for offset in range(max(first, inventory.head), min(last, inventory.indexed_to - 1) + 1):
+            if offset not in inventory.acked:
+                inventory.ack(offset)
 
     def _acquired(self, first: int, last: int, receiver: str, now_ms: int) -> list[tuple[int, LeaseRecord]]:
-        self.due(now_ms)
-        held_by = self._leases.held
+        self._lifecycle.due(now_ms)
+        held_by = self._inventory.leases.held
         found = []
         for offset in range(first, last + 1):
             held = held_by.get(offset)
             if held is None or not held.is_leased or held.receiver != receiver:
-                raise NotInFlight(f"record {offset} is not acquired by this member, or not any more")
+                raise NotInFlight(f"record {offset} is not acquired by this member")
             found.append((offset, held))
         return found
+
+    # -- time
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `due` is to be called."""
+        return self._lifecycle.next_due_ms
+
+    def due(self, now_ms: int) -> None:
+        """Do everything that is due by now: locks end."""
+        self._lifecycle.due(now_ms)
+
+
+def _ranges(records: Iterable[tuple[int, int]]) -> list[AcquiredRange]:
+    """Records with their attempts, by offset, as ranges."""
+    ranges: list[AcquiredRange] = []
+    for offset, attempt in records:
+        if ranges and ranges[-1].last + 1 == offset and ranges[-1].attempt == attempt:
+            ranges[-1] = ranges[-1]._replace(last=offset)
+        else:
+            ranges.append(AcquiredRange(offset, offset, attempt))
+    return ranges

@@ -55,7 +55,7 @@ class ShareLimits(NamedTuple):
     deliveries: int
     locks: int
     lock_ms: int
-    buries: bool
+    has_dead_letters: bool
     """Whether there is a topic for dead letters."""
 
 
@@ -92,7 +92,9 @@ class SharePartition:
         self._workers = workers
         self._settings = settings
         self._limits = limits = self._current_limits()
-        self._engine = ShareEngine(limits.deliveries, limits.locks, limits.lock_ms, buries=limits.buries)
+        self._engine = ShareEngine(
+            limits.deliveries, limits.locks, limits.lock_ms, has_dead_letters=limits.has_dead_letters
+        )
         self._dead_letters = DeadLetterDelivery(
             partition, group_id, self._engine, letters, committed=self._committed, is_void=lambda: self.is_void
         )
@@ -160,7 +162,13 @@ class SharePartition:
         limits = self._current_limits()
         if limits != self._limits:
             self._limits = limits
-            self._engine.limit(limits.deliveries, limits.locks, limits.lock_ms, self._now_ms(), buries=limits.buries)
+            self._engine.limit(
+                limits.deliveries,
+                limits.locks,
+                limits.lock_ms,
+                self._now_ms(),
+                has_dead_letters=limits.has_dead_letters,
+            )
 
     def _follow_log(self) -> None:
         """Tell the engine where the log begins and ends now."""
