@@ -17,7 +17,7 @@ import msgspec
 from headrace.model.queue_wire import Counts, Move, Peeked, Received, Sent
 
 try:
-    from headrace.queues.router import AnyQueueCall
+    from headrace.queues.remote import AnyQueueCall
     from headrace.queues.rpc import Call, CallRefused, CallResult
     from headrace.queues.share.service import ShareCall
     from headrace.queues.state_machine import StatePage

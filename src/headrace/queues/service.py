@@ -20,17 +20,18 @@ from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, InvalidMessage, NotLeader, UnknownMove
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.model.queue_wire import Counts, Filter, Move, OutgoingMessage, Peeked, Received, Sent
-from headrace.queues import router
 from headrace.queues.api import Failures, QueueEdit, QueueInfo, ReceiveOptions
 from headrace.queues.catalog import QueueCatalog, is_queue
 from headrace.queues.host.host import HostContext, QueueHost, SteadyClock
 from headrace.queues.host.message_cache import MessageCache
 from headrace.queues.host.queue import MOST_MESSAGES, HostedQueue
 from headrace.queues.host.send import SendBudget
+from headrace.queues.local import LocalQueue
 from headrace.queues.move.dead_letters import DeadLetterMover
 from headrace.queues.move.redrive import MoveTasks
-from headrace.queues.router import AnyQueueCall, QueueRouter
-from headrace.queues.rpc import CallRefused, answer_to, decoded_error, encoded_error, unknown_call
+from headrace.queues.remote import AnyQueueCall, perform
+from headrace.queues.router import QueueRouter
+from headrace.queues.rpc import answer_to, unknown_call
 from headrace.queues.share.service import ShareCall, ShareService
 from headrace.queues.state_store import ReplicatedState, StateCall
 from headrace.records.reader import Record
@@ -47,22 +48,6 @@ _OPEN_AGAIN_S = 1.0
 _CLOSED = "the queue is not led by this broker any more: try again"
 
 _decode_call = msgspec.msgpack.Decoder(StateCall | ShareCall | AnyQueueCall).decode
-
-
-class _Open:
-    """A queue that is led here, with everything that belongs to it."""
-
-    __slots__ = ("dead_letters", "led", "moves")
-
-    def __init__(self, led: HostedQueue, dead_letters: DeadLetterMover, moves: MoveTasks) -> None:
-        self.led = led
-        self.dead_letters = dead_letters
-        self.moves = moves
-
-    async def stopped(self) -> None:
-        await self.dead_letters.stopped()
-        await self.moves.stopped()
-        await self.led.host.stopped()
 
 
 class QueueService:
@@ -99,8 +84,8 @@ class QueueService:
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
         )
         self._budget = SendBudget()
-        self._router = QueueRouter(self.catalog, metadata, clock, peers, self._perform)
-        self._queues: dict[UUID, _Open] = {}
+        self._router = QueueRouter(self.catalog, metadata, clock, peers, self._local)
+        self._queues: dict[UUID, LocalQueue] = {}
         self.shares = ShareService(
             store=self.state, metadata=metadata, partitions=partitions, clock=clock, workers=workers, peers=peers
         )
@@ -150,10 +135,10 @@ class QueueService:
     def _open(self, partition: Partition, settings: QueueSettings) -> None:
         self._close(partition.topic_id)
         host = QueueHost(partition, settings, self._host_context)
-        led = HostedQueue(partition.topic, host, self._budget)
-        dead_letters = DeadLetterMover(led, self._send_records)
-        moves = MoveTasks(led, self._send_records, self._new_id)
-        self._queues[partition.topic_id] = _Open(led, dead_letters, moves)
+        hosted = HostedQueue(partition.topic, host, self._budget)
+        dead_letters = DeadLetterMover(hosted, self._send_records)
+        move_tasks = MoveTasks(hosted, self._send_records, self._new_id)
+        self._queues[partition.topic_id] = LocalQueue(hosted, dead_letters, move_tasks)
         host.on_close.append(lambda _: self._open_again_later(host, partition))
         host.start()
 
@@ -163,19 +148,19 @@ class QueueService:
     def _close(self, topic_id: UUID) -> None:
         opened = self._queues.pop(topic_id, None)
         if opened is not None:
-            opened.led.host.close(NotLeader(_CLOSED))
+            opened.host.close(NotLeader(_CLOSED))
             self._keep(opened.stopped())
 
     def _open_again_later(self, host: QueueHost, partition: Partition) -> None:
         """A host that closed by itself was fenced by a successor, or met an error of ours. If this broker still leads,
         it loads anew."""
         opened = self._queues.get(partition.topic_id)
-        if opened is not None and opened.led.host is host and not self._is_stopped:
+        if opened is not None and opened.host is host and not self._is_stopped:
             asyncio.get_running_loop().call_later(_OPEN_AGAIN_S, self._open_again, host, partition)
 
     def _open_again(self, host: QueueHost, partition: Partition) -> None:
         opened = self._queues.get(partition.topic_id)
-        if opened is not None and opened.led.host is host and partition.is_leader and not self._is_stopped:
+        if opened is not None and opened.host is host and partition.is_leader and not self._is_stopped:
             self._open(partition, host.settings)
 
     async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -191,8 +176,8 @@ class QueueService:
                     if partition.topic_id == topic.topic_id and partition.is_leader:
                         self._leads(partition) if is_queue(topic) else self._leads_no_more(partition)
 
-    def _configure(self, opened: _Open, settings: QueueSettings) -> None:
-        host = opened.led.host
+    def _configure(self, opened: LocalQueue, settings: QueueSettings) -> None:
+        host = opened.host
         had_dead_letters = bool(host.settings.dead_letter)
         host.configure(settings)
         if had_dead_letters and not settings.dead_letter and host.has_engine and host.engine.has_dead:
@@ -225,35 +210,32 @@ class QueueService:
 
     async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
         _check_count(messages)
-        return await self._router.ask(router.SendCall(name, list(messages)), list[Sent])
+        return await self._router.route(name, lambda queue: queue.send(messages), is_repeatable=False)
 
     async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
-        return await self._router.ask(router.ReceiveCall(name, options), list[Received])
+        return await self._router.route(name, lambda queue: queue.receive(options))
 
     async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         _check_count(receipts)
-        return await self._settle(router.AcknowledgeCall(name, list(receipts), any_receipt))
+        return await self._router.route(name, lambda queue: queue.acknowledge(receipts, any_receipt=any_receipt))
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
         _check_count(wanted)
-        return await self._settle(router.ExtendCall(name, list(wanted), any_receipt))
+        return await self._router.route(name, lambda queue: queue.extend(wanted, any_receipt=any_receipt))
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
         _check_count(wanted)
-        return await self._settle(router.GiveBackCall(name, list(wanted)))
-
-    async def _settle(self, call: AnyQueueCall) -> Failures:
-        refused: list[CallRefused | None] = await self._router.ask(call, list[CallRefused | None])
-        return [None if each is None else decoded_error(each) for each in refused]
+        return await self._router.route(name, lambda queue: queue.give_back(wanted))
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
-        return await self._router.ask(router.PeekCall(name, wanted, after_offset), list[Peeked])
+        return await self._router.route(name, lambda queue: queue.peek(wanted, after_offset))
 
     async def purge(self, name: str) -> None:
-        await self._router.ask(router.PurgeCall(name, self._new_id()), type(None))
+        purge_id = self._new_id()
+        await self._router.route(name, lambda queue: queue.purge(purge_id))
 
     async def counts(self, name: str) -> Counts:
-        return await self._router.ask(router.CountCall(name), Counts)
+        return await self._router.route(name, lambda queue: queue.counts())
 
     # -- moving messages
 
@@ -262,13 +244,15 @@ class QueueService:
     ) -> Move:
         if destination is not None:
             self.find(destination)
-        return await self._router.ask(router.StartMoveCall(source, destination, wanted, per_second), Move)
+        return await self._router.route(
+            source, lambda queue: queue.start_move(destination, wanted, per_second), is_repeatable=False
+        )
 
     async def cancel_move(self, move_id: str) -> Move:
-        return await self._router.ask(router.CancelMoveCall(self._source_of(move_id), move_id), Move)
+        return await self._router.route(self._source_of(move_id), lambda queue: queue.cancel_move(move_id))
 
     async def moves(self, source: str) -> list[Move]:
-        return await self._router.ask(router.ListMovesCall(source), list[Move])
+        return await self._router.route(source, lambda queue: queue.moves())
 
     def _source_of(self, move_id: str) -> str:
         """The id begins with that of the queue's topic."""
@@ -281,13 +265,12 @@ class QueueService:
         return topic.name
 
     async def _send_records(self, name: str, records: Sequence[Record]) -> None:
-        encoded = [(record.timestamp, record.key, record.value, record.headers) for record in records]
-        await self._router.ask(router.RecordsCall(name, encoded), type(None))
+        await self._router.route(name, lambda queue: queue.send_records(records))
 
-    # -- doing it here
+    # -- calls of other brokers
 
     async def serve(self, call: bytes) -> bytes:
-        """Do what another broker asks for."""
+        """Carry out the call of another broker; the answer."""
         try:
             asked: StateCall | ShareCall | AnyQueueCall = _decode_call(call)
         except msgspec.MsgspecError as error:
@@ -299,38 +282,16 @@ class QueueService:
             share_call = asked
             return await answer_to(lambda: self.shares.serve(share_call))
         queue_call = asked
-        return await answer_to(lambda: self._perform(self.catalog.topic(queue_call.queue), queue_call))
+        return await answer_to(lambda: self._perform(queue_call))
 
-    async def _perform(self, topic: TopicImage, call: AnyQueueCall) -> Any:
+    async def _perform(self, call: AnyQueueCall) -> Any:
+        return await perform(self._local(self.catalog.topic(call.queue)), call)
+
+    def _local(self, topic: TopicImage) -> LocalQueue:
         opened = self._queues.get(topic.topic_id)
         if opened is None:
             raise NotLeader(f"the queue {topic.name} is not led by this broker, or not yet")
-        led, moves = opened.led, opened.moves
-        match call:
-            case router.SendCall(_, messages):
-                return await led.send(messages)
-            case router.RecordsCall(_, records):
-                return await led.send_records([Record(0, *record) for record in records])
-            case router.ReceiveCall(_, options):
-                return await led.receive(options)
-            case router.AcknowledgeCall(_, receipts, any_receipt):
-                return _refused(await led.acknowledge(receipts, any_receipt=any_receipt))
-            case router.ExtendCall(_, wanted, any_receipt):
-                return _refused(await led.extend(wanted, any_receipt=any_receipt))
-            case router.GiveBackCall(_, wanted_back):
-                return _refused(await led.give_back(wanted_back))
-            case router.PeekCall(_, wanted_of, after_offset):
-                return await led.peek(wanted_of, after_offset)
-            case router.PurgeCall(_, asked):
-                return await led.purge(asked)
-            case router.CountCall():
-                return await led.counts()
-            case router.StartMoveCall(_, destination, wanted_of, per_second):
-                return await moves.start(destination, wanted_of, per_second)
-            case router.CancelMoveCall(_, move_id):
-                return await moves.cancel(move_id)
-            case router.ListMovesCall():
-                return await moves.all()
+        return opened
 
     # -- the log
 
@@ -339,7 +300,7 @@ class QueueService:
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             for opened in tuple(self._queues.values()):
-                host = opened.led.host
+                host = opened.host
                 partition = host.partition
                 if partition.is_leader and partition.log.start_offset < host.log_start <= partition.high_watermark:
                     try:
@@ -354,7 +315,3 @@ class QueueService:
 def _check_count(things: Sequence[object]) -> None:
     if len(things) > MOST_MESSAGES:
         raise InvalidMessage(f"{len(things)} messages are more than the {MOST_MESSAGES} of one call: make several")
-
-
-def _refused(failures: Failures) -> list[CallRefused | None]:
-    return [None if error is None else encoded_error(error) for error in failures]

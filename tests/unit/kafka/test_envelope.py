@@ -12,7 +12,7 @@ from headrace.kafka.dispatch import APIS, Context, Peer
 from headrace.model.errors import UnknownQueue
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import RequestHeader
-from headrace.queues.router import CountCall
+from headrace.queues.remote import CountCall
 from headrace.queues.rpc import encode_call, read_answer
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred

@@ -23,7 +23,7 @@ from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
 from headrace.model.queue_wire import Filter, OutgoingMessage
 from headrace.protocol.codec import make, response_schema
-from headrace.queues import router
+from headrace.queues import remote, router
 from headrace.queues.api import ReceiveOptions
 from headrace.queues.router import QueueRouter
 from headrace.queues.rpc import ask, read_answer
@@ -81,7 +81,7 @@ class Elsewhere(QueueService):
         images: Any = Images(broker)
         self._router = QueueRouter(self.catalog, images, broker.services.clock, peers, self._nothing_here)
 
-    async def _nothing_here(self, *_: object) -> Any:
+    def _nothing_here(self, *_: object) -> Any:
         raise NotLeader("nothing is led here")
 
 
@@ -126,7 +126,7 @@ def test_everything_can_be_asked_of_any_broker(broker: QueueBroker, other: Elsew
 def test_receives_that_wait_elsewhere_keep_nobody_waiting(
     broker: QueueBroker, other: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(router, "_WAITING_LANES", 2)
+    monkeypatch.setattr(remote, "_WAITING_LANES", 2)
     name = broker.create()
 
     async def run() -> None:
@@ -201,7 +201,7 @@ def test_a_call_that_older_brokers_do_not_know_waits_for_the_feature_level(
     broker: QueueBroker, other: Elsewhere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = broker.create()
-    monkeypatch.setattr(router.CountCall, "level", LATEST_LEVEL)
+    monkeypatch.setattr(remote.CountCall, "level", LATEST_LEVEL)
 
     async def run() -> None:
         other.network.feature_level = LATEST_LEVEL - 1

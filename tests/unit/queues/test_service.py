@@ -310,7 +310,7 @@ def test_purge(broker: QueueBroker) -> None:
 
 def test_a_purge_that_is_asked_for_again_is_done_once(broker: QueueBroker) -> None:
     name = broker.create()
-    led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
+    led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].hosted  # type: ignore[index]
     broker.run(led.purge("this"))
     broker.send(name, "a")
     broker.run(led.purge("this"))

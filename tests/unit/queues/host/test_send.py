@@ -45,7 +45,7 @@ async def _send_and_lose_the_lead(
     """As for a leader whom nobody has told yet of the next one, but the keeper of its state has."""
     sending = asyncio.create_task(broker.queues.send(name, [OutgoingMessage(b"x", "id")]))
     await until_async(lambda: name in uncommitted)
-    host = broker.queues._queues[broker.services.partitions.get(name, 0).topic_id].led.host
+    host = broker.queues._queues[broker.services.partitions.get(name, 0).topic_id].hosted.host
     host.close(QueueUnavailable("another broker leads"))
     for _ in range(20):
         await asyncio.sleep(0)

@@ -52,7 +52,7 @@ def test_dead_letters_wait_for_their_queue(broker: QueueBroker) -> None:
     broker.receive(name, visibility_ms=1)
 
     async def run() -> None:
-        led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].led  # type: ignore[index]
+        led = broker.queues._queues[broker.services.metadata.image.topics[name].topic_id].hosted  # type: ignore[index]
         await until_async(lambda: led.host.engine.has_dead)
         await broker.queues.create("not-there-yet", QueueEdit())
         (letter,) = await broker.queues.receive("not-there-yet", ReceiveOptions(1, 20_000))
@@ -101,7 +101,7 @@ def test_a_move_to_a_queue_that_is_gone_fails(broker: QueueBroker) -> None:
     async def run() -> None:
         await broker.queues.delete(destination)
         led = broker.queues._queues[broker.services.metadata.image.topics[source].topic_id]  # type: ignore[index]
-        await led.moves.start(destination, Filter(), None)
+        await led.move_tasks.start(destination, Filter(), None)
 
     broker.run(run())
     move = broker.ended_move(source)

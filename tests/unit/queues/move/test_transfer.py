@@ -147,11 +147,11 @@ def test_a_dead_letters_that_is_killed_at_any_step(tmp_path: Path, monkeypatch: 
 
 def _transfer(broker: QueueBroker, source: str) -> TransferStream:
     """Of the moves out of a queue."""
-    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].moves._transfer
+    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].move_tasks._transfer
 
 
 def _led(broker: QueueBroker, source: str) -> HostedQueue:
-    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].led
+    return broker.queues._queues[broker.services.metadata.image.topics[TopicName(source)].topic_id].hosted
 
 
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
