@@ -5,14 +5,14 @@ from typing import NamedTuple
 from headrace.config.queue import QueueSettings
 
 
-class RetryBackoff(NamedTuple):
+class QueueRetryDelay(NamedTuple):
     first_ms: int
     factor: float
     most_ms: int
     jitter: float
 
     @classmethod
-    def of(cls, settings: QueueSettings) -> "RetryBackoff":
+    def of(cls, settings: QueueSettings) -> "QueueRetryDelay":
         return cls(
             settings.retry_backoff_ms,
             settings.retry_backoff_factor,
@@ -20,7 +20,7 @@ class RetryBackoff(NamedTuple):
             settings.retry_jitter,
         )
 
-    def delay_ms(self, attempt: int, random: float) -> int:
+    def after(self, attempt: int, random: float) -> int:
         """After this attempt, the first being 1; `random` from 0 to 1 says where between the bounds of the jitter."""
         try:
             plain = self.first_ms * self.factor ** (attempt - 1)

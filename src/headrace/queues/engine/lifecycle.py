@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from headrace.config.queue import QueueSettings
-from headrace.queues.engine.backoff import RetryBackoff
+from headrace.queues.engine.backoff import QueueRetryDelay
 from headrace.queues.engine.indexer import Indexer
 from headrace.queues.engine.inventory import Inventory
 from headrace.queues.engine.stored import LeaseRecord
@@ -28,7 +28,7 @@ class Lifecycle:
 
     def _set_limits(self) -> None:
         settings, policy = self._inventory.settings, self._inventory.policy
-        self._backoff = RetryBackoff.of(settings)
+        self._retry_delay = QueueRetryDelay.of(settings)
         has_limit = settings.max_receives > 0 and (bool(settings.dead_letter) or not policy.limit_needs_dead_letter)
         self.most_attempts = settings.max_receives if has_limit else None
         """The receive limit, if there is one."""
@@ -54,7 +54,7 @@ class Lifecycle:
 
     def backoff_ms(self, attempt: int) -> int:
         """How long a message that failed is hidden after this attempt."""
-        return self._backoff.delay_ms(attempt, self._jitter())
+        return self._retry_delay.after(attempt, self._jitter())
 
     def end_move(self, offset: int) -> None:
         """A message that was to be moved stays in the queue."""
