@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from headrace.coordinator.machine import Machine, Outcome
-from headrace.coordinator.shard import Result, Shard
+from headrace.coordinator.result import Result
+from headrace.coordinator.shard import Shard
 from headrace.coordinator.timers import Timers
 from headrace.runtime.clock import Clock
 

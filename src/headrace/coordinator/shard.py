@@ -18,6 +18,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from headrace.coordinator.machine import InternalRecord, Machine, Operation
+from headrace.coordinator.result import Result
 from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, HeadraceError, NotCoordinator, NotLeader
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
@@ -38,21 +39,6 @@ class ShardState(Enum):
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
-
-
-class Result(Generic[A]):
-    """The result of an operation: an answer or an error."""
-
-    __slots__ = ("answer", "error")
-
-    def __init__(self, answer: A | None = None, error: HeadraceError | None = None) -> None:
-        self.answer = answer
-        self.error = error
-
-    def get(self) -> A:
-        if self.error is not None:
-            raise self.error
-        return self.answer  # type: ignore[return-value]
 
 
 class Shard(Generic[M]):

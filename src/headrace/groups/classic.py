@@ -15,7 +15,7 @@ group is what the log says.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.group import Answer, Effects, Now, Write
 from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_session_timeout, select_protocol
 from headrace.groups.records import GroupRecord

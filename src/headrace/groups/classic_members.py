@@ -17,7 +17,7 @@ rebalance timeout is removed. It learns so from its next heartbeat.
 
 from collections.abc import Sequence
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.consumer_records import ClassicMember, SubscriptionValue
 from headrace.groups.consumer_roster import ConsumerRoster
 from headrace.groups.consumer_state import Draft

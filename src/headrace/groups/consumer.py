@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic_members import ClassicMembers
 from headrace.groups.consumer_records import SubscriptionValue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey, SubscriptionValue

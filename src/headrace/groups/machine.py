@@ -10,7 +10,7 @@ from uuid import UUID
 
 from headrace.coordinator.formats import FormattedMachine
 from headrace.coordinator.machine import Outcome
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat, check_request
 from headrace.groups.consumer_records import ConsumerKey

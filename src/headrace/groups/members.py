@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.group import GroupLimits
 from headrace.groups.records import MemberValue
 from headrace.model.errors import InvalidSessionTimeout

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
 from headrace.groups.members import Joined, JoinedMember, JoinRequest, Member, Synced, common_protocols
 from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, OffsetValue

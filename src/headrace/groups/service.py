@@ -17,7 +17,8 @@ from headrace.cluster.metadata import Metadata
 from headrace.config.broker import BrokerSettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
-from headrace.coordinator.shard import Result, Shard
+from headrace.coordinator.result import Result
+from headrace.coordinator.shard import Shard
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import Answer, Beat, Convert, CreateTopics, Effects, Group, Listed, Now, Write

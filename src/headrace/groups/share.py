@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
 from headrace.groups.consumer_records import ConsumerKey, MemberKey, TargetKey, restored, stored
 from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, GroupLimits, Now, Write

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.group import JOIN, LEAVE, Answer, CreateTopics, Effects, Now, Write
 from headrace.groups.reconciliation import LEFT_FOR_NOW, Phase

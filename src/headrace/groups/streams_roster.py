@@ -6,7 +6,7 @@ What members say to it is in `streams.py`.
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.consumer_records import ConsumerKey
 from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.group import JOIN, Effects, GroupLimits, Now, Write

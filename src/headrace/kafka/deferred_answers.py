@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.kafka.dispatch import Answer
 from headrace.runtime.deferred import Deferred
 

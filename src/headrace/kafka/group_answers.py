@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.consumer_records import StoredPlaces, stored
 from headrace.groups.group import Beat
 from headrace.kafka import authorized_operations

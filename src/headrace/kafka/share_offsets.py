@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from uuid import UUID
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.share import ShareGroup
 from headrace.kafka.dispatch import Context
 from headrace.model.errors import GroupNotEmpty, HeadraceError, UnknownPartition, UnknownTopic

@@ -14,7 +14,8 @@ from uuid import UUID
 from headrace.cluster.metadata import Metadata
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import InternalRecord, Outcome
-from headrace.coordinator.shard import Result, Shard
+from headrace.coordinator.result import Result
+from headrace.coordinator.shard import Shard
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.queues.rpc import Call, ask

@@ -23,7 +23,8 @@ from headrace.cluster.producer_ids import ProducerIds
 from headrace.config.broker import BrokerSettings
 from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
-from headrace.coordinator.shard import Result, Shard
+from headrace.coordinator.result import Result
+from headrace.coordinator.shard import Shard
 from headrace.model.errors import (
     ConcurrentTransactions,
     FencedCoordinator,

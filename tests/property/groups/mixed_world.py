@@ -17,7 +17,7 @@ from tests.property.groups.mixed_clients import (
     ConsumerClient,
 )
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import TopicIdPartition
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import Committer, GroupMachine, OffsetCommit

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.property.profile import examples
 
 from headrace.coordinator.machine import InternalRecord
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.group import (
     JOIN,
     LEAVE,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.groups.logged import LoggedGroups
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, LEAVE, GroupLimits, Now

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from tests.unit.groups.logged import LoggedGroups
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, TopicIdPartition, assign_shared
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareMemberLimits

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.groups.logged import LoggedGroups
 
 from headrace.coordinator.machine import InternalRecord
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
 from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits

@@ -12,7 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import restored

@@ -13,7 +13,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.groups.offsets import Place
 from headrace.kafka.deferred_answers import answer_with

@@ -13,7 +13,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.machine import Fetched
 from headrace.groups.records import OffsetValue
 from headrace.kafka.deferred_answers import answer_with_all

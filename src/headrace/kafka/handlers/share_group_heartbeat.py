@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.group import Beat
 from headrace.groups.share import ShareHeartbeat
 from headrace.kafka.deferred_answers import answer_with

@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
 from headrace.groups.streams_endpoints import TopicPartitions
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue

@@ -10,7 +10,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.machine import Committer
 from headrace.groups.members import Synced
 from headrace.kafka.deferred_answers import answer_with

@@ -11,7 +11,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.coordinator.shard import Result
+from headrace.coordinator.result import Result
 from headrace.groups.machine import Committer, OffsetCommit, Refused
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
