@@ -1,4 +1,4 @@
-"""Where replicas are to go, worked out from where they are. Pure: nothing is asked or changed here."""
+"""Where replicas are to go, worked out from where they are. Nothing is asked or changed here."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""How a pipeline is doing: what Spark reports after each batch, put in our words. Pure but for the two files.
+"""How a pipeline is doing: what Spark reports after each batch, put in our words.
 
 Spark's report of a batch becomes a `BatchProgress`; the `Book` adds them up over the queries of a pipeline. It knows
 how far the pipeline is (`committed`: in each partition the lowest of all queries that read it), and how much is left

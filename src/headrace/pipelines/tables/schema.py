@@ -1,4 +1,4 @@
-"""How a table's columns may change: what a batch's columns mean for a table that is there already. Pure."""
+"""How a table's columns may change: what a batch's columns mean for a table that is there already."""
 
 from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 

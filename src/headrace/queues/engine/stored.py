@@ -1,4 +1,4 @@
-"""What is kept of a queue's state in `__queue_state`, and nowhere else.
+"""The layout of a queue's persisted state: its entries in `__queue_state`. Pure.
 
 A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets are counted in chunks of `CHUNK`.
 
