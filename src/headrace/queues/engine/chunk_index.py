@@ -10,6 +10,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headrace.coordinator.machine import InternalRecord
+from headrace.model.invariants import invariant
 from headrace.model.queued import NORMAL_PRIORITY
 from headrace.queues.engine.moved_pages import PageSlot
 from headrace.queues.engine.packed_times import Span, packed, spans_of, step_of
@@ -201,4 +202,6 @@ class ChunkIndex:
         passed = []
         while self._stored and (self._stored[0] + 1) << CHUNK_BITS <= head:
             passed.append(tombstone(INDEX, self._stored.popleft()))
+        most = max(0, self._open.number - (head >> CHUNK_BITS) + 1)
+        invariant(len(self._stored) <= most, 57, "the index has no more entries than chunks from the head on")
         return passed

@@ -10,6 +10,7 @@ bytes, a group some 400.
 from array import array
 from collections.abc import Callable, Iterator
 
+from headrace.model.invariants import invariant
 from headrace.queues.engine.available import AvailableMessages
 
 _MOST = 0xFFFF_FFFF
@@ -101,6 +102,7 @@ class MessageGroups:
     def take(self, front: int) -> Iterator[int]:
         """The messages that may be received with `front`, which was on the shelf, and it first: in their order, up to
         one that is blocked."""
+        invariant(front in self._by_front, 55, "only the first message of a group is available")
         for offset in self._by_front[front].offsets:
             if not self._is_gone(offset):
                 if self._is_blocked(offset):

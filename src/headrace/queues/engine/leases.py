@@ -16,6 +16,7 @@ from itertools import pairwise
 from pyroaring import BitMap64
 
 from headrace.coordinator.machine import InternalRecord
+from headrace.model.invariants import invariant
 from headrace.queues.engine.stored import HELD, LEASE, LeaseRecord, LeaseValue, entry, tombstone
 
 _SLACK = 1024
@@ -74,6 +75,7 @@ class Leases:
             held = self.held[offset] = LeaseRecord(1, True, until_ms, now_ms, now_ms, "", receiver)
             self._share(offset, until_ms, now_ms, receiver)
         else:
+            invariant(not held.is_leased and not self.is_hidden(offset), 52, "a message has one lease at a time")
             held.attempt += 1
             held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
             self._keep_alone(offset)

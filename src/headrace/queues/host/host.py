@@ -19,6 +19,7 @@ from headrace.config.queue import QueueSettings
 from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.timers import TimerLoop
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
+from headrace.model.invariants import invariant
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.log_tail import LogTail
 from headrace.queues.host.message_cache import MessageCache
@@ -289,6 +290,7 @@ class QueueHost:
         return entries
 
     def _written(self) -> None:
+        invariant(self._start_kept <= self._start_taken, 45, "the start of a queue's log never moves back")
         self._start_kept = self._start_taken
 
     def _save_soon(self) -> None:

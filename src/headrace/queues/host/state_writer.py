@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
+from headrace.model.invariants import invariant
 from headrace.queues.state_store import StateStore
 from headrace.runtime.clock import Clock
 
@@ -136,6 +137,7 @@ class StateWriter:
             self._writing = []
             if entries:
                 self._written()
+            invariant(self._closed is None, 42, "a queue that is closed answers nothing as persisted")
             for done in waiting:
                 if not done.done():
                     done.set_result(None)

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from headrace.model.errors import HeadraceError, InvalidMessage, UnknownQueue
+from headrace.model.invariants import invariant
 from headrace.queues.engine.engine import Engine
 from headrace.queues.host.codec import Origin, moved_record
 from headrace.queues.host.host import OWN_KEYS
@@ -107,6 +108,7 @@ class TransferStream:
         held = self._hold([each for each in messages if each.offset not in dead])
         going = [each for each in messages if each.offset in held or each.offset in dead]
         if going:
+            invariant(self.page is None, 44, "one page of a stream is in transit at a time")
             self._last_number += 1
             self.page = TransferPage(self._last_number, destination, going, errand)
             self._is_in_doubt = False
