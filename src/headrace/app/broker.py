@@ -31,8 +31,8 @@ from headrace.runtime.heap import HeapTrimmer
 from headrace.runtime.process import tune_process
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
-from headrace.sqs.deletions import Deletions
-from headrace.sqs.door import Door
+from headrace.sqs.deletions import RecentDeletions
+from headrace.sqs.endpoint import SqsEndpoint
 from headrace.storage.datadir import DataDir
 from headrace.storage.flusher import Flusher
 
@@ -125,12 +125,12 @@ class BrokerApp:
         address = self.settings.http_address
         if address is None:
             return
-        door = self._door(services)
-        # Every path belongs to the SQS API until other APIs have routes of their own.
-        server = HttpServer(self.settings, Router(default=door, redirect_slashes=False))
+        endpoint = self._sqs_endpoint(services)
+        # All paths belong to queues: there is no other API over HTTP yet.
+        server = HttpServer(self.settings, Router(default=endpoint, redirect_slashes=False))
         self._http_endpoint = await server.start(address, may_move=not self.settings.http_listen)
         undo.push_async_callback(server.stop, self.settings.shutdown_timeout_ms / 1000)
-        undo.push_async_callback(door.stop)
+        undo.push_async_callback(endpoint.stop)
         services.http_listeners = f"http://{self._http_endpoint}"
 
     def _warn_if_http_moved(self) -> None:
@@ -139,12 +139,12 @@ class BrokerApp:
         if asked is not None and bound is not None and asked.port not in (0, bound.port):
             log.warning("%s is in use: queues are served on %s; choose an address with --http-listen", asked, bound)
 
-    def _door(self, services: Services) -> Door:
+    def _sqs_endpoint(self, services: Services) -> SqsEndpoint:
         settings, metadata = self.settings, services.metadata
-        deletions = Deletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
+        deletions = RecentDeletions(services.clock.monotonic_ms, lambda: metadata.settings.sqs_recreate_wait_ms)
         metadata.subscribe(deletions.image_changed)
         realm = Realm(services.queues, settings.sqs_account_id, settings.sqs_region, deletions, services.clock.wall_ms)
-        return Door(realm, access_keys(settings.sqs_access_keys), BodyBudget(settings.queued_max_request_bytes))
+        return SqsEndpoint(realm, access_keys(settings.sqs_access_keys), BodyBudget(settings.queued_max_request_bytes))
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[BrokerApp], None]) -> None:

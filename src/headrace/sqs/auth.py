@@ -1,6 +1,6 @@
-"""Who asks: requests are signed (SigV4) with one of the access keys that this broker knows, in a header or in the URL.
+"""Authentication: requests are signed (SigV4) with one of this broker's access keys, in a header or in the URL.
 
-Without keys, which is possible on loopback only, everybody may ask, and a signature only says by which name.
+Without keys, which is possible on loopback only, every request is accepted, and a signature only names its sender.
 """
 
 import hmac
@@ -19,8 +19,8 @@ _EMPTY = sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """The parts of a request that a signature is about."""
+class SignedRequest:
+    """The parts of a request that its signature covers."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a request says about its signature."""
+    """The signature that a request claims to have."""
 
     key_id: str
     scope: str
@@ -41,18 +41,18 @@ class _Claim:
     signature: str
     query: Sequence[tuple[str, str]]
     expires_s: int | None
-    """Of a URL that was signed ahead: how long it holds."""
+    """How long a presigned URL is valid."""
 
 
 def claimed_key_id(authorization: str, query: Sequence[tuple[str, str]]) -> str:
-    """The id of the key that a request says it is signed with, right or not; empty if it does not say."""
+    """The id of the access key that a request claims, unverified; empty if it claims none."""
     if authorization:
         return authorization.partition("Credential=")[2].partition("/")[0]
     return next((value.partition("/")[0] for name, value in query if name == "X-Amz-Credential"), "")
 
 
-def verify(request: Signed, body: bytes, keys: Mapping[str, str], now_s: float) -> str:
-    """The id of the key that a request is signed with; `SqsError` if it is not, or not well, or long ago."""
+def verify(request: SignedRequest, body: bytes, keys: Mapping[str, str], now_s: float) -> str:
+    """The id of the key that a request is signed with; `SqsError` if it is unsigned, wrongly signed, or expired."""
     claim = _claim(request)
     if claim is None:
         raise errors.missing_token()
@@ -64,7 +64,7 @@ def verify(request: Signed, body: bytes, keys: Mapping[str, str], now_s: float) 
     canonical = sigv4.canonical_request(
         request.method, request.path, claim.query, request.headers, claim.signed, payload_hash
     )
-    # As long for a key that is not known: nobody learns which there are.
+    # Takes as long for an unknown key, so that timing does not show which keys exist.
     expected = sigv4.signature(secret or "none", claim.when, claim.scope, canonical)
     is_right = hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace"))
     if secret is None:
@@ -77,7 +77,7 @@ def verify(request: Signed, body: bytes, keys: Mapping[str, str], now_s: float) 
     return claim.key_id
 
 
-def _claim(request: Signed) -> _Claim | None:
+def _claim(request: SignedRequest) -> _Claim | None:
     authorization = request.headers.get("authorization")
     if authorization:
         return _claim_in_header(authorization[0], request)
@@ -86,7 +86,7 @@ def _claim(request: Signed) -> _Claim | None:
     return None
 
 
-def _claim_in_header(text: str, request: Signed) -> _Claim:
+def _claim_in_header(text: str, request: SignedRequest) -> _Claim:
     algorithm, _, rest = text.partition(" ")
     if algorithm != sigv4.ALGORITHM:
         raise errors.incomplete_signature(f"Authorization header requires {sigv4.ALGORITHM}.")
@@ -98,7 +98,7 @@ def _claim_in_header(text: str, request: Signed) -> _Claim:
     return _made(parts["Credential"], when[0], parts["SignedHeaders"], parts["Signature"], request.query, None)
 
 
-def _claim_in_url(request: Signed) -> _Claim:
+def _claim_in_url(request: SignedRequest) -> _Claim:
     given = dict(request.query)
     for name in ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders"):
         if not given.get(name):
@@ -149,8 +149,8 @@ def _check_time(claim: _Claim, now_s: float) -> None:
         raise errors.wrong_signature(f"Signature not yet current: {claim.when} is still later than now.")
 
 
-def _check_headers(claim: _Claim, request: Signed) -> None:
-    """What decides about the meaning of a request has to be signed."""
+def _check_headers(claim: _Claim, request: SignedRequest) -> None:
+    """Headers that change the meaning of a request have to be signed."""
     needed = {"host", *(name for name in request.headers if name.startswith("x-amz-"))}
     missing = needed - set(claim.signed)
     if missing:

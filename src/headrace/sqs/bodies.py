@@ -1,4 +1,4 @@
-"""Reading the bodies of requests, each and all together within bounds."""
+"""Request bodies: read within a limit for each, and one for all together."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -9,22 +9,22 @@ from headrace.sqs import errors
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed its connection."""
 
 
 class BodyBudget:
-    """Past the limit of all together a request waits until another is read and understood."""
+    """Limits the bytes of all request bodies together: past it, a request waits until another is parsed."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
         self._waiting_bytes = 0
-        """Of the used ones, those of requests that wait for more."""
+        """Of the used bytes, those of requests that wait for room."""
         self._freed = asyncio.Event()
 
     async def read(self, receive: Receive, length: int | None, most_bytes: int) -> bytes:
-        """The body; `free` its length afterwards. `length` is what the client says that it has, if it does."""
+        """The body; `free` its length afterwards. `length` is the Content-Length, if the client sent one."""
         if length is not None and length > most_bytes:
             raise errors.too_large(most_bytes)
         pieces: list[bytes] = []
@@ -33,7 +33,7 @@ class BodyBudget:
             while True:
                 event = await receive()
                 if event["type"] == "http.disconnect":
-                    raise Gone
+                    raise ClientDisconnected
                 piece = event.get("body", b"")
                 await self._take(len(piece), taken)
                 taken += len(piece)
@@ -47,7 +47,7 @@ class BodyBudget:
             raise
 
     async def _take(self, size: int, held_bytes: int) -> None:
-        # Where everything is held by those who wait for more, one is let through: nobody else could free anything.
+        # If requests that wait hold all the bytes, one of them goes on: no other could free any.
         while self._used_bytes + size > self._limit_bytes and self._used_bytes > held_bytes + self._waiting_bytes:
             self._waiting_bytes += held_bytes
             self._freed.clear()

@@ -1,7 +1,7 @@
-"""What an action is given, and how actions are found: each registers itself under its name.
+"""The context of an action, and the registry of actions: each registers itself under its name.
 
 An action gets its request as a class of its own, whichever protocol it came by, and returns its result, or None where
-there is nothing to say.
+the action has no result.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ import msgspec
 from headrace.model.errors import UnknownQueue
 from headrace.queues.api import QueueInfo, Queues
 from headrace.sqs import errors
-from headrace.sqs.deletions import Deletions
+from headrace.sqs.deletions import RecentDeletions
 
 _MOST_ID_LENGTH = 128
 
@@ -25,12 +25,12 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Realm:
-    """Whose queues these are: what is the same for all calls."""
+    """The account, region and services that all requests share."""
 
     queues: Queues
     account: str
     region: str
-    deletions: Deletions
+    deletions: RecentDeletions
     wall_ms: Callable[[], int]
 
     def arn(self, queue: str) -> str:
@@ -39,15 +39,15 @@ class Realm:
 
 @dataclass(slots=True)
 class SqsRequest:
-    """One request: who asks, and through which address."""
+    """The context of one request: its sender, and the address it came by."""
 
     realm: Realm
     base_url: str
-    """The address that the client used, which is that of every URL it is told."""
+    """The address that the client used: URLs in answers begin with it."""
     sender: str
-    """The id of the key that it is signed with, or the account."""
+    """The id of the key that the request is signed with, or the account."""
     unless_gone: Callable[[Awaitable[Any]], Awaitable[Any]]
-    """Wait for something for as long as the client does: None when it is gone, or when the broker stops."""
+    """Awaits a result while the client is connected; None if it disconnects, or if the broker stops."""
     trace: str = ""
     """The request's `X-Amzn-Trace-Id`; empty if it has none."""
 
@@ -59,7 +59,7 @@ class SqsRequest:
         return f"{self.base_url}/{self.realm.account}/{queue}"
 
     def name(self, queue_url: str | None) -> str:
-        """The name in the URL of a queue, whatever host it says; a bare name will do, as with AWS."""
+        """The queue name in a URL with any host; a bare name is accepted, as by AWS."""
         if queue_url is None:
             raise errors.missing_parameter("QueueUrl")
         name = self._name(queue_url, self.realm.account)
@@ -70,7 +70,7 @@ class SqsRequest:
     @staticmethod
     @lru_cache(maxsize=1024)
     def _name(queue_url: str, account: str) -> str:
-        """Empty if it cannot be that of a queue of ours."""
+        """Empty if it is not the URL of a queue of this account."""
         path = queue_url
         if "/" in queue_url:
             try:
@@ -91,14 +91,14 @@ Action = Callable[[SqsRequest, Any], Awaitable[msgspec.Struct | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredAction:
     name: str
     request: type[msgspec.Struct]
     run: Action
     decode: Callable[[bytes], Any]
 
 
-ACTIONS: dict[str, Registered] = {}
+ACTIONS: dict[str, RegisteredAction] = {}
 
 
 def action(
@@ -109,7 +109,7 @@ def action(
     name = request.__name__.removesuffix("Request")
 
     def register(run: Callable[[SqsRequest, R], Awaitable[msgspec.Struct | None]]) -> Callable[[SqsRequest, R], Any]:
-        ACTIONS[name] = Registered(name, request, run, msgspec.json.Decoder(request).decode)
+        ACTIONS[name] = RegisteredAction(name, request, run, msgspec.json.Decoder(request).decode)
         return run
 
     return register
@@ -130,7 +130,7 @@ def within(value: int | None, low: int, high: int, parameter: str, *, default: i
 
 
 def within_bounds(value: int | None, high: int, parameter: str) -> None:
-    """Like `within` from 0 on, in the words that AWS has for times."""
+    """Like `within` from 0 on, with the message that AWS has for times."""
     if value is not None and not 0 <= value <= high:
         raise errors.invalid_value(value, parameter, f"Must be >= 0 and <= {high}, if provided.")
 

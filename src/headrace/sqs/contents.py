@@ -1,7 +1,7 @@
-"""What a message may contain, and how its attributes are checked, kept and summed up.
+"""The contents of a message: allowed characters, and how attributes are checked, stored and summed up.
 
-A body and a text attribute may have the characters that XML 1.0 has. An attribute is kept as a header `sqs.<name>` with
-its type, a line feed and its value (see `model.queued`).
+A body and a text attribute may have the characters that XML 1.0 allows. An attribute is stored as a header
+`sqs.<name>` with its type, a line feed and its value (see `model.queued`).
 """
 
 import re
@@ -57,7 +57,7 @@ def valid_bytes(text: str) -> bytes | None:
 
 
 def replace_invalid(text: str) -> str:
-    """A text that was sent by another way may have what XML does not: it is shown as U+FFFD."""
+    """A text that was not sent over SQS may have characters that XML does not allow: they become U+FFFD."""
     return _INVALID.sub("\ufffd", text)
 
 
@@ -82,7 +82,7 @@ def md5_of(data: bytes) -> str:
 
 
 def md5_of_attributes(attributes: Attributes) -> str:
-    """The sum that clients compare: names, types and values with their lengths, in the order of the names."""
+    """The MD5 sum that clients compare: names, types and values with their lengths, sorted by name."""
     digest = md5(usedforsecurity=False)
     for name in sorted(attributes):
         value = attributes[name]
@@ -194,7 +194,7 @@ def is_trace(text: str) -> bool:
 
 
 def size_of(attributes: Attributes) -> int:
-    """What they count of the size of a message."""
+    """The bytes that attributes add to the size of a message."""
     return sum(
         _utf8_length(name)
         + _utf8_length(value.DataType or "")
@@ -248,7 +248,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def selected(attributes: Attributes, names: Collection[str]) -> dict[str, MessageAttributeValue]:
-    """Those that a receiver asks for: `All`, `.*`, `*`, names, and prefixes as in `order.*`."""
+    """The attributes that a receiver asks for by `All`, `.*`, `*`, names, and prefixes as in `order.*`."""
     if not names or not attributes:
         return {}
     if not _EVERYTHING.isdisjoint(names):

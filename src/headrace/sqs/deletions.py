@@ -1,8 +1,8 @@
-"""Which queues were deleted a moment ago: the SQS API does not let one of the same name be created at once.
+"""Queues that were deleted recently: the SQS API refuses to create one of the same name for a minute.
 
-Every broker sees every deletion in the cluster's metadata, whoever asked for it. What was deleted before a broker
-started it does not know. All that is lost by that is a refusal (the new queue has an id of its own, and nothing of the
-former one is in it), which is not worth a record in the metadata that somebody has to remove a minute later.
+Every broker sees every deletion in the cluster's metadata. It does not know of deletions before it started: all that is
+lost is a refusal, since the new queue has its own id and none of the old messages, and that is not worth a record in
+the metadata that has to be removed a minute later.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from headrace.model.image import ClusterImage
 _MOST = 10_000
 
 
-class Deletions:
+class RecentDeletions:
     def __init__(self, now_ms: Callable[[], float], wait_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._wait_ms = wait_ms
@@ -31,7 +31,7 @@ class Deletions:
             del self._deleted_at_ms[next(iter(self._deleted_at_ms))]
 
     def wait_s(self, name: str) -> int:
-        """How long a new queue of this name has to wait in all, if that is not over; otherwise 0."""
+        """The whole wait before a queue of this name may be created again; 0 if it is over."""
         at_ms = self._deleted_at_ms.get(name)
         wait_ms = self._wait_ms()
         if at_ms is None or self._now_ms() >= at_ms + wait_ms:

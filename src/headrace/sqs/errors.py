@@ -1,4 +1,4 @@
-"""Errors of the SQS API, and which of them says what happened here.
+"""Errors of the SQS API, and how errors of Headrace map to them.
 
 `kind` is what the JSON protocol calls an error, `code` what the query protocol does; clients of either know both.
 """
@@ -37,7 +37,7 @@ MISSING_PARAMETER = "MissingParameter"
 
 
 class SqsError(Exception):
-    """What a client is told. `str(error)` is the sentence."""
+    """An error answer. `str(error)` is its message."""
 
     def __init__(self, kind: str, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -177,7 +177,7 @@ def missing_parameter(name: str) -> SqsError:
 
 
 def batch_error(kind: str, message: str) -> SqsError:
-    """One of those that only batches have."""
+    """An error that only batches have."""
     return SqsError(_SQS + kind, _PREFIX + kind, message)
 
 
@@ -233,7 +233,7 @@ def wrong_signature(message: str) -> SqsError:
 
 
 def unavailable() -> SqsError:
-    """To be tried again, which the clients of SQS do by themselves."""
+    """A temporary error, which SQS clients retry by themselves."""
     return SqsError(
         f"{_CORAL}ServiceUnavailableException",
         "ServiceUnavailable",
@@ -263,11 +263,11 @@ PASSING = (
     StoreUnavailable,
     DiskFull,
 )
-"""Errors that pass by themselves."""
+"""Temporary errors."""
 
 
-def told(error: HeadraceError, queue: str) -> SqsError:
-    """What a client of SQS is told of an error of ours, about this queue."""
+def sqs_error(error: HeadraceError, queue: str) -> SqsError:
+    """The SQS error for an error of Headrace, about this queue."""
     match error:
         case UnknownQueue():
             return queue_does_not_exist()

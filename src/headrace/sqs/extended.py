@@ -1,4 +1,4 @@
-"""The calls `Headrace.*` of our SDK and command line: all that queues can do (see `model.queue_wire`)."""
+"""The calls `Headrace.*` of the SDK and the command line: all operations of queues (see `model.queue_wire`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ def content_type(asked: str) -> bytes:
 
 
 def understand(call: SqsRequest, target: str, content: str, body: bytes) -> tuple[str, Awaitable[Any]]:
-    """The call that is made, by its name, and the work that does it."""
+    """The name of the call, and the coroutine that does it."""
     name = target.removeprefix(TARGET_PREFIX)
     if name not in _CALLS:
         raise errors.unknown_operation(name)
@@ -93,7 +93,7 @@ async def _list(call: SqsRequest, asked: wire.ListQueues) -> wire.Descriptions:
 
 
 async def _counts_if_known(call: SqsRequest, queue: str) -> wire.Counts | None:
-    """None for one that cannot be served now or was deleted meanwhile: the others are worth a list all the same."""
+    """None for a queue that is unavailable or was deleted meanwhile: the others are listed all the same."""
     try:
         return await call.queues.counts(queue)
     except HeadraceError:

@@ -1,5 +1,5 @@
-"""Ids of messages and of requests: UUIDs of version 4, without asking the system for each, which takes longer than most
-of what else a request takes. They are to be distinct, not secret.
+"""Ids of messages and requests: UUIDs of version 4 from a generator in this process, because a system call for each
+would dominate the cost of a request. They are distinct, not secret.
 """
 
 from random import Random

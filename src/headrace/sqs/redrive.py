@@ -27,7 +27,7 @@ _NOT_SUPPORTED = "Amazon SQS can't create the redrive allow policy, as it\u2019s
 
 
 class RedrivePolicy(NamedTuple):
-    """What a redrive policy says."""
+    """A parsed redrive policy."""
 
     target: str
     max_receives: int

@@ -1,4 +1,4 @@
-"""The JSON protocol of SQS (`application/x-amz-json-1.0`): the action is in a header; errors are told in the body and,
+"""The JSON protocol of SQS (`application/x-amz-json-1.0`): the action is in a header; errors are in the body and,
 by the code of the older protocol, in a header.
 
 As with AWS, numbers and booleans are accepted as strings, and no strings as numbers (`payload.py`).
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.sqs import errors
-from headrace.sqs.calls import ACTIONS, Registered
+from headrace.sqs.calls import ACTIONS, RegisteredAction
 from headrace.sqs.errors import SqsError
 from headrace.sqs.payload import fitted
 
@@ -19,7 +19,7 @@ TARGET_PREFIX = "AmazonSQS."
 _encode = msgspec.json.Encoder().encode
 
 
-def find(target: str) -> Registered:
+def find(target: str) -> RegisteredAction:
     name = target.removeprefix(TARGET_PREFIX)
     found = ACTIONS.get(name)
     if found is None or not target.startswith(TARGET_PREFIX):
@@ -27,7 +27,7 @@ def find(target: str) -> Registered:
     return found
 
 
-def read(wanted: Registered, body: bytes) -> Any:
+def read(wanted: RegisteredAction, body: bytes) -> Any:
     try:
         return wanted.decode(body or b"{}")
     except msgspec.ValidationError:
@@ -36,7 +36,7 @@ def read(wanted: Registered, body: bytes) -> Any:
         raise errors.malformed(f"The request is not what {wanted.name} takes: {error}.") from None
 
 
-def _read_otherwise(wanted: Registered, body: bytes) -> Any:
+def _read_otherwise(wanted: RegisteredAction, body: bytes) -> Any:
     """A request with members of other types than those of the API."""
     try:
         return msgspec.convert(fitted(msgspec.json.decode(body), wanted.request), wanted.request)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from headrace.sqs import errors
-from headrace.sqs.calls import ACTIONS, Registered
+from headrace.sqs.calls import ACTIONS, RegisteredAction
 
 _MOST_FIELDS = 2_000
 
@@ -44,14 +44,14 @@ _NOT_OF_A_QUEUE = frozenset({"CreateQueue", "ListQueues"})
 """Actions that AWS does not take at the URL of a queue."""
 _MOST_DIGITS = 9
 _MOST_PARTS = 10
-"""Of the name of a field: the longest that mean anything have seven."""
+"""The most parts of a field name: the longest that have a meaning have seven."""
 
 Fields = list[tuple[str, str]]
 _Tree = dict[str, Any]
 
 
 def fields(query_string: bytes, body: bytes) -> Fields:
-    """What is in the URL, and then what is in the form."""
+    """The fields of the URL, followed by those of the form."""
     try:
         return [
             pair
@@ -62,7 +62,7 @@ def fields(query_string: bytes, body: bytes) -> Fields:
         raise errors.malformed("The request is not a form in UTF-8, or has too many fields.") from None
 
 
-def find(given: Fields, path: str) -> Registered:
+def find(given: Fields, path: str) -> RegisteredAction:
     name = next((value for field, value in given if field == "Action"), "")
     if not name:
         raise errors.missing_action()
@@ -72,7 +72,7 @@ def find(given: Fields, path: str) -> Registered:
     return found
 
 
-def read(wanted: Registered, given: Fields, path: str) -> Any:
+def read(wanted: RegisteredAction, given: Fields, path: str) -> Any:
     """The request. A queue that is not named is that of the URL's path."""
     tree: _Tree = {}
     for name, value in given:
@@ -83,7 +83,7 @@ def read(wanted: Registered, given: Fields, path: str) -> Any:
     if "tags" in known and "Tags" in values:
         values["tags"] = values.pop("Tags")
     if "Entries" in known:
-        # There is no telling a batch without entries from one that was left out.
+        # A batch without entries cannot be distinguished from one that was left out.
         values.setdefault("Entries", [])
     try:
         return msgspec.convert(values, wanted.request, strict=False)

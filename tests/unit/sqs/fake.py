@@ -1,4 +1,4 @@
-"""Queues in a dictionary, as little as the door needs to be tested without a broker; and a client of the door."""
+"""Queues in a dictionary, as little as the endpoint needs to be tested without a broker; and a client of it."""
 
 import asyncio
 import json
@@ -33,8 +33,8 @@ from headrace.queues.api import (
 )
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import Realm
-from headrace.sqs.deletions import Deletions
-from headrace.sqs.door import Door
+from headrace.sqs.deletions import RecentDeletions
+from headrace.sqs.endpoint import SqsEndpoint
 
 NOW_MS = 1_760_000_000_000
 ACCOUNT = "000000000000"
@@ -246,17 +246,17 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Speaks to a door without sockets."""
+    """Talks to an endpoint without sockets."""
 
     def __init__(self, keys: Mapping[str, str] | None = None) -> None:
         self.queues = FakeQueues()
         self.now_ms = NOW_MS
         self.mono_ms = 0.0
         self.recreate_wait_ms = 0
-        self.deletions = Deletions(lambda: self.mono_ms, lambda: self.recreate_wait_ms)
+        self.deletions = RecentDeletions(lambda: self.mono_ms, lambda: self.recreate_wait_ms)
         realm = Realm(self.queues, ACCOUNT, "us-east-1", self.deletions, lambda: self.now_ms)
         self.bodies = BodyBudget(1024 * 1024 * 1024)
-        self.door = Door(realm, keys or {}, self.bodies)
+        self.endpoint = SqsEndpoint(realm, keys or {}, self.bodies)
         self.disconnected = asyncio.Event()
 
     async def request(
@@ -285,7 +285,7 @@ class Client:
             "server": ("127.0.0.1", 9324),
             "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         }
-        await self.door(scope, receive, send)
+        await self.endpoint(scope, receive, send)
         if not sent:
             raise ConnectionError("no answer")
         start, content = sent

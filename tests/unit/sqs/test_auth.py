@@ -54,7 +54,7 @@ def signed(
     region: str = "eu-west-1",
     service: str = "sqs",
     make: Callable[..., Any] = SigV4Auth,
-) -> auth.Signed:
+) -> auth.SignedRequest:
     """A request that botocore has signed, as it arrives."""
     given = {"X-Amz-Target": "AmazonSQS.SendMessage"} if headers is None else headers
     request = AWSRequest(method=method, url=url, data=body, headers=given)
@@ -63,14 +63,14 @@ def signed(
     parts = urlsplit(prepared.url)
     arrived = {name.lower(): [_text(value)] for name, value in prepared.headers.items()}
     arrived.setdefault("host", [parts.netloc])
-    return auth.Signed(method, parts.path, sigv4.query_pairs(parts.query), arrived)
+    return auth.SignedRequest(method, parts.path, sigv4.query_pairs(parts.query), arrived)
 
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def verify(request: auth.Signed, body: bytes = BODY, now: datetime = NOW) -> str:
+def verify(request: auth.SignedRequest, body: bytes = BODY, now: datetime = NOW) -> str:
     return auth.verify(request, body, KEYS, now.timestamp())
 
 
@@ -104,7 +104,7 @@ def test_a_url_that_was_signed_ahead() -> None:
         verify(request, b"", NOW + timedelta(seconds=601))
     changed = [(name, "2" if name == "MaxNumberOfMessages" else value) for name, value in request.query]
     with pytest.raises(SqsError, match="does not match"):
-        verify(auth.Signed("GET", request.path, changed, request.headers), b"")
+        verify(auth.SignedRequest("GET", request.path, changed, request.headers), b"")
 
 
 @pytest.mark.parametrize("minutes", [-14, 14])
@@ -123,11 +123,11 @@ def test_what_was_changed_on_the_way_is_refused() -> None:
     request = signed()
     for changed, body in (
         (request, BODY + b" "),
-        (auth.Signed("GET", request.path, request.query, request.headers), BODY),
-        (auth.Signed("POST", "/elsewhere", request.query, request.headers), BODY),
-        (auth.Signed("POST", "/", [("Action", "DeleteQueue")], request.headers), BODY),
-        (auth.Signed("POST", "/", (), {**request.headers, "x-amz-target": ["AmazonSQS.PurgeQueue"]}), BODY),
-        (auth.Signed("POST", "/", (), {**request.headers, "host": ["elsewhere"]}), BODY),
+        (auth.SignedRequest("GET", request.path, request.query, request.headers), BODY),
+        (auth.SignedRequest("POST", "/elsewhere", request.query, request.headers), BODY),
+        (auth.SignedRequest("POST", "/", [("Action", "DeleteQueue")], request.headers), BODY),
+        (auth.SignedRequest("POST", "/", (), {**request.headers, "x-amz-target": ["AmazonSQS.PurgeQueue"]}), BODY),
+        (auth.SignedRequest("POST", "/", (), {**request.headers, "host": ["elsewhere"]}), BODY),
     ):
         with pytest.raises(SqsError, match="does not match"):
             verify(changed, body)
@@ -135,7 +135,7 @@ def test_what_was_changed_on_the_way_is_refused() -> None:
 
 def test_headers_that_decide_have_to_be_signed() -> None:
     request = signed(headers={})
-    added = auth.Signed("POST", "/", (), {**request.headers, "x-amz-target": ["AmazonSQS.PurgeQueue"]})
+    added = auth.SignedRequest("POST", "/", (), {**request.headers, "x-amz-target": ["AmazonSQS.PurgeQueue"]})
     with pytest.raises(SqsError, match="have to be signed: x-amz-target"):
         verify(added)
 
@@ -166,7 +166,7 @@ def test_a_wrong_secret_an_unknown_key_another_service() -> None:
 )
 def test_half_a_signature(authorization: str, code: str) -> None:
     with pytest.raises(SqsError) as caught:
-        verify(auth.Signed("POST", "/", (), {"host": ["h"], "authorization": [authorization]}))
+        verify(auth.SignedRequest("POST", "/", (), {"host": ["h"], "authorization": [authorization]}))
     assert caught.value.code == code
 
 
@@ -176,10 +176,10 @@ def test_ours_is_theirs() -> None:
         "POST", "/", headers, BODY, key_id="other", secret="secret", region="us-east-1", when="20260131T235500Z"
     )
     arrived = {name.lower(): [value] for name, value in {**headers, **added}.items()}
-    assert verify(auth.Signed("POST", "/", (), arrived)) == "other"
+    assert verify(auth.SignedRequest("POST", "/", (), arrived)) == "other"
 
 
-def test_a_door_with_keys_lets_in_who_signs() -> None:
+def test_an_endpoint_with_keys_accepts_signed_requests() -> None:
     async def test(client: Client) -> None:
         refused = await client.json("ListQueues")
         assert refused.error == (403, "MissingAuthenticationToken", "Request is missing Authentication Token")

@@ -1,4 +1,4 @@
-"""What the batch forms of actions share: how many entries there are, their ids, and an answer for each."""
+"""Batch actions: limits on their entries, the ids of entries, and a result for each."""
 
 import re
 from collections.abc import Sequence

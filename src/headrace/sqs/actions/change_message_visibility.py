@@ -1,4 +1,4 @@
-"""ChangeMessageVisibility and ChangeMessageVisibilityBatch: how long from now on a message is hidden; 0: it is not."""
+"""ChangeMessageVisibility and ChangeMessageVisibilityBatch: a new visibility timeout from now on; 0 makes it visible."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -82,7 +82,7 @@ async def change_message_visibility_batch(
 
 
 async def _extend(call: SqsRequest, info: QueueInfo, wanted: Sequence[_VisibilityChange]) -> Failures:
-    """As with AWS, an older receipt of a message that is in flight will do; not in a fifo queue."""
+    """As with AWS, an older receipt of a message in flight is accepted, except in a fifo queue."""
     pairs = [(receipt, visibility_s * 1000) for receipt, visibility_s in wanted]
     return await call.queues.extend(info.name, pairs, any_receipt=not info.settings.is_fifo)
 
@@ -96,7 +96,7 @@ def _told_of(failure: HeadraceError, wanted: _VisibilityChange, queue: str) -> S
         case LeaseTooLong():
             return errors.visibility_too_long(wanted.visibility_s)
         case _:
-            return errors.told(failure, queue)
+            return errors.sqs_error(failure, queue)
 
 
 def _visibility_s(visibility_s: int | None, parameter: str) -> int:

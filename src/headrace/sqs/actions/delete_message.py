@@ -1,4 +1,4 @@
-"""DeleteMessage and DeleteMessageBatch: the message is done and never received again. One that is gone is fine."""
+"""DeleteMessage and DeleteMessageBatch: the message is never received again. Deleting it twice is no error."""
 
 from collections.abc import Sequence
 
@@ -78,4 +78,4 @@ def _told_of(failure: HeadraceError, receipt: str, queue: str) -> SqsError:
         return errors.receipt_is_invalid(receipt)
     if isinstance(failure, NotInFlight):
         return errors.receipt_has_expired(receipt)
-    return errors.told(failure, queue)
+    return errors.sqs_error(failure, queue)

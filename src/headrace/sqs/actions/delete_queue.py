@@ -1,4 +1,4 @@
-"""DeleteQueue: the queue and everything in it. One that is not there is an error, as with AWS."""
+"""DeleteQueue: deletes the queue with its messages. An unknown queue is an error, as with AWS."""
 
 import msgspec
 

@@ -1,7 +1,7 @@
 """ListQueues, GetQueueUrl and ListDeadLetterSourceQueues: the URLs of queues.
 
-Without MaxResults at most 1,000 are listed, and no token for more, as with AWS. A token holds for a list of the same
-queues only.
+Without MaxResults at most 1,000 are listed, and no token for more, as with AWS. A token is valid for a list of the
+same queues only.
 """
 
 from base64 import b64decode, urlsafe_b64encode

@@ -1,6 +1,6 @@
 """AddPermission and RemovePermission: statements in the policy of a queue, each with a label of its own.
 
-The policy is stored and shown. It decides nothing here: who has one of `sqs.access.keys` may do everything.
+The policy is stored and shown. It is not enforced: a client with one of `sqs.access.keys` may do everything.
 """
 
 import json

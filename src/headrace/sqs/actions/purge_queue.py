@@ -1,4 +1,4 @@
-"""PurgeQueue: what was sent before is gone. At most once a minute for a queue."""
+"""PurgeQueue: deletes all messages sent before. At most once a minute for a queue."""
 
 import msgspec
 

@@ -1,6 +1,6 @@
 """GetQueueAttributes and SetQueueAttributes.
 
-Only the attributes asked for are answered, and none where none were asked for. The type of a queue cannot be changed.
+Only the requested attributes are returned. The type of a queue cannot be changed.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """ReceiveMessage.
 
 - At most ten messages, each hidden from others for the visibility timeout. Waits up to 20 seconds for the first.
-- Attributes are there only if they are asked for, and absent, not empty, where there are none.
+- Attributes are returned only if requested, and absent, not empty, where there are none.
 - The receive count of a dead letter goes on from that in the queues before; that of a message which was moved back to
   its queue begins anew.
-- A client that goes away while it waits gets nothing, so that no message is hidden for nobody.
+- A client that disconnects while it waits leases nothing, so that no message stays invisible for nothing.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,9 +1,9 @@
 """SendMessage and SendMessageBatch.
 
 - Answered when every replica in sync has the messages on disk.
-- A fifo queue wants a group, and an id to know duplicates by, or makes one of the body if it is told to; a duplicate is
-  answered with the id and the number of the message that came first, and is not delivered.
-- A standard queue takes a group, too (fair queues): it comes back with the message.
+- A fifo queue needs a message group, and a de-duplication id, or derives one from the body if so configured; a
+  duplicate is answered with the id and sequence number of the first message, and is not delivered.
+- A standard queue accepts a group, too (fair queues), and returns it with the message.
 - Of a batch, an entry that cannot be sent fails by itself. The others are sent together: all or none. In a fifo queue
   such an entry fails the whole batch, so that no message overtakes it.
 - The HTTP header `X-Amzn-Trace-Id` is the trace header of messages that have none of their own.
@@ -114,7 +114,7 @@ Request = SendMessage | SendMessageBatchRequestEntry
 
 
 def _outgoing(call: SqsRequest, info: QueueInfo, request: Request) -> OutgoingMessage:
-    """The message that a request wants to send; `SqsError` if the queue does not take it."""
+    """The message of a request; `SqsError` if the queue does not accept it."""
     if not request.MessageBody:
         raise errors.missing_parameter("MessageBody")
     if _size(request) > info.settings.max_message_bytes:
@@ -156,7 +156,7 @@ def _trace(call: SqsRequest, system: contents.Attributes | None) -> str:
 
 
 def _check_ids(info: QueueInfo, request: Request) -> None:
-    """That what a fifo queue needs is there."""
+    """Check the parameters that a fifo queue needs."""
     if request.MessageGroupId is None:
         raise errors.missing_parameter("MessageGroupId")
     if request.MessageDeduplicationId is None and not info.settings.dedupe_by_content:

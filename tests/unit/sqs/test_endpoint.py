@@ -1,4 +1,4 @@
-"""The door itself: protocols told apart, what is malformed, errors, waiting, and bounds."""
+"""The endpoint: detecting the protocol, malformed requests, errors, waiting, and limits."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from headrace.model import queue_wire as wire
 from headrace.model.errors import PurgeInProgress, QueueUnavailable, StorageFailed, TooManyInFlight
 from headrace.sqs.bodies import BodyBudget
 from headrace.sqs.calls import ACTIONS
-from headrace.sqs.door import MOST_BODY_BYTES
+from headrace.sqs.endpoint import MOST_BODY_BYTES
 from headrace.sqs.errors import SqsError
 
 from .fake import Client, run
@@ -211,12 +211,12 @@ def test_errors_of_ours(caplog: pytest.LogCaptureFixture) -> None:
             "AWS.SimpleQueueService.PurgeQueueInProgress",
             "Only one PurgeQueue operation on work is allowed every 60 seconds.",
         )
-        caplog.set_level(logging.ERROR, "headrace.sqs.door")
+        caplog.set_level(logging.ERROR, "headrace.sqs.endpoint")
         client.queues.failure = StorageFailed("EIO")
         assert (await client.json("ReceiveMessage", QueueUrl=url)).error[:2] == (500, "InternalFailure")
         client.queues.find = None  # type: ignore[assignment]
         assert (await client.query("PurgeQueue", {"QueueUrl": url})).error[:2] == (500, "InternalFailure")
-        lines = [record for record in caplog.records if record.name == "headrace.sqs.door"]
+        lines = [record for record in caplog.records if record.name == "headrace.sqs.endpoint"]
         assert [record.getMessage().partition(":")[0] for record in lines] == ["a request over HTTP has failed"] * 2
 
     run(test)
@@ -254,7 +254,7 @@ def test_who_waits_is_answered_when_the_broker_stops() -> None:
         url = await client.queue()
         waiting = asyncio.ensure_future(client.json("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
         await client.queues.somebody_waits.wait()
-        await client.door.stop()
+        await client.endpoint.stop()
         assert (await waiting).json == {}
         assert (await client.json("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)).json == {}
 

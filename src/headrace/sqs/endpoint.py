@@ -1,10 +1,10 @@
-"""The door for queues over HTTP: an ASGI application that tells the protocols apart, checks who asks, and answers.
+"""The HTTP endpoint of queues: an ASGI application that detects the protocol, authenticates the client, and answers.
 
     X-Amz-Target: AmazonSQS.<Action>   the JSON protocol of SQS
-    X-Amz-Target: Headrace.<Call>      what the SDK uses (`extended.py`)
+    X-Amz-Target: Headrace.<Call>      the calls of the SDK (`extended.py`)
     otherwise                          the query protocol of SQS: a form, or fields in the URL
 
-Each request is answered by itself, and what goes wrong with one is told in the words of its protocol.
+Each request is answered by itself, errors in the format of its protocol.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import msgspec
 from headrace.model.errors import HeadraceError
 from headrace.model.sigv4 import query_pairs
 from headrace.sqs import actions, auth, errors, extended, query_answers, wire_json, wire_query
-from headrace.sqs.bodies import BodyBudget, Gone, Receive
+from headrace.sqs.bodies import BodyBudget, ClientDisconnected, Receive
 from headrace.sqs.calls import Realm, SqsRequest
 from headrace.sqs.errors import SqsError
 from headrace.sqs.ids import new_id
@@ -25,15 +25,15 @@ from headrace.sqs.ids import new_id
 log = logging.getLogger(__name__)
 
 MOST_BODY_BYTES = 16 * 1024 * 1024
-"""A batch of a MiB in its most wasteful spelling, and what the SDK sends at most."""
+"""A batch of a MiB in its longest encoding, which is also the most that the SDK sends."""
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 
-__all__ = ["Door", "actions"]
+__all__ = ["SqsEndpoint", "actions"]
 
 
-class Door:
+class SqsEndpoint:
     def __init__(self, realm: Realm, keys: Mapping[str, str], bodies: BodyBudget) -> None:
         self._realm = realm
         self._keys = keys
@@ -42,17 +42,17 @@ class Door:
         self._is_stopping = False
 
     async def stop(self) -> None:
-        """Answer who waits for a message: there is none."""
+        """Answer receives that wait, without messages."""
         self._is_stopping = True
         for task in tuple(self._waiting):
             task.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application for requests over HTTP."""
-        request = _Request(self, scope, receive)
+        request = _HttpRequest(self, scope, receive)
         try:
             answer = await request.answer()
-        except Gone:
+        except ClientDisconnected:
             return
         status, content_type, body, headers = answer
         await send(
@@ -77,7 +77,7 @@ class Door:
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """Whose requests are taken; everybody's if there are none."""
+        """Secrets by access key id. Without keys every request is accepted."""
         return self._keys
 
     async def read(self, receive: Receive, length: int | None) -> bytes:
@@ -87,7 +87,7 @@ class Door:
         self._bodies.free(len(body))
 
     async def unless_gone(self, receive: Receive, what: Awaitable[Any]) -> Any:
-        """What was waited for, or None if the client is gone, or the broker stops."""
+        """The result, or None if the broker stops. `ClientDisconnected` if the client does."""
         task = asyncio.ensure_future(what)
         gone = asyncio.ensure_future(receive())
         self._waiting.add(task)
@@ -96,7 +96,7 @@ class Door:
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise Gone
+                raise ClientDisconnected
             return None if task.cancelled() else task.result()
         finally:
             self._waiting.discard(task)
@@ -108,14 +108,14 @@ Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 """Status, content type, body and further headers."""
 
 
-class _Request:
-    """One request on its way to its answer."""
+class _HttpRequest:
+    """One HTTP request."""
 
-    __slots__ = ("_door", "_given", "_queue", "_receive", "_scope", "_target", "id")
+    __slots__ = ("_endpoint", "_given", "_queue", "_receive", "_scope", "_target", "id")
 
-    def __init__(self, door: Door, scope: Scope, receive: Receive) -> None:
+    def __init__(self, endpoint: SqsEndpoint, scope: Scope, receive: Receive) -> None:
         self.id = new_id()
-        self._door = door
+        self._endpoint = endpoint
         self._scope = scope
         self._receive = receive
         self._given: dict[bytes, bytes] = dict(reversed(scope["headers"]))
@@ -128,7 +128,7 @@ class _Request:
 
     async def answer(self) -> Answer:
         try:
-            body = await self._door.read(self._receive, self._length())
+            body = await self._endpoint.read(self._receive, self._length())
         except SqsError as error:
             # The rest of the body is not read: the connection ends with the answer.
             status, content_type, text, headers = self._refusal(error)
@@ -138,17 +138,17 @@ class _Request:
                 sender = self._sender(body)
                 wanted, work = self._understand(body, sender)
             finally:
-                self._door.forget(body)
+                self._endpoint.forget(body)
             del body
             result = await work
         except SqsError as error:
             return self._refusal(error)
         except HeadraceError as error:
-            told = errors.told(error, self._queue)
-            if told.status == 500:
+            answer = errors.sqs_error(error, self._queue)
+            if answer.status == 500:
                 log.error("a request over HTTP has failed: %s", error, exc_info=error)
-            return self._refusal(told, error)
-        except Gone:
+            return self._refusal(answer, error)
+        except ClientDisconnected:
             raise
         except Exception as error:
             log.exception("a request over HTTP has failed: %s", error)
@@ -160,23 +160,23 @@ class _Request:
         return int(text[:18]) if text.isdigit() else None
 
     def _sender(self, body: bytes) -> str:
-        """By which name a client asks."""
-        door, scope = self._door, self._scope
+        """The access key id of the client."""
+        endpoint, scope = self._endpoint, self._scope
         query = query_pairs(scope["query_string"].decode("latin-1")) if scope["query_string"] else []
-        if not door.keys:
-            return auth.claimed_key_id(self._header(b"authorization"), query) or door.realm.account
+        if not endpoint.keys:
+            return auth.claimed_key_id(self._header(b"authorization"), query) or endpoint.realm.account
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        signed = auth.Signed(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
-        return auth.verify(signed, body, door.keys, door.realm.wall_ms() / 1000)
+        signed = auth.SignedRequest(scope["method"], scope["raw_path"].decode("latin-1"), query, headers)
+        return auth.verify(signed, body, endpoint.keys, endpoint.realm.wall_ms() / 1000)
 
-    # -- in each protocol
+    # -- by protocol
 
     def _understand(self, body: bytes, sender: str) -> tuple[str, Awaitable[msgspec.Struct | None]]:
-        """What is wanted, by its name, and the work that does it."""
+        """The name of the action, and the coroutine that does it."""
         trace = self._header(b"x-amzn-trace-id")
-        call = SqsRequest(self._door.realm, self._base_url(), sender, self._unless_gone, trace)
+        call = SqsRequest(self._endpoint.realm, self._base_url(), sender, self._unless_gone, trace)
         if self._target.startswith(extended.TARGET_PREFIX):
             return extended.understand(call, self._target, self._header(b"content-type"), body)
         if self._target:
@@ -190,7 +190,7 @@ class _Request:
         return found.name, found.run(call, request)
 
     async def _unless_gone(self, what: Awaitable[Any]) -> Any:
-        return await self._door.unless_gone(self._receive, what)
+        return await self._endpoint.unless_gone(self._receive, what)
 
     def _base_url(self) -> str:
         host = self._header(b"host")
@@ -218,6 +218,6 @@ class _Request:
 
 
 def _queue_in(request: Any) -> str:
-    """The name of a queue, for what is told of it."""
+    """The name of the queue, for error messages."""
     url = getattr(request, "QueueUrl", None) or getattr(request, "QueueName", None) or ""
     return str(url).rpartition("/")[2]
