@@ -1,4 +1,4 @@
-"""ChangeMessageVisibility and ChangeMessageVisibilityBatch: a new visibility timeout from now on; 0 makes it visible."""
+"""ChangeMessageVisibility and ChangeMessageVisibilityBatch: a new visibility timeout from now on; 0 ends it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
