@@ -44,7 +44,7 @@ def test_features_that_may_be_off_are_told_of_from_version_four_on(broker: Subje
     [
         ({FEATURE: LATEST_LEVEL}, Error.none, None),
         ({FEATURE: LATEST_LEVEL, "transaction.version": 2}, Error.none, None),
-        ({FEATURE: LATEST_LEVEL + 1}, Error.invalid_update_version, "upgrade it to a newer Headrace"),
+        ({FEATURE: LATEST_LEVEL + 1}, Error.invalid_update_version, "upgrade Headrace first"),
         ({FEATURE: 1}, Error.feature_update_failed, "cannot be lowered"),
         ({FEATURE: 0}, Error.invalid_update_version, "cannot be removed"),
         ({"transaction.version": 3}, Error.invalid_update_version, "from 0 to 2"),

@@ -77,9 +77,9 @@ def _checks(*brokers: Broker) -> Checks:
 @pytest.mark.parametrize(
     ("before", "after", "what"),
     [
-        (_state((1, 2), 1, 0, 0), _state((1, 4), 1, 0, 1), "no replica"),
+        (_state((1, 2), 1, 0, 0), _state((1, 4), 1, 0, 1), "not a replica"),
         (_state((1, 2), 1, 0, 0), _state((2,), 1, 0, 1), "10: the leader is not in sync"),
-        (_state((1, 2), 1, 0, 0), _state((), -1, 1, 1), "nobody is in sync"),
+        (_state((1, 2), 1, 0, 0), _state((), -1, 1, 1), "the ISR is empty"),
         (_state((1, 2), 1, 0, 0), _state((2, 3), 3, 1, 1), "10: a leader was elected from outside"),
         (_state((1, 2), 1, 1, 0), _state((1, 2), 2, 1, 1), "11: a new leader in the same epoch"),
         (_state((1, 2), 1, 1, 0), _state((1, 2), 2, 0, 1), "epoch went back"),
@@ -103,7 +103,7 @@ def test_a_state_is_written_over_a_newer_one() -> None:
 
     write(_state((1, 2), 1, 0, 1))
     write(_state((2,), 2, 1, 2))
-    with pytest.raises(Violation, match=r"11: .* is at partition epoch 2, and somebody wrote"):
+    with pytest.raises(Violation, match=r"11: .* is at partition epoch 2, and was overwritten"):
         write(_state((1, 3), 1, 0, 2))
 
 
@@ -178,7 +178,7 @@ def test_a_follower_takes_for_committed_what_no_leader_has() -> None:
     follower = Broker(2, [b"p/0"])
     checks = _checks(follower)
     follower.partition.log.restore_high_watermark(1)
-    with pytest.raises(Violation, match="5: a follower takes 1 for committed"):
+    with pytest.raises(Violation, match="5: a follower's high watermark is 1"):
         checks.stepped(follower)
 
 

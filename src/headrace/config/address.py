@@ -1,4 +1,4 @@
-"""HOST:PORT as people write it: `127.0.0.1:9092`, `:9092` (every address), `[::1]:9092`, `broker.example.org`."""
+"""Parsing of HOST:PORT: `127.0.0.1:9092`, `:9092` (every address), `[::1]:9092`, `broker.example.org`."""
 
 from ipaddress import ip_address
 
@@ -6,11 +6,11 @@ from headrace.model.errors import SettingsError
 from headrace.model.image import Endpoint
 
 EVERY_ADDRESS = frozenset({"", "*", "0.0.0.0", "::"})
-"""Hosts that stand for all addresses of this machine, IPv4 and IPv6."""
+"""Hosts that mean all addresses of this machine, IPv4 and IPv6."""
 
 
 def parse_address(text: str, *, default_port: int | None = None) -> Endpoint:
-    """The host and port in `text`. Without a port it is `default_port`, or a `SettingsError` if there is none."""
+    """Parse a host and port. A missing port is `default_port`, or a `SettingsError` if there is no default."""
     host, port_text = _split(text.strip())
     if port_text is None:
         if default_port is None:
@@ -22,7 +22,7 @@ def parse_address(text: str, *, default_port: int | None = None) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach an address."""
+    """True if the host is a loopback address or `localhost`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""Every broker setting: Kafka's name where Kafka has one, a plain one where it does not.
+"""The typed broker settings, their defaults, and the table of all of them: Kafka's name where Kafka has one.
 
 Defaults for topics are broker settings too (`log.retention.ms` for `retention.ms`): their rows are derived from those
-in `topic.py`, and their values are kept together in `BrokerSettings.topic_defaults`.
+in `topic.py`, and their values are in `BrokerSettings.topic_defaults`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _MAX_PORT = 65_535
 class BrokerSettings:
     """The settings in force for one broker, typed. Attribute names are the setting names with `_` for `.`."""
 
-    # Who and where
+    # Identity and listeners
     broker_id: int = 0
     broker_rack: str = ""
     data_dir: str = "headrace-data"
@@ -68,7 +68,7 @@ class BrokerSettings:
     queued_max_request_bytes: int = 256 * _MIB
     request_read_timeout_ms: int = 30_000
     socket_request_max_bytes: int = 100 * _MIB
-    # Reading
+    # Fetches
     fetch_max_bytes: int = 55 * _MIB
     max_incremental_fetch_session_cache_slots: int = 1_000
     # Groups
@@ -146,20 +146,20 @@ class BrokerSettings:
     shutdown_timeout_ms: int = 30_000
 
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
-    """What holds on this broker for a topic that does not say otherwise."""
+    """This broker's defaults for topic settings."""
     without_effect: Mapping[str, Value] = field(default_factory=dict, hash=False)
-    """Those of Kafka's settings that were set and change nothing here, by attribute name."""
+    """The Kafka settings without effect that were set, by attribute name."""
     given: frozenset[str] = frozenset()
-    """The names that were set by a flag, the environment or the config file, as opposed to defaults."""
+    """The names set by a flag, the environment or the config file, as opposed to defaults."""
 
     @property
     def listen(self) -> Endpoint:
-        """Where the Kafka door listens; an empty host stands for every address, IPv4 and IPv6."""
+        """The address of the Kafka listener; an empty host means every address, IPv4 and IPv6."""
         return parse_address(self.kafka_listen)
 
     @property
     def http_address(self) -> Endpoint | None:
-        """Where the doors over HTTP listen; None if nowhere."""
+        """The address of the HTTP listener; None if it is disabled."""
         if self.http_listen == HTTP_OFF:
             return None
         if self.http_listen:
@@ -168,7 +168,7 @@ class BrokerSettings:
         return Endpoint(LOOPBACK, port if port <= _MAX_PORT else 0)
 
     def value(self, name: str) -> Value:
-        """The value of the setting called `name`; `KeyError` if there is none."""
+        """The value of a setting by name; `KeyError` if it is unknown."""
         row = BROKER_SETTINGS[name]
         if not row.has_effect:
             return self.without_effect.get(row.attribute, row.default)
@@ -183,7 +183,7 @@ _D = BrokerSettings()
 TOPIC_DEFAULTS: Mapping[str, Setting] = {
     row.broker_name: row for row in TOPIC_SETTINGS.values() if row.broker_name is not None
 }
-"""Broker setting to the row of the topic setting whose default it is."""
+"""Maps a broker setting to the topic setting whose default it is."""
 
 
 _OWN_ROWS = tuple(broker_rows(_D))
@@ -191,14 +191,14 @@ _OWN_ROWS = tuple(broker_rows(_D))
 BROKER_SETTINGS: Mapping[str, Setting] = table(
     *_OWN_ROWS, *(replace(row, name=name, broker_name=None) for name, row in TOPIC_DEFAULTS.items()), *BROKER_ROWS
 )
-"""Every broker setting by name, those for the defaults of topics and Kafka's without effect included."""
+"""Every broker setting by name, including topic defaults and Kafka settings without effect."""
 
 _OWN = frozenset(row.attribute for row in _OWN_ROWS)
 _WITHOUT_EFFECT = frozenset(row.attribute for row in BROKER_SETTINGS.values() if not row.has_effect)
 
 
 def broker_settings(texts: Mapping[str, str], base: BrokerSettings = _D) -> BrokerSettings:
-    """`base` with these settings changed; `SettingsError` on an unknown or invalid one, or on two that disagree."""
+    """`base` with these settings changed; `SettingsError` on an unknown or invalid one, or on a conflict."""
     topic = {TOPIC_DEFAULTS[name].name: text for name, text in texts.items() if name in TOPIC_DEFAULTS}
     values = parse_all(BROKER_SETTINGS, texts)
     own = {name: value for name, value in values.items() if name in _OWN}

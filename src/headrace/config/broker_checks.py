@@ -48,7 +48,7 @@ def check_consistent(settings: "BrokerSettings") -> None:
     if settings.queued_max_request_bytes < settings.socket_request_max_bytes:
         raise SettingsError(
             f"queued.max.request.bytes={settings.queued_max_request_bytes} is smaller than socket.request.max.bytes="
-            f"{settings.socket_request_max_bytes}: a request of the allowed size would wait for ever"
+            f"{settings.socket_request_max_bytes}: a request of the maximum size could never be read"
         )
 
 
@@ -76,25 +76,25 @@ def _check_http(settings: "BrokerSettings") -> None:
         host = _check_address("http.listen", settings.http_listen, default_port=None).host
         if not is_loopback(host) and not settings.sqs_access_keys:
             raise SettingsError(
-                f"http.listen={settings.http_listen} can be reached from other machines, and anybody could use the "
-                "queues: set sqs.access.keys=ID:SECRET, or listen on 127.0.0.1"
+                f"http.listen={settings.http_listen} can be reached from other machines without authentication: "
+                "set sqs.access.keys=ID:SECRET, or listen on 127.0.0.1"
             )
     access_keys(settings.sqs_access_keys)
     if re.fullmatch("[0-9]{12}", settings.sqs_account_id) is None:
-        raise SettingsError(f"sqs.account.id={settings.sqs_account_id} is no account: write 12 digits")
+        raise SettingsError(f"sqs.account.id={settings.sqs_account_id} is not an account id: write 12 digits")
     if re.fullmatch("[a-z0-9-]+", settings.sqs_region) is None:
-        raise SettingsError(f"sqs.region={settings.sqs_region} is no region: write one such as us-east-1")
+        raise SettingsError(f"sqs.region={settings.sqs_region} is not a region: write one such as us-east-1")
 
 
 def access_keys(text: str) -> dict[str, str]:
-    """The secrets in `sqs.access.keys` by their ids. A `SettingsError` does not tell any secret."""
+    """The secrets in `sqs.access.keys` by key id. A `SettingsError` does not reveal any secret."""
     keys: dict[str, str] = {}
     for number, pair in enumerate((pair.strip() for pair in text.split(",") if pair.strip()), 1):
         key_id, colon, secret = pair.partition(":")
         if not colon or not key_id or not secret or "/" in key_id:
             raise SettingsError(f"sqs.access.keys: number {number} is not ID:SECRET")
         if key_id in keys:
-            raise SettingsError(f"sqs.access.keys: {key_id} is there twice")
+            raise SettingsError(f"sqs.access.keys: {key_id} is listed twice")
         keys[key_id] = secret
     return keys
 

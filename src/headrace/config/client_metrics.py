@@ -1,10 +1,10 @@
-"""The settings of a subscription to the metrics of clients (KIP-714). There are no subscriptions here."""
+"""The settings of a client metrics subscription (KIP-714), which is not supported: only defaults are accepted."""
 
 from collections.abc import Mapping
 
 from headrace.config.settings import Kind, Setting, table
 
-_NOT_COLLECTED = "metrics of clients (KIP-714) are not collected"
+_NOT_COLLECTED = "client metrics (KIP-714) are not collected"
 _DOC = f"Only the default is accepted: {_NOT_COLLECTED}."
 
 CLIENT_METRICS_SETTINGS: Mapping[str, Setting] = table(

@@ -1,7 +1,7 @@
-"""Every setting of a single group: Kafka's names. What a group does not set is as the broker's `group.*` say.
+"""The group settings, with Kafka's names. The broker's `group.*` settings are the defaults.
 
-The broker's minimums and maximums bound what may be set. Should they be changed afterwards, a setting that lies outside
-counts as the closest value that is allowed.
+The broker's minimums and maximums bound the allowed values. If they are changed later, a value outside of them is
+clamped.
 """
 
 import re
@@ -41,12 +41,12 @@ class GroupSettings:
     streams_session_timeout_ms: int
 
     def value(self, row: Setting) -> Value:
-        """The value in force of one of the rows of a group; the default of one without effect."""
+        """The value in force of a group setting; the default of one without effect."""
         return getattr(self, row.attribute) if row.has_effect else row.default
 
 
 def _row(name: str, doc: str, level: int = FIRST_LEVEL) -> Setting:
-    """One that a group has from its broker, with bounds."""
+    """A group setting whose default and bounds are broker settings."""
     of_broker = BROKER_SETTINGS[f"group.{name}"]
     return Setting(
         name, of_broker.kind, of_broker.default, doc, of_broker.minimum, broker_name=of_broker.name, level=level
@@ -55,38 +55,41 @@ def _row(name: str, doc: str, level: int = FIRST_LEVEL) -> Setting:
 
 GROUP_SETTINGS: Mapping[str, Setting] = table(
     _row("consumer.heartbeat.interval.ms", "How often members of this group heartbeat (KIP-848)."),
-    _row("consumer.session.timeout.ms", "A member of this group that is silent for this long is removed (KIP-848)."),
+    _row("consumer.session.timeout.ms",
+         "A member of this group without a heartbeat for this long is removed (KIP-848)."),
     Setting("errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, False,
-            "Whether a dead letter of this share group has the key and the value of its record.", level=2),
+            "Whether a dead letter of this share group includes the key and the value of its record.", level=2),
     Setting("errors.deadletterqueue.topic.name", Kind.STRING, "",
-            "The topic to which records go that members of this share group reject, or that were delivered as often as "
-            "they may be (KIP-1191). Empty: nowhere. It needs errors.deadletterqueue.group.enable=true.", level=2),
+            "The dead-letter topic for records that members of this share group reject, or that reached the delivery "
+            "count limit (KIP-1191). Empty: none. It must have errors.deadletterqueue.group.enable=true.", level=2),
     Setting("share.auto.offset.reset", Kind.STRING, LATEST,
-            "Where a share group begins in a partition that is new to it: latest, earliest, or by_duration:PT1H for "
-            "what is not older than that (ISO 8601)."),
+            "Where a share group starts in a partition that is new to it: latest, earliest, or by_duration:PT1H for "
+            "records not older than that (ISO 8601)."),
     _row("share.delivery.count.limit",
-         "A record that was given out this often to members of this share group, and never accepted, is not given out "
+         "A record that was delivered this often to members of this share group, and never accepted, is not delivered "
          "again (KIP-1240).", level=2),
     _row("share.heartbeat.interval.ms", "How often members of this share group heartbeat (KIP-932)."),
     Setting("share.isolation.level", Kind.STRING, "read_uncommitted",
-            "Whether a share group gets records of transactions that are not committed.",
+            "Whether a share group gets records of uncommitted transactions.",
             choices=("read_uncommitted", READ_COMMITTED)),
     _row("share.partition.max.record.locks",
-         "Records of one partition that members of this share group may have at a time (KIP-1240).", level=2),
-    _row("share.record.lock.duration.ms", "How long a record belongs to the member that it was given to."),
+         "The number of records of one partition that this share group may have acquired at a time (KIP-1240).",
+         level=2),
+    _row("share.record.lock.duration.ms", "How long the member that acquired a record holds its lock."),
     Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True,
-            "Whether members of this share group may keep a record for longer by renewing it (KIP-1222)."),
-    _row("share.session.timeout.ms", "A member of this share group that is silent for this long is removed (KIP-932)."),
+            "Whether members of this share group may renew the lock of a record (KIP-1222)."),
+    _row("share.session.timeout.ms",
+         "A member of this share group without a heartbeat for this long is removed (KIP-932)."),
     _row("streams.heartbeat.interval.ms", "How often members of this streams group heartbeat (KIP-1071).",
          STREAMS_LEVEL),
     _row("streams.initial.rebalance.delay.ms",
          "How long this streams group, while empty, waits for more members before its tasks are assigned (KIP-1071).",
          STREAMS_LEVEL),
     _row("streams.num.standby.replicas",
-         "In how many other processes each task of this streams group that has state has a standby (KIP-1071).",
+         "The number of standbys of each stateful task of this streams group (KIP-1071).",
          STREAMS_LEVEL),
     _row("streams.session.timeout.ms",
-         "A member of this streams group that is silent for this long is removed (KIP-1071).", STREAMS_LEVEL),
+         "A member of this streams group without a heartbeat for this long is removed (KIP-1071).", STREAMS_LEVEL),
     *GROUP_ROWS,
 )  # fmt: skip
 
@@ -107,7 +110,7 @@ def group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -> Grou
 
 
 def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -> None:
-    """`SettingsError` on one that is unknown, invalid or out of bounds, or on two that disagree."""
+    """Raise `SettingsError` if a setting is unknown, invalid or out of bounds, or if two conflict."""
     parse_all(GROUP_SETTINGS, overrides)
     for name, text in overrides.items():
         broker_name = GROUP_SETTINGS[name].broker_name
@@ -133,7 +136,7 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerSettings) -
 
 
 def dead_letter_topic_problem(name: str, broker: BrokerSettings) -> str | None:
-    """Why a topic of this name may have no dead letters of share groups, whatever its settings; None if it may."""
+    """Why a topic of this name cannot be a share group's dead-letter topic, whatever its settings; None if it can."""
     prefix = broker.errors_deadletterqueue_topic_name_prefix
     if _TOPIC.fullmatch(name) is None:
         return "it has at most 249 ASCII letters, digits, '.', '_' and '-'"
@@ -150,7 +153,7 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:
 
 
 def parse_reset(text: str) -> str | int:
-    """`earliest`, `latest`, or how old in ms what is wanted may be."""
+    """Parse `share.auto.offset.reset`: `earliest`, `latest`, or the maximum age of records in ms."""
     if text in (EARLIEST, LATEST):
         return text
     found = _DURATION.fullmatch(text.removeprefix(_BY_DURATION)) if text.startswith(_BY_DURATION) else None
@@ -162,7 +165,7 @@ def parse_reset(text: str) -> str | int:
 
 
 def _bounds(broker_name: str, broker: BrokerSettings) -> tuple[int, int, int]:
-    """What a broker allows at the least, has by default, and allows at the most."""
+    """The broker's minimum, default and maximum of a group setting."""
     lowest, highest = _bound_names(broker_name)
     low = 0 if lowest is None else broker.value(lowest)
     high = 2**31 - 1 if highest is None else broker.value(highest)
@@ -170,8 +173,8 @@ def _bounds(broker_name: str, broker: BrokerSettings) -> tuple[int, int, int]:
 
 
 def _bound_names(broker_name: str) -> tuple[str | None, str | None]:
-    """`group.share.min.session.timeout.ms`, and the same with `max`, for `group.share.session.timeout.ms`; None where
-    there is no bound."""
+    """The names of a setting's bounds, as `group.share.min.session.timeout.ms` and the same with `max` for
+    `group.share.session.timeout.ms`; None where there is no bound."""
     group, kind, what = broker_name.split(".", 2)
     names = (f"{group}.{kind}.min.{what}", f"{group}.{kind}.max.{what.removeprefix('num.')}")
     lowest, highest = (name if name in BROKER_SETTINGS else None for name in names)

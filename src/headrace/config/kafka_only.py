@@ -1,11 +1,11 @@
-"""Kafka's settings that have no effect here: Kafka's tools, MirrorMaker and scripts set, delete and describe them.
+"""Kafka settings without effect here, because Kafka's tools, MirrorMaker and scripts set, delete and describe them.
 
-A row is accepted, checked, stored and shown; its doc says why it changes nothing, and the log says so when it is first
-set. Where it would be unsafe to ignore a value (tiered storage, encryption), only the default is accepted. Once a
-setting gets an effect, its row moves to `topic.py`, `broker.py` or `group.py`.
+Such a setting is accepted, validated, stored and described; its doc says why it has no effect, and setting it logs a
+warning once. Where it would be unsafe to ignore a value (tiered storage, encryption), only the default is accepted.
+When a setting gets an effect, its row moves to `topic.py`, `broker_rows.py` or `group.py`.
 
-Names and defaults are those that Apache Kafka 4.1 tells in DescribeConfigs, with those that Kafka 3 had and 4 has not
-(`RETIRED`), and those of single groups that 4.2 to 4.4 added.
+Names and defaults are those of Apache Kafka 4.1's DescribeConfigs, plus those that Kafka 3 had and 4 removed
+(`RETIRED`), and the group settings that 4.2 to 4.4 added.
 """
 
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST, _CLASS, _PASSWORD = (
 _NO_LIMIT = 2**63 - 1
 _MIB = 1024 * 1024
 
-_ONE_LOOP = "requests are handled on one event loop; background.threads is for what may block"
-_ONE_DIRECTORY = "a broker has one directory, and its logs are recovered by background.threads"
-_REPLICATION = "a broker has one fetcher for each leader, which asks again at once"
-_REASSIGNED = "the rate holds for every replica that a reassignment moves, and for no other"
+_ONE_LOOP = "requests are handled on one event loop; background.threads is for blocking work"
+_ONE_DIRECTORY = "a broker has one data directory, and its logs are recovered by background.threads"
+_REPLICATION = "a broker has one fetcher per leader, which fetches continuously"
+_REASSIGNED = "the rate applies to every replica that a reassignment moves, and to no other"
 _NO_TIERS = "there is no tiered storage"
-_NO_PLUGINS = "classes of Java cannot be loaded"
+_NO_PLUGINS = "Java classes cannot be loaded"
 _NO_SECURITY = "connections are neither encrypted nor authenticated"
 _OWN_METRICS = "metrics are Headrace's own"
 _OWN_STATE = "groups and transactions are stored and loaded in Headrace's own way"
@@ -64,8 +64,8 @@ def _throttled_replicas(role: str) -> Setting:
         f"{role}.replication.throttled.replicas",
         _LIST,
         (),
-        f"Which replicas {role}.replication.throttled.rate is for: * or PARTITION:BROKER. No effect in Headrace: "
-        f"{_REASSIGNED}.",
+        f"The replicas that {role}.replication.throttled.rate applies to: * or PARTITION:BROKER. "
+        f"No effect in Headrace: {_REASSIGNED}.",
         level=_LEVEL,
         has_effect=False,
         pattern=r"\*|[0-9]+:[0-9]+",
@@ -89,16 +89,16 @@ _LOCAL = {
 }
 
 _RETIRED = (
-    *_unused("there is one format of messages, that of Kafka 4", ("message.format.version", _STRING, "3.0-IV1")),
-    *_unused("there is one format of messages", ("message.downconversion.enable", _BOOLEAN, True)),
+    *_unused("there is one message format, that of Kafka 4", ("message.format.version", _STRING, "3.0-IV1")),
+    *_unused("there is one message format", ("message.downconversion.enable", _BOOLEAN, True)),
     *_unused(
-        "message.timestamp.before.max.ms and message.timestamp.after.max.ms took its place",
+        "message.timestamp.before.max.ms and message.timestamp.after.max.ms replace it",
         ("message.timestamp.difference.max.ms", _LONG, _NO_LIMIT),
         minimum=0,
     ),
 )
 RETIRED = frozenset(row.name for row in _RETIRED)
-"""Topic settings of Kafka 3 that Kafka 4 does not have. A topic that does not set them does not show them."""
+"""Topic settings of Kafka 3 that Kafka 4 removed. They are described only on topics that set them."""
 
 TOPIC_ROWS = (
     _throttled_replicas("follower"),
@@ -128,11 +128,11 @@ _CHANGED_LIVE = (
     *_unused("the cleaner reads and writes whole batches", ("log.cleaner.io.buffer.size", _INT, 524_288), minimum=0),
     *_unused("log.cleaner.dedupe.buffer.size is used whole", ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9)),
     *_unused(
-        "max.connections and max.connections.per.ip bound connections, not how fast they come",
+        "max.connections and max.connections.per.ip limit the number of connections, not their rate",
         ("max.connection.creation.rate", _INT, 2**31 - 1),
         minimum=0,
     ),
-    *_unused("max.connections.per.ip holds for every address", ("max.connections.per.ip.overrides", _STRING, "")),
+    *_unused("max.connections.per.ip applies to every address", ("max.connections.per.ip.overrides", _STRING, "")),
     *_unused("partitions are always verified", ("transaction.partition.verification.enable", _BOOLEAN, True)),
     *_unused(
         _NO_TIERS,
@@ -212,7 +212,7 @@ _NEEDS_RESTART = (
         dynamic=False,
     ),
     *_unused(
-        "brokers keep their place in the cluster by a lease in etcd",
+        "broker liveness is a lease in etcd",
         ("broker.heartbeat.interval.ms", _INT, 2_000),
         ("controller.socket.timeout.ms", _INT, 30_000),
         ("initial.broker.registration.timeout.ms", _INT, 60_000),
@@ -221,7 +221,7 @@ _NEEDS_RESTART = (
         dynamic=False,
     ),
     *_unused(
-        "what waits is not kept in a purgatory",
+        "there is no purgatory for delayed requests",
         ("delete.records.purgatory.purge.interval.requests", _INT, 1),
         ("fetch.purgatory.purge.interval.requests", _INT, 1_000),
         ("producer.purgatory.purge.interval.requests", _INT, 1_000),
@@ -246,7 +246,7 @@ _NEEDS_RESTART = (
         dynamic=False,
     ),
     *_unused(
-        "rates are not measured in windows of a set length",
+        "rates are not measured in fixed windows",
         ("alter.log.dirs.replication.quota.window.num", _INT, 11),
         ("alter.log.dirs.replication.quota.window.size.seconds", _INT, 1),
         ("controller.quota.window.num", _INT, 11),
@@ -267,10 +267,10 @@ _NEEDS_RESTART = (
         dynamic=False,
     ),
     *_unused(_OWN_METRICS, ("metrics.recording.level", _STRING, "INFO"), dynamic=False),
-    *_unused("a broker that is stopped always hands over", ("controlled.shutdown.enable", _BOOLEAN, True),
+    *_unused("a broker always transfers leadership when it stops", ("controlled.shutdown.enable", _BOOLEAN, True),
              dynamic=False),
     *_unused(
-        "an answer is as long as the client allows", ("max.request.partition.size.limit", _INT, 2_000),
+        "only the client limits the size of a response", ("max.request.partition.size.limit", _INT, 2_000),
         minimum=1, dynamic=False,
     ),
     *_refused("topics with cleanup.policy=compact are always compacted", ("log.cleaner.enable", _BOOLEAN, True),
@@ -297,7 +297,7 @@ BROKER_ROWS = (*_CHANGED_LIVE, *_NEEDS_RESTART)
 
 GROUP_ROWS = (
     *_unused(
-        "an assignment is made as soon as it is needed",
+        "assignments are computed as soon as they are needed",
         ("consumer.assignment.interval.ms", _INT, 1_000),
         ("share.assignment.interval.ms", _INT, 1_000),
         ("streams.assignment.interval.ms", _INT, 1_000),

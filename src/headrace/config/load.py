@@ -1,6 +1,6 @@
-"""Where broker settings come from: flags, then the environment, then the config file, then defaults.
+"""Loading of broker settings from, in order of precedence, flags, the environment, the config file and defaults.
 
-Each source is checked on its own, so that an error names the source and the setting:
+Each source is checked separately, so that an error names the source and the setting:
 `headrace.toml: unknown setting log.retention.mss; did you mean log.retention.ms?`
 """
 
@@ -20,11 +20,11 @@ ENVIRONMENT_PREFIX = "HEADRACE_"
 NOT_SETTINGS = frozenset(
     {"HEADRACE_CONFIG", "HEADRACE_BOOTSTRAP", "HEADRACE_HTTP", "HEADRACE_ACCESS_KEY", "HEADRACE_PIPELINES"}
 )
-"""Variables that the command line reads: the config file, the broker that the client commands talk to and how they
-reach its queues, and where pipelines keep their state. They may be set where a broker is started, too."""
+"""Variables of the command line: the config file, the bootstrap address and HTTP access of client commands, and the
+state directory of pipelines. They may be set where a broker is started, too."""
 
 _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
-"""Variables that Kubernetes adds to every pod when a service is called `headrace`."""
+"""Variables that Kubernetes adds to every pod when there is a service named `headrace`."""
 
 _KAFKA_NAMES = {
     "advertised.listeners": "advertise",
@@ -44,7 +44,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     config_file: Path | None = None,
 ) -> BrokerSettings:
-    """The settings from all sources. A config file that is named must exist; flags are given by setting name."""
+    """The settings from all sources. A given config file must exist; flags are by setting name."""
     merged: dict[str, str] = {}
     if config_file is not None:
         merged |= _checked(str(config_file), read_config_file(config_file))
@@ -56,7 +56,7 @@ def load_settings(
 
 
 def read_config_file(path: Path) -> dict[str, str]:
-    """The settings in a TOML file, as texts by name. Nested tables flatten with dots."""
+    """The settings in a TOML file, as text by name. Nested tables are flattened with dots."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -88,7 +88,7 @@ def _text(source: str, name: str, value: Any) -> str:
         return str(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
-    raise SettingsError(f"{source}: {name} must be a text, a number, true or false, or a list of texts")
+    raise SettingsError(f"{source}: {name} must be a string, a number, true or false, or a list of strings")
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _checked(source: str, texts: Mapping[str, str]) -> Mapping[str, str]:
 
 def _hint(name: str) -> str:
     if (topic_row := TOPIC_SETTINGS.get(name)) is not None and topic_row.broker_name is not None:
-        return f": that is a setting of a topic, its default for all topics is {topic_row.broker_name}"
+        return f": that is a topic setting; the broker's default for all topics is {topic_row.broker_name}"
     if name in _KAFKA_NAMES:
         return f"; did you mean {_KAFKA_NAMES[name]}?"
     return did_you_mean(name, BROKER_SETTINGS)

@@ -1,4 +1,4 @@
-"""Every setting of a queue. A queue is a topic with one partition, and these are settings of that topic: they are kept,
+"""The queue settings. A queue is a topic with one partition, and these are settings of that topic: they are stored,
 changed and replicated with it, and any Kafka tool shows them. `queue.type` makes a topic a queue.
 """
 
@@ -20,7 +20,7 @@ MAX_BODY_BYTES = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """The settings in force for one queue, typed. Attribute names are those of the settings without `queue.`."""
+    """The settings in force for one queue, typed. Attribute names are the setting names without `queue.`."""
 
     type: str = "none"
     visibility_timeout_ms: int = 30 * _SECOND_MS
@@ -56,44 +56,44 @@ QUEUE_SETTINGS: Mapping[str, Setting] = table(
             "Whether the topic is a queue: none, standard, or fifo (in order within a group, without duplicates).",
             choices=("none", "standard", "fifo")),
     Setting("queue.visibility.timeout.ms", Kind.LONG, _D.visibility_timeout_ms,
-            "How long a message that was received is hidden from others, unless the receiver says otherwise.",
+            "How long a received message is invisible to others (its lease), unless the receiver sets it.",
             0, MAX_VISIBILITY_MS),
     Setting("queue.delay.ms", Kind.LONG, _D.delay_ms,
-            "How long a message is hidden after it was sent, unless the sender says otherwise.", 0, _YEAR_MS),
+            "How long a sent message is invisible, unless the sender sets it.", 0, _YEAR_MS),
     Setting("queue.receive.wait.ms", Kind.LONG, _D.receive_wait_ms,
-            "How long a receive waits for a message, unless the receiver says otherwise.", 0, 20 * _SECOND_MS),
+            "How long a receive waits for a message, unless the receiver sets it.", 0, 20 * _SECOND_MS),
     Setting("queue.max.message.bytes", Kind.INT, _D.max_message_bytes,
             "The largest message, its body and attributes together.", 1024, MAX_BODY_BYTES),
     Setting("queue.retention.ms", Kind.LONG, _D.retention_ms,
-            "A message that nobody has deleted goes after this time, counted from when it was due.",
+            "A message that was not deleted expires after this time, counted from the end of its delay.",
             60 * _SECOND_MS, 10 * _YEAR_MS),
     Setting("queue.max.receives", Kind.INT, _D.max_receives,
-            "A message that was received this often and is not deleted goes to the dead-letter queue; 0: never.",
+            "A message that was received this often without being deleted moves to the dead-letter queue; 0: never.",
             0, 1000),
     Setting("queue.dead.letter", Kind.STRING, _D.dead_letter,
-            "The queue for messages past queue.max.receives. Without one they stay."),
+            "The dead-letter queue for messages past queue.max.receives. Empty: they stay in this queue."),
     Setting("queue.retry.backoff.ms", Kind.LONG, _D.retry_backoff_ms,
-            "How long a message is hidden after its first failure or when its lease ended; 0: it is there at once.",
+            "How long a message is invisible after its first failure or expired lease; 0: it is visible at once.",
             0, _DAY_MS),
     Setting("queue.retry.backoff.factor", Kind.DOUBLE, _D.retry_backoff_factor,
-            "What each further failure multiplies queue.retry.backoff.ms by.", 1, 100),
+            "The factor of queue.retry.backoff.ms for each further failure.", 1, 100),
     Setting("queue.retry.backoff.max.ms", Kind.LONG, _D.retry_backoff_max_ms,
-            "The longest time that a message is hidden after a failure.", 0, 30 * _DAY_MS),
+            "The longest time that a message is invisible after a failure.", 0, 30 * _DAY_MS),
     Setting("queue.retry.jitter", Kind.DOUBLE, _D.retry_jitter,
-            "At most this share of the backoff is added or taken off at random, so that retries do not come together.",
+            "The maximum share of the backoff that is added or subtracted at random, so that retries do not coincide.",
             0, 1),
     Setting("queue.max.in.flight", Kind.INT, _D.max_in_flight,
-            "How many messages may be received and not yet deleted.", 1, 10_000_000),
+            "The maximum number of messages in flight: received and not yet deleted.", 1, 10_000_000),
     Setting("queue.priority.ageing.ms", Kind.LONG, _D.priority_ageing_ms,
-            "A message that has waited this long counts as one level more urgent, and so on; 0: strictly by priority.",
+            "Each time a message has waited this long, its priority rises by one level; 0: strictly by priority.",
             0, _YEAR_MS),
     Setting("queue.dedupe.by.content", Kind.BOOLEAN, _D.dedupe_by_content,
-            "In a fifo queue: messages with the same body within 5 minutes are one, unless they have ids."),
+            "In a fifo queue: deduplicate messages with the same body within 5 minutes, unless they have ids."),
     Setting("queue.dedupe.scope", Kind.STRING, _D.dedupe_scope,
-            "In a fifo queue: whether duplicates are looked for in the whole queue or in the message group.",
+            "In a fifo queue: deduplicate within the whole queue or within the message group.",
             choices=("queue", "messageGroup")),
     Setting("queue.attributes", Kind.STRING, _D.attributes,
-            "What else is kept of a queue for the SQS API, as JSON: its tags, policies and times."),
+            "Other attributes of the queue for the SQS API, as JSON: its tags, policies and times."),
 )  # fmt: skip
 
 

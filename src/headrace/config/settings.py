@@ -1,7 +1,8 @@
-"""What a setting is: one row with name, type, default, bounds, doc. Rows drive validation, DescribeConfigs,
+"""The definition of a setting: one row with name, type, default, bounds, doc. Rows drive validation, DescribeConfigs,
 AlterConfigs, the config file, command-line flags and the generated reference in `docs/settings.md`.
 
-The rows of topics are in `topic.py`, those of the broker in `broker.py`. Nothing else knows a default.
+Topic settings are in `topic.py`, broker settings in `broker_rows.py` with their defaults in `broker.py`. Defaults are
+defined nowhere else.
 """
 
 import re
@@ -41,6 +42,8 @@ Value = bool | int | float | str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """One setting."""
+
     name: str
     kind: Kind
     default: Value
@@ -49,28 +52,28 @@ class Setting:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     dynamic: bool = True
-    """Whether a change takes effect without a restart."""
+    """True if a change takes effect without a restart."""
     broker_name: str | None = None
     """For topic settings: the broker setting that gives the default for all topics."""
     level: int = FIRST_LEVEL
-    """The feature level from which it may be stored: older brokers refuse metadata with settings they do not know."""
+    """The first feature level at which it may be stored: older brokers refuse metadata with unknown settings."""
     empty_level: int = FIRST_LEVEL
-    """The feature level from which an empty list may be stored."""
+    """The first feature level at which an empty list may be stored."""
     has_effect: bool = True
-    """Whether it changes anything. A setting of Kafka's that does not is accepted, stored and shown for its tools."""
+    """False for a Kafka setting that is accepted, stored and described for Kafka's tools, but has no effect."""
     only_default: str = ""
-    """Why any other value than the default is refused; empty if none is."""
+    """Why values other than the default are refused; empty if they are not."""
     pattern: str = ""
     """A regular expression for the value, or for each item of a list; empty if anything is allowed."""
     form: str = ""
-    """What `pattern` allows, in words."""
+    """A description of `pattern`, for errors."""
 
     @property
     def attribute(self) -> str:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """The value that `text` stands for; `SettingsError` says in one sentence what is wrong and what is allowed."""
+        """Parse and validate `text`; `SettingsError` says what is wrong and what is allowed."""
         value = self._parse_kind(text.strip())
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.minimum, self.maximum
@@ -116,7 +119,7 @@ class Setting:
         return text
 
     def level_for(self, text: str) -> int:
-        """The feature level from which this value may be stored."""
+        """The first feature level at which this value may be stored."""
         return self.level if self.parse(text) else max(self.level, self.empty_level)
 
     def _range(self) -> str:
@@ -138,7 +141,7 @@ def table(*rows: Setting) -> Mapping[str, Setting]:
 
 
 def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
-    """Values by attribute name for `texts`; an unknown name is a `SettingsError` that names the closest one."""
+    """The parsed values of `texts` by attribute name; for an unknown name, `SettingsError` suggests the closest one."""
     values: dict[str, Value] = {}
     for name, text in texts.items():
         row = rows.get(name)
@@ -151,10 +154,10 @@ def parse_all(rows: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str
 def storable(
     rows: Mapping[str, Setting], texts: Mapping[str, str], level: int, default: Callable[[Setting], Value]
 ) -> dict[str, str]:
-    """The part of `texts` that may be stored at a feature level.
+    """The subset of `texts` that may be stored at a feature level.
 
-    What needs a higher level and says what holds without it, by `default`, is left out: older brokers do not see it,
-    and nothing is lost. `SettingsError` if it says something else.
+    A setting that needs a higher level is omitted if it equals `default`: older brokers do not see it, and nothing is
+    lost. With any other value it raises `SettingsError`.
     """
     result: dict[str, str] = {}
     for name, text in texts.items():
@@ -168,6 +171,6 @@ def storable(
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the closest one that exists, if one is close."""
+    """The end of an error message about an unknown name: the closest existing one, if one is close."""
     close = get_close_matches(name, candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""

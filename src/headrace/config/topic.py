@@ -1,6 +1,6 @@
-"""Every topic setting: Kafka's names and defaults, and `flush.policy`, which is ours.
+"""The topic settings: Kafka's names and defaults, and `flush.policy`, which is ours.
 
-Settings that Kafka has and that mean nothing here (tiered storage, message down-conversion) are in `kafka_only.py`.
+Kafka settings without effect here (tiered storage, message down-conversion) are in `kafka_only.py`.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class TopicSettings:
     queue: QueueSettings = NO_QUEUE
 
     def value(self, row: Setting) -> Value:
-        """The value in force of one of the rows of a topic; the default of one without effect."""
+        """The value in force of a topic setting; the default of one without effect."""
         if not row.has_effect:
             value = row.default
         elif row.name in QUEUE_SETTINGS:
@@ -68,7 +68,7 @@ class TopicSettings:
 
     @property
     def flushes_before_ack(self) -> bool:
-        """Whether records are acknowledged, and can be read, only when they are on disk."""
+        """True if records are acknowledged and readable only when they are on disk."""
         return self.flush_policy == "ack" or self.flush_messages == 1
 
 
@@ -76,16 +76,16 @@ _D = TopicSettings()
 
 TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("cleanup.policy", Kind.LIST, _D.cleanup_policy,
-            "What happens to old segments: delete, compact, or both. Empty: nothing, they stay for ever.",
+            "What happens to old segments: delete, compact, or both. Empty: nothing, they are retained forever.",
             choices=("delete", "compact"), broker_name="log.cleanup.policy", empty_level=2),
     Setting("compression.gzip.level", Kind.INT, _D.compression_gzip_level,
-            "How hard the broker compresses where it recompresses with gzip: 1 (fastest) to 9 (smallest); -1 is gzip's "
-            "own default.", -1, 9, broker_name="compression.gzip.level", level=2),
+            "The compression level where the broker recompresses with gzip: 1 (fastest) to 9 (smallest); -1 is gzip's "
+            "default.", -1, 9, broker_name="compression.gzip.level", level=2),
     Setting("compression.lz4.level", Kind.INT, _D.compression_lz4_level,
             "The same for lz4: 1 (fastest) to 17 (smallest).", 1, 17, broker_name="compression.lz4.level", level=2),
     Setting("compression.type", Kind.STRING, _D.compression_type,
-            "The codec batches are stored in. producer keeps what the producer chose, which costs nothing; "
-            "with another one the broker recompresses batches that come in a different codec.",
+            "The codec of stored batches. producer: the producer's codec, at no cost. Another one: the broker "
+            "recompresses batches that arrive in a different codec.",
             choices=("producer", "gzip", "snappy", "lz4", "zstd", "uncompressed"), broker_name="compression.type"),
     Setting("compression.zstd.level", Kind.INT, _D.compression_zstd_level,
             "The same for zstd: -131072 (fastest) to 22 (smallest).", -131_072, 22,
@@ -96,20 +96,20 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("errors.deadletterqueue.group.enable", Kind.BOOLEAN, _D.errors_deadletterqueue_group_enable,
             "Whether share groups may write their dead letters to this topic (KIP-1191).", level=2),
     Setting("file.delete.delay.ms", Kind.LONG, _D.file_delete_delay_ms,
-            "How long a removed segment's file stays, for reads that are under way.", 0,
+            "How long a deleted segment's file remains, for reads in progress.", 0,
             broker_name="log.segment.delete.delay.ms"),
     Setting("flush.messages", Kind.LONG, _D.flush_messages, "Flush to disk after this many messages.", 1,
             broker_name="log.flush.interval.messages"),
     Setting("flush.ms", Kind.LONG, _D.flush_ms, "Flush to disk when a message has waited this long.", 0,
             broker_name="log.flush.interval.ms"),
     Setting("flush.policy", Kind.STRING, _D.flush_policy,
-            "When acks=all is answered and records become readable. ack: when they are on disk. "
-            "os: when the page cache has them.",
+            "When acks=all is acknowledged and records become readable. ack: when they are on disk. "
+            "os: when they are in the page cache.",
             choices=("ack", "os"), broker_name="log.flush.policy"),
     Setting("index.interval.bytes", Kind.INT, _D.index_interval_bytes,
             "Bytes between two entries of the offset index.", 0, broker_name="log.index.interval.bytes"),
     Setting("max.compaction.lag.ms", Kind.LONG, _D.max_compaction_lag_ms,
-            "A message is compacted at the latest after this time.", 1,
+            "A message is compacted after this time at the latest.", 1,
             broker_name="log.cleaner.max.compaction.lag.ms"),
     Setting("max.message.bytes", Kind.INT, _D.max_message_bytes, "The largest record batch accepted.", 0,
             broker_name="message.max.bytes"),
@@ -120,7 +120,7 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
             "How far a message's timestamp may lie in the past.", 0,
             broker_name="log.message.timestamp.before.max.ms"),
     Setting("message.timestamp.type", Kind.STRING, _D.message_timestamp_type,
-            "CreateTime keeps the producer's timestamps; LogAppendTime stamps the time of arrival.",
+            "CreateTime: the producer's timestamps. LogAppendTime: the broker's time at the append.",
             choices=("CreateTime", "LogAppendTime"), broker_name="log.message.timestamp.type"),
     Setting("min.cleanable.dirty.ratio", Kind.DOUBLE, _D.min_cleanable_dirty_ratio,
             "Compact when this share of the log has not been compacted yet.", 0, 1,
@@ -130,9 +130,9 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
     Setting("min.insync.replicas", Kind.INT, _D.min_insync_replicas,
             "acks=all is refused while fewer replicas are in sync.", 1, broker_name="min.insync.replicas"),
     Setting("retention.bytes", Kind.LONG, _D.retention_bytes,
-            "Delete the oldest segments of a partition past this size; -1 means no limit.", -1,
+            "Delete the oldest segments of a partition beyond this size; -1: no limit.", -1,
             broker_name="log.retention.bytes"),
-    Setting("retention.ms", Kind.LONG, _D.retention_ms, "Delete segments older than this; -1 means never.", -1,
+    Setting("retention.ms", Kind.LONG, _D.retention_ms, "Delete segments older than this; -1: never.", -1,
             broker_name="log.retention.ms"),
     Setting("segment.bytes", Kind.INT, _D.segment_bytes, "The size at which a new segment is started.", 14, 2**31 - 1,
             broker_name="log.segment.bytes"),
@@ -140,12 +140,12 @@ TOPIC_SETTINGS: Mapping[str, Setting] = table(
             "The size of a segment's offset index at which a new segment is started.", 4,
             broker_name="log.index.size.max.bytes"),
     Setting("segment.jitter.ms", Kind.LONG, _D.segment_jitter_ms,
-            "At most this much is taken off segment.ms at random, so that partitions do not roll all at once.", 0,
+            "The maximum random reduction of segment.ms, so that partitions do not all roll at once.", 0,
             broker_name="log.roll.jitter.ms"),
     Setting("segment.ms", Kind.LONG, _D.segment_ms, "The age at which a new segment is started.", 1,
             broker_name="log.roll.ms"),
     Setting("unclean.leader.election.enable", Kind.BOOLEAN, _D.unclean_leader_election_enable,
-            "Never true: a leader from outside the in-sync replicas would lose acknowledged records.",
+            "Always false: a leader from outside the in-sync replicas would lose acknowledged records.",
             broker_name="unclean.leader.election.enable", only_default="it loses acknowledged records"),
     *TOPIC_ROWS,
 )  # fmt: skip
@@ -154,7 +154,7 @@ _WITHOUT_EFFECT = frozenset(row.attribute for row in TOPIC_SETTINGS.values() if 
 
 
 def rows_for(overrides: Mapping[str, str]) -> Mapping[str, Setting]:
-    """The settings that a topic with these overrides has: those of a queue only if it is one, retired ones if set."""
+    """The settings of a topic with these overrides: queue settings only if it is a queue, retired ones only if set."""
     rows = {name: row for name, row in TOPIC_SETTINGS.items() if name not in RETIRED or name in overrides}
     return {**rows, **QUEUE_SETTINGS} if any(map(_is_of_queue, overrides)) else rows
 
@@ -164,7 +164,7 @@ def _is_of_queue(name: str) -> bool:
 
 
 def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings = _D) -> TopicSettings:
-    """The settings in force for a topic with these overrides; raises `SettingsError` on an unknown or invalid one."""
+    """The settings in force for a topic with these overrides; `SettingsError` on an unknown or invalid one."""
     of_queue = {name: text for name, text in overrides.items() if _is_of_queue(name)}
     values = parse_all(TOPIC_SETTINGS, {name: text for name, text in overrides.items() if name not in of_queue})
     queue = queue_settings(of_queue) if of_queue else defaults.queue

@@ -1,4 +1,4 @@
-"""For the tests of applications: a real broker in a `with` block, and pytest fixtures (see `plugin.py`)."""
+"""Test support for applications: a real broker in a `with` block, and pytest fixtures (see `plugin.py`)."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ __all__ = ["Broker"]
 
 
 def __getattr__(name: str) -> object:
-    # Pytest imports this package at the start of every run, also of those that use no broker: so it loads late.
+    # Pytest imports this package in every run, also in those that use no broker: so the broker is imported lazily.
     if name == "Broker":
         from headrace.testing.broker import Broker
 

@@ -1,4 +1,4 @@
-"""A real broker in the process of a test: the code of `headrace serve`, on a thread with an event loop of its own."""
+"""A real broker inside the test process: the code of `headrace serve`, on a thread with its own event loop."""
 
 import asyncio
 import shutil
@@ -26,9 +26,9 @@ class Broker:
             sqs = boto3.client("sqs", endpoint_url=broker.http_url, region_name="us-east-1")
 
     `settings` are broker settings by name (`{"num.partitions": 1}`). The first member of a group does not wait for
-    others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data lives in a temporary directory that
-    goes away at the end. `stop` and `start` keep ports and data, so a restart can be tested. Any number of brokers may
-    run side by side. Nothing is read from the environment: a test runs the same everywhere.
+    others (`group.initial.rebalance.delay.ms` is 0). Without `data_dir` the data is in a temporary directory that is
+    removed at the end. Ports and data survive `stop` and `start`, so a restart can be tested. Any number of brokers may
+    run side by side. The environment is not read: a test runs the same everywhere.
     """
 
     def __init__(self, data_dir: Path | str | None = None, *, settings: Mapping[str, object] | None = None) -> None:
@@ -36,7 +36,7 @@ class Broker:
         self.data_dir = self._temporary or Path(data_dir or "")
         self._flags = {name: _text(value) for name, value in (settings or {}).items()}
         self._flags["data.dir"] = str(self.data_dir)
-        # The delay spares the first members of a large group further rebalances; a test would wait 3 s for nobody.
+        # The delay saves the first members of a large group further rebalances; a test would only wait 3 s.
         self._flags.setdefault("group.initial.rebalance.delay.ms", "0")
         self._flags.setdefault("group.streams.initial.rebalance.delay.ms", "0")
         self._flags.setdefault("kafka.listen", f"{_HOST}:0")
@@ -60,12 +60,12 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What Kafka clients call `bootstrap.servers`."""
+        """The address for `bootstrap.servers` of Kafka clients."""
         return f"{self.host}:{self.port}"
 
     @property
     def http_url(self) -> str:
-        """What clients of SQS call the endpoint: `boto3.client("sqs", endpoint_url=broker.http_url, …)`."""
+        """The endpoint for SQS clients: `boto3.client("sqs", endpoint_url=broker.http_url, …)`."""
         if not self._http_url:
             raise RuntimeError("the broker has not been started yet, or with http.listen=off")
         return self._http_url
@@ -75,7 +75,7 @@ class Broker:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> "Broker":
-        """Start and wait until clients can connect; raises what a broker raises when it cannot start."""
+        """Start and wait until clients can connect; raises the broker's startup error."""
         if self.is_running:
             raise RuntimeError("the broker is already running")
         import headrace.protocol  # noqa: F401  Before anything else imports kio.
@@ -92,7 +92,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop as SIGTERM would: drain, flush, mark as clean. One that is stopped is fine."""
+        """Stop as on SIGTERM: drain, flush, mark the shutdown as clean. A no-op if it is stopped."""
         if self._thread is None:
             return
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
@@ -108,7 +108,7 @@ class Broker:
         return self.start()
 
     def close(self) -> None:
-        """Stop, and remove the data directory unless it was given."""
+        """Stop, and remove the data directory unless the caller gave it."""
         try:
             self.stop()
         finally:

@@ -1,4 +1,4 @@
-"""A process that a test starts, kills, pauses and starts again."""
+"""A child process that a test starts, kills, pauses and restarts."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from typing import IO, Self
 
 
 class ChildProcess(ABC):
-    """`what` names it in errors. What it writes to stderr is kept over all starts, in `log_file` where there is one."""
+    """`what` is its name in errors. Its stderr is saved over all starts, in `log_file` if given."""
 
     def __init__(self, what: str, log_file: Path | None = None) -> None:
         self._what = what
@@ -25,7 +25,7 @@ class ChildProcess(ABC):
 
     @abstractmethod
     def start(self, timeout_s: float = 60.0) -> Self:
-        """Returns when it is ready; one that does not become so is a `RuntimeError` with what it wrote."""
+        """Start it and wait until it is ready; otherwise `RuntimeError` has its stderr."""
 
     @property
     def pid(self) -> int:
@@ -41,7 +41,7 @@ class ChildProcess(ABC):
 
     @property
     def has_died(self) -> bool:
-        """Whether it ended by itself: nobody here stopped or killed it."""
+        """True if it exited without being stopped or killed by the test."""
         return self._process is not None and not self._is_ending and self._process.poll() is not None
 
     @property
@@ -51,25 +51,25 @@ class ChildProcess(ABC):
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """kill -9; returns when the process is gone. One that is not running is fine."""
+        """kill -9; returns when the process is gone. A no-op if it is not running."""
         self._end(signal.SIGKILL, timeout_s=60.0)
 
     def pause(self) -> None:
-        """SIGSTOP: it hangs, and its connections stay open. Returns when every thread stands still, for until then some
-        may go on to answer."""
+        """SIGSTOP: it hangs, and its connections stay open. Returns when every thread is stopped, for until then some
+        may still respond."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT; one that is not paused is fine."""
+        """SIGCONT; a no-op if it is not paused."""
         if self._is_paused:
             self._is_paused = False
             self._running().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it and let go of everything."""
+        """End it and release its resources."""
         self.kill()
         self._stderr.close()
 

@@ -1,5 +1,5 @@
 """A real cluster for tests: etcd and `headrace serve` processes on loopback, each of which can be stopped, killed and
-paused. What they wrote is kept, and shown when a test fails inside the `with` block.
+paused. Their logs are saved, and printed when a test fails inside the `with` block.
 
     with ClusterProcesses(tmp_path, brokers=3) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -26,12 +26,12 @@ _IMPATIENT = Timeouts(connect_s=2.0, request_s=5.0, patience_s=0.0)
 
 
 class ClusterProcesses:
-    """etcd and `brokers` brokers with the ids `first_id`…, under `folder`: data in `broker-1`, what it wrote in
+    """etcd and `brokers` brokers with the ids `first_id`…, under `folder`: data in `broker-1`, its log in
     `broker-1.log`, and so on.
 
-    `settings` hold for every broker, `settings_of` for single ones by id; `racks` are given to the brokers in turn.
-    Ports and data stay the same over restarts. An `etcd` that is given is used as it is and left running; otherwise one
-    is started and stopped. Everything is waited for with a bound, and `close` leaves no process behind.
+    `settings` apply to every broker, `settings_of` to single ones by id; `racks` are assigned round robin. Ports and
+    data survive restarts. A given `etcd` is used and left running; otherwise one is started and stopped. Every wait has
+    a timeout, and `close` leaves no process behind.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class ClusterProcesses:
 
     @property
     def bootstrap(self) -> str:
-        """Every broker's address, running or not: what Kafka clients call `bootstrap.servers`."""
+        """The addresses of all brokers, running or not, for `bootstrap.servers`."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     @property
     def http_url(self) -> str:
-        """Where a broker that runs serves queues; each has its own, `brokers[1].http_url`, and any will do."""
+        """The URL of a running broker's queues; every broker has one, `brokers[1].http_url`, and any of them works."""
         return self.brokers[self.running[0]].http_url
 
     @property
     def running(self) -> list[int]:
-        """The ids of the brokers that run and are not paused."""
+        """The ids of the brokers that are running and not paused."""
         return [id_ for id_, broker in self.brokers.items() if broker.is_running and not broker.is_paused]
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> "ClusterProcesses":
@@ -88,22 +88,22 @@ class ClusterProcesses:
         return self
 
     def add_broker(self, broker_id: int, *, rack: str = "", timeout_s: float = START_TIMEOUT_S) -> BrokerProcess:
-        """One more broker; returns when the others know it."""
+        """Add a broker; returns when the others have it in their metadata."""
         broker = self._make(broker_id, rack).start(timeout_s)
         self.await_ready(timeout_s)
         return broker
 
     def start_broker(self, broker_id: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start one that was stopped or killed; returns when it is admitted and the others know it."""
+        """Start a stopped or killed broker; returns when it is admitted and in the others' metadata."""
         self.brokers[broker_id].start(timeout_s)
         self.await_ready(timeout_s)
 
     def stop(self, broker_id: int, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """SIGTERM, which moves leadership away first; the exit code."""
+        """SIGTERM, which transfers leadership first; returns the exit code."""
         return self.brokers[broker_id].terminate(timeout_s)
 
     def kill(self, broker_id: int) -> None:
-        """kill -9; returns when the process is gone. The others learn of it when its lease ends."""
+        """kill -9; returns when the process is gone. The others detect it when its lease expires."""
         self.brokers[broker_id].kill()
 
     def pause(self, broker_id: int) -> None:
@@ -125,7 +125,7 @@ class ClusterProcesses:
     # -- waiting
 
     def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every running broker says that exactly the running ones are there, and names a controller."""
+        """Wait until the metadata of every running broker lists exactly the running ones, and a controller."""
         expected = set(self.running)
 
         def look() -> str:
@@ -155,7 +155,7 @@ class ClusterProcesses:
         self.wait_until(look, "all replicas are in sync", timeout_s)
 
     def wait_until(self, look: Callable[[], str], what: str, timeout_s: float) -> None:
-        """Wait until `look` returns "", which otherwise says what is not as it should be."""
+        """Wait until `look` returns an empty string; otherwise it returns the reason to wait."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -166,22 +166,22 @@ class ClusterProcesses:
                 return
             for broker_id, broker in self.brokers.items():
                 if broker.has_died:
-                    raise RuntimeError(f"broker {broker_id} has ended by itself:\n{_tail(broker)}")
+                    raise RuntimeError(f"broker {broker_id} has exited:\n{_tail(broker)}")
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"waited {timeout_s:.0f} s in vain until {what}: {reason}")
+                raise TimeoutError(f"timed out after {timeout_s:.0f} s waiting until {what}: {reason}")
             time.sleep(_LOOK_EVERY_S)
 
-    # -- what happened
+    # -- logs
 
     def logs(self) -> str:
-        """The end of what each broker wrote."""
+        """The end of each broker's log."""
         return "\n".join(f"---- broker {id_}\n{_tail(broker)}" for id_, broker in self.brokers.items())
 
     def show_logs(self) -> None:
         sys.stderr.write(self.logs())
 
     def close(self) -> None:
-        """End everything at once, brokers first, and be sure that nothing is left running."""
+        """Kill everything, brokers first, and leave no process running."""
         for broker in self.brokers.values():
             broker.kill()
             broker.close()

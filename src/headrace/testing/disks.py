@@ -1,9 +1,9 @@
-"""Disks for tests: one in memory that knows what a power failure would leave, and one that fails on demand.
+"""Disks for tests: one in memory that models power failures, and one that fails on demand.
 
-`ModelDisk` keeps, beside what a reader sees, what is really on the device: a file's bytes get there with `sync_data`, a
-directory's names with `sync_dir`. Every primitive step (write, sync, rename, truncate, unlink …) asks the `hook` first,
-which may raise: an `OSError` to play a fault, `PowerLoss` to end the run there. `after_power_loss` and
-`after_process_kill` then give the disk a restarted broker would find; after a power loss it has another boot id.
+`ModelDisk` tracks, besides the visible state, the durable state of the device: `sync_data` persists a file's bytes,
+`sync_dir` a directory's names. Every primitive step (write, sync, rename, truncate, unlink …) calls the `hook` first,
+which may raise: an `OSError` to inject a fault, `PowerLoss` to end the run there. `after_power_loss` and
+`after_process_kill` then return the disk that a restarted broker would find; after a power loss it has a new boot id.
 
     disk = ModelDisk()
     disk.hook = stop_at(17)
@@ -26,7 +26,7 @@ _PAGE = 512
 
 
 class PowerLoss(BaseException):
-    """The run ends here, as it would without electricity. Not an `Exception`: nothing may catch it and go on."""
+    """Ends the run, like a power failure. Not an `Exception`: no code may catch it and continue."""
 
 
 class TornWrite(Exception):
@@ -39,7 +39,7 @@ class TornWrite(Exception):
 
 
 def stop_at(number: int, *, torn_share: float = 0.5) -> Hook:
-    """A hook that ends the run at the n-th step (the first is 1); a write then leaves a part of its bytes."""
+    """A hook that ends the run at the n-th step (the first is 1); a write then leaves a prefix of its bytes."""
     steps = 0
 
     def hook(step: str, path: Path) -> None:
@@ -59,7 +59,7 @@ class _Inode:
         self.durable = b""
         self.number = number
         self.modified = modified
-        """Raised by every write and truncation, as the time of the last change is."""
+        """Incremented by every write and truncation, like an mtime."""
 
     def sync(self) -> None:
         self.durable = bytes(self.data)
@@ -109,12 +109,12 @@ _Change = tuple[str, Path, Path | None, _Inode | None]
 
 
 class ModelDisk:
-    """A file system in memory; see the module. The directory `root` is there from the start."""
+    """A file system in memory; see the module. The directory `root` exists from the start."""
 
     def __init__(self, root: Path = Path("/data"), *, room_bytes: int | None = None) -> None:
         self.root = root
         self.room_bytes = room_bytes
-        """How many bytes all files may have together; a write past it fails as on a full disk."""
+        """The capacity of all files together; a write beyond it fails with ENOSPC."""
         self.hook: Hook | None = None
         self.steps: list[tuple[str, str]] = []
         """Every step so far, with the file's name."""
@@ -125,12 +125,12 @@ class ModelDisk:
         self._durable_files: dict[Path, _Inode] = {}
         self._durable_folders: set[Path] = {root}
         self._changes: list[_Change] = []
-        """Changes of names that no sync of their directory has put on the device yet."""
+        """Changes of names that are not durable yet, because their directory was not synced."""
 
-    # What a test asks for
+    # For tests
 
     def after_process_kill(self) -> "ModelDisk":
-        """What a broker finds after `kill -9`: everything that was written, synced or not as it was."""
+        """The disk after `kill -9`: everything written is visible, and as durable as before."""
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
         disk.boots, disk._inodes = self.boots, self._inodes
         copies: dict[_Inode, _Inode] = {}
@@ -149,10 +149,10 @@ class ModelDisk:
         return disk
 
     def after_power_loss(self, random: Random | None = None) -> "ModelDisk":
-        """What is left after a power failure: what was synced, and with `random` some of what was not.
+        """The disk after a power failure: everything synced, and with `random` some of the unsynced changes.
 
-        That is: the changes of names up to some point, and of each file's new bytes a part, in which whole pages may be
-        missing (read as zeros); a truncation may be undone.
+        These are: the changes of names up to some point, and a prefix of each file's new bytes, in which whole pages
+        may be missing (read as zeros); a truncation may be undone.
         """
         if random is None:
             return self._successor(self._durable_files, self._durable_folders, lambda inode: inode.durable)
@@ -174,7 +174,7 @@ class ModelDisk:
         disk = ModelDisk(self.root, room_bytes=self.room_bytes)
         disk.boots, disk._inodes = self.boots + 1, self._inodes
         for path, inode in files.items():
-            # The time of the last change may be there although the change is not.
+            # The mtime may be durable although the change is not.
             copy = _Inode(inode.number, content(inode), inode.modified)
             copy.sync()
             disk._files[path] = disk._durable_files[path] = copy
@@ -337,10 +337,10 @@ def _apply(files: dict[Path, _Inode], folders: set[Path], change: _Change) -> No
 
 
 def _survivor(inode: _Inode, random: Random) -> bytes:
-    """What the device may hold of a file: the synced bytes, and any part of what came after."""
+    """A possible durable content of a file: the synced bytes, and any part of the later ones."""
     synced, data = inode.durable, bytes(inode.data)
     if data[: len(synced)] != synced:
-        # Cut back (and perhaps written to again) since the last sync: the cut may have reached the device or not.
+        # Truncated (and perhaps written to) since the last sync: the truncation may be durable or not.
         return data if random.random() < 0.5 else synced
     new = bytearray(data[len(synced) : random.randint(len(synced), len(data))])
     if new and random.random() < 0.3:
@@ -395,7 +395,7 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    """Another disk (a real one, say) whose operations ask a hook first, which may raise or end the process."""
+    """Wraps a disk, such as a real one: its operations call a hook first, which may raise or end the process."""
 
     def __init__(self, disk: Disk, hook: Hook | None = None) -> None:
         self._disk = disk

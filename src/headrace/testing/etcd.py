@@ -3,7 +3,7 @@
     with EtcdProcess() as etcd:
         broker = BrokerProcess(path, settings={"etcd.endpoints": etcd.endpoint})
 
-It needs Debian's packages etcd-server and, for `ctl`, etcd-client; `is_installed` says whether they are there.
+It needs Debian's packages etcd-server and, for `ctl`, etcd-client; see `is_installed`.
 """
 
 import os
@@ -24,18 +24,18 @@ from urllib.request import ProxyHandler, build_opener
 from headrace.testing.child import ChildProcess
 
 _PORTS = range(20_000, 32_000)
-"""Below those that Linux gives to outgoing connections: a port is still free when etcd starts again on it."""
+"""Below Linux's ephemeral ports: a port is still free when etcd is restarted on it."""
 _ATTEMPTS = 10
 
 
 def is_installed() -> bool:
-    """Whether etcd and etcdctl can be run here."""
+    """True if etcd and etcdctl are installed."""
     return shutil.which("etcd") is not None and shutil.which("etcdctl") is not None
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, that no outgoing connection will be given, and that no other process of a test
-    is told meanwhile: the name of a socket says that it is taken, for as long as it may take until somebody listens."""
+    """A free port that is not ephemeral, and that no other test process gets until it is bound: an abstract Unix socket
+    reserves it for a while."""
     for _ in range(1_000):
         port = random.choice(_PORTS)
         with socket.socket() as candidate, socket.socket(socket.AF_UNIX) as claim:
@@ -110,7 +110,7 @@ class EtcdProcess(ChildProcess):
         raise RuntimeError(f"etcd did not get ready; it printed:\n{self.stderr}")
 
     def launch(self) -> None:
-        """Start the process without waiting for it to answer, which one of several does not before the others run."""
+        """Start the process without waiting until it is ready: a member of several is not before the others run."""
         self._spawn(self._command(), stdout=subprocess.DEVNULL)
 
     def wait_until_ready(self, timeout_s: float = 60.0) -> None:
@@ -135,7 +135,7 @@ class EtcdProcess(ChildProcess):
         ]
 
     def _wait_until_ready(self, deadline: float) -> bool:
-        """With TLS it is enough that the port is bound: this process need not have a certificate."""
+        """Poll until etcd is healthy. With TLS a bound port suffices: the caller may have no client certificate."""
         opener = build_opener(ProxyHandler({}))
         while self.is_running and time.monotonic() < deadline:
             try:
@@ -155,7 +155,7 @@ class EtcdProcess(ChildProcess):
         return self.start()
 
     def ctl(self, *args: str, timeout_s: float = 60.0) -> str:
-        """What etcdctl prints with these arguments."""
+        """Run etcdctl with these arguments and return its output."""
         patience = [f"--command-timeout={timeout_s:g}s", f"--dial-timeout={timeout_s:g}s"]
         command = ["etcdctl", f"--endpoints={self.scheme}://{self.endpoint}", *patience, *args]
         environment = {**os.environ, "ETCDCTL_API": "3"}
@@ -167,12 +167,12 @@ class EtcdProcess(ChildProcess):
         return done.stdout
 
     def compact(self) -> None:
-        """Forget all history before now, as etcd does by itself from time to time."""
+        """Compact the history up to now, as etcd does periodically."""
         revision = self.ctl("get", "/", "--write-out=fields").split('"Revision" :')[1].split()[0]
         self.ctl("compact", revision, "--physical")
 
     def close(self) -> None:
-        """End it and let go of everything."""
+        """Kill it and release its resources."""
         super().close()
         if self._temporary is not None:
             self._temporary.cleanup()

@@ -1,15 +1,15 @@
-"""What clients did and what they were told, written down as it happens: JSON lines that `checkers.py` reads.
+"""Histories of clients' operations and their results: JSON lines, recorded as they happen, for `checkers`.
 
     with Recorder(folder / "producer-1.jsonl", "producer-1") as record:
         sent = record.send("orders", "producer-1/17")
         ...
         record.ok(sent, partition=2, offset=1041)
 
-Every value is sent once in a history, so that whoever reads it knows which send it came from. A line is in the file
-when its method returns: a process that is killed afterwards has written it. What has begun and has no end is unknown,
-as is what ended with a timeout: it may have happened. `failed` is only for what certainly did not and never will.
+Every value is sent once in a history, so that a read identifies its send. A line is in the file when its method
+returns: a process that is killed afterwards has written it. An operation without an end, or with a timeout, is unknown:
+it may have happened. `failed` is only for operations that certainly did not happen and never will.
 
-Times are of the machine's monotonic clock, so the histories of all processes of one machine fit together.
+Times are of the machine's monotonic clock, so the histories of all processes of one machine can be merged.
 """
 
 import os
@@ -29,7 +29,7 @@ _AnyBegun = TypeVar("_AnyBegun", bound="Begun")
 
 
 class Read(NamedTuple):
-    """One record as a client got it. The leader epoch is that of its batch, -1 if the client does not tell."""
+    """One record as a client got it. The leader epoch is its batch's, -1 if the client does not expose it."""
 
     topic: TopicName
     partition: PartitionIndex
@@ -43,7 +43,7 @@ class Read(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A partition and an offset in it; -1 where no offset is known."""
+    """A partition and an offset in it; -1 if unknown."""
 
     topic: TopicName
     partition: PartitionIndex
@@ -56,13 +56,13 @@ class Position(NamedTuple):
 
 class Line(msgspec.Struct, tag_field="do", frozen=True, omit_defaults=True, kw_only=True):
     at: float
-    """Seconds; when it was begun, or when it was over if it is only written then."""
+    """Seconds: the start of an operation that has an end line, else the time of completion."""
     by: str
-    """Who did it: one producer or one consumer. A new one, or one started again, has a new name."""
+    """The name of the producer or consumer; a new or restarted one has a new name."""
 
 
 class Begun(Line, frozen=True):
-    """Something whose end is a line of its own."""
+    """The start of an operation; its end is another line."""
 
     id: int
 
@@ -71,33 +71,33 @@ class SendOperation(Begun, frozen=True, tag="send"):
     topic: TopicName
     value: str
     txn: int | None = None
-    """The id of the `begin` of the transaction that it belongs to."""
+    """The id of its transaction's `begin`."""
     idempotent: bool = True
     of: str | None = None
-    """The value that this one was made from, where each must be handled exactly once."""
+    """The input value of this output, where each input must be processed exactly once."""
 
 
 class Init(Begun, frozen=True, tag="init"):
-    """A producer takes a transactional id over from all that had it before."""
+    """A producer takes over a transactional id and fences its previous producers."""
 
     transactional_id: str
 
 
 class Begin(Begun, frozen=True, tag="begin"):
-    """A transaction begins. This never fails: nothing is sent for it."""
+    """A transaction begins. This never fails: it sends no request."""
 
     transactional_id: str
 
 
 class Finish(Begun, frozen=True, tag="finish"):
-    """A transaction is to be committed or aborted."""
+    """A request to commit or abort a transaction."""
 
     txn: int
     commit: bool
 
 
 class Commit(Begun, frozen=True, tag="commit"):
-    """A group's offsets are committed; with `txn`, when that transaction is."""
+    """A commit of a group's offsets; with `txn`, as part of that transaction."""
 
     group: str
     offsets: tuple[Position, ...]
@@ -105,7 +105,7 @@ class Commit(Begun, frozen=True, tag="commit"):
 
 
 class Delete(Begun, frozen=True, tag="delete"):
-    """Everything before an offset may go: DeleteRecords, or retention that a test causes."""
+    """Records before an offset may be deleted: by DeleteRecords, or by retention that a test triggers."""
 
     topic: TopicName
     partition: PartitionIndex
@@ -121,15 +121,15 @@ class End(Line, frozen=True, tag="end"):
 
 
 class Poll(Line, frozen=True, tag="poll"):
-    """What one poll returned, in that order."""
+    """The records that one poll returned, in order."""
 
     records: tuple[Read, ...]
     committed: bool = True
-    """With isolation.level=read_committed."""
+    """True with isolation.level=read_committed."""
 
 
 class Assign(Line, frozen=True, tag="assign"):
-    """From now on the reader has these partitions too. An offset is where it begins, if that is known."""
+    """The consumer is assigned these additional partitions. The offset is its start position, if known."""
 
     partitions: tuple[Position, ...]
     group: str | None = None
@@ -137,14 +137,14 @@ class Assign(Line, frozen=True, tag="assign"):
 
 
 class Revoke(Line, frozen=True, tag="revoke"):
-    """The reader gave these partitions up, or was told that it lost them."""
+    """The consumer revoked or lost these partitions."""
 
     partitions: tuple[TopicPartition, ...]
     group: str | None = None
 
 
 class Committed(Line, frozen=True, tag="committed"):
-    """A group's offsets as somebody was told them; `began` is when that was asked for."""
+    """A group's committed offsets in a response; `began` is the time of the request."""
 
     began: float
     group: str
@@ -152,7 +152,7 @@ class Committed(Line, frozen=True, tag="committed"):
 
 
 class MetadataState(Line, frozen=True, tag="state"):
-    """A partition's state in the metadata. They are written in the order of their revisions."""
+    """A partition's state in the metadata, recorded in the order of revisions."""
 
     topic: TopicName
     partition: PartitionIndex
@@ -163,7 +163,7 @@ class MetadataState(Line, frozen=True, tag="state"):
 
 
 class Note(Line, frozen=True, tag="note"):
-    """Something that was done to the system: see `checkers.py` for those that it knows."""
+    """A fault or another event in the system: see `checkers` for those that it interprets."""
 
     what: str
     detail: str = ""
@@ -189,7 +189,7 @@ _decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
 
 class Recorder:
-    """Writes the history of one producer or consumer. Each line is one append: it is there or it is not."""
+    """Writes the history of one producer or consumer. Each line is one atomic append."""
 
     def __init__(self, path: Path, by: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self.by = by
@@ -217,7 +217,7 @@ class Recorder:
         return self._begin(Init(at=self._now(), by=self.by, id=self._new_id(), transactional_id=transactional_id))
 
     def begin(self, transactional_id: str) -> int:
-        """The number is what `send`, `commit` and `finish` take as `txn`."""
+        """Returns the id that `send`, `commit` and `finish` take as `txn`."""
         return self._begin(Begin(at=self._now(), by=self.by, id=self._new_id(), transactional_id=transactional_id))
 
     def finish(self, txn: int, *, commit: bool) -> int:
@@ -244,11 +244,11 @@ class Recorder:
         self._write(End(at=self._now(), by=self.by, id=id, fate="ok", partition=partition, offset=offset))
 
     def failed(self, id: int, error: object = None) -> None:
-        """It did not happen and never will."""
+        """Record that an operation did not happen and never will."""
         self._write(End(at=self._now(), by=self.by, id=id, fate="failed", error=_text(error)))
 
     def unknown(self, id: int, error: object = None) -> None:
-        """It may have happened, or may still."""
+        """Record that an operation may have happened, or may still happen."""
         self._write(End(at=self._now(), by=self.by, id=id, fate="unknown", error=_text(error)))
 
     def poll(self, records: Iterable[Read], *, committed: bool = True) -> None:
@@ -314,7 +314,7 @@ def _text(error: object) -> str | None:
 
 @dataclass
 class History:
-    """Everything that was recorded, in the order of its times; what one process wrote stays in its own order."""
+    """All recorded lines in order of time; the lines of one process stay in its order."""
 
     sends: list[SendOperation] = field(default_factory=list)
     inits: list[Init] = field(default_factory=list)
@@ -374,12 +374,12 @@ class History:
 
     @classmethod
     def read(cls, *paths: Path) -> "History":
-        """The histories in these files, and in all `*.jsonl` files of these folders, as one."""
+        """Merge the histories in these files, and in all `*.jsonl` files of these folders."""
         files = [one for path in paths for one in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
         return cls.of(line for file in files for line in read_lines(file))
 
 
 def read_lines(path: Path) -> list[AnyLine]:
-    """The lines of one file. A last line without its end was being written when its process was killed."""
+    """The lines of one file, without an incomplete last line, which its process was writing when it was killed."""
     whole, _, _ = path.read_bytes().rpartition(b"\n")
     return [_decoder.decode(line) for line in whole.split(b"\n") if line]

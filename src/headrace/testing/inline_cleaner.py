@@ -1,4 +1,4 @@
-"""Cleaning here and now, without threads and without an event loop: `Cleaner(…, run=inline)`, and `drive` its steps."""
+"""Synchronous log cleaning, without threads and without an event loop: `Cleaner(…, run=inline)`, and `drive`."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,11 +11,11 @@ async def inline(work: Callable[[], Any]) -> Any:
 
 
 def drive(steps: Coroutine[Any, Any, _T]) -> _T:
-    """Run what the cleaner does with `run=inline` to its end, here and now, without an event loop."""
+    """Run a coroutine of a cleaner with `run=inline` to its end, without an event loop."""
     try:
         steps.send(None)
     except StopIteration as done:
         result: _T = done.value
         return result
     steps.close()
-    raise RuntimeError("the work waits for an event loop: make the cleaner with run=inline")
+    raise RuntimeError("the coroutine awaits an event loop: create the cleaner with run=inline")

@@ -1,4 +1,4 @@
-"""A log on a model disk, with everything around it that a broker has: for tests of storage."""
+"""A log on a model disk, opened as in a broker: for tests of storage."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ SMALL = TopicSettings(segment_bytes=1000, index_interval_bytes=150, file_delete_
 
 
 class LogBench:
-    """One partition of a data directory, opened as a broker opens it; `reopen` goes on on another disk or the same."""
+    """One partition of a data directory, opened as in a broker; `reopen` continues on another disk or the same."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LogBench:
         return self.root / str(PARTITION)
 
     def reopen(self, disk: Disk | None = None) -> "LogBench":
-        """A broker started on `disk` (or again on this one), whatever has become of the one before."""
+        """Open the log again, on `disk` or on this one, without closing the one before."""
         return LogBench(
             disk or self.disk, self.settings, root=self.root, clock=self.clock, is_replicated=self.is_replicated
         )
@@ -95,7 +95,7 @@ class LogBench:
     def end_transaction(
         self, producer: int, *, committed: bool, producer_epoch: int = 0, epoch: int = 0
     ) -> AppendResult:
-        """Append the marker that ends what a producer has open."""
+        """Append the marker that ends a producer's open transaction."""
         return self.log.append_marker(producer, producer_epoch, Marker(committed, 0), epoch)
 
     def flush(self) -> None:
@@ -105,12 +105,12 @@ class LogBench:
             self.log.complete_flush(ticket)
 
     def checkpoint(self) -> None:
-        """Write the checkpoints, as a broker does from time to time."""
+        """Write the checkpoints, as a broker does periodically."""
         self.log.summarize()
         self.manager.write_checkpoints()
 
     def records(self, from_offset: int | None = None, max_bytes: int = 700) -> Iterator[Record]:
-        """Every record from an offset on (the start), read as a consumer does."""
+        """Read every record from an offset (by default the start) on, as a consumer does."""
         log = self.log
         offset = log.start_offset if from_offset is None else from_offset
         while offset < log.end_offset:

@@ -3,9 +3,9 @@
     def test_orders(headrace_broker):
         producer = Producer({"bootstrap.servers": headrace_broker.bootstrap})
 
-`headrace_broker` is new and empty for each test; `headrace_session_broker` is one for all tests of a run, quicker
-where tests use topics of their own. Both take their settings from a fixture that a test module or a `conftest.py`
-may override:
+`headrace_broker` is new and empty for each test; `headrace_session_broker` is shared by all tests of a run, which is
+faster where tests use topics of their own. Both take their settings from a fixture that a test module or a
+`conftest.py` may override:
 
     @pytest.fixture
     def headrace_settings():
@@ -35,7 +35,7 @@ def headrace_session_settings() -> Mapping[str, object]:
 
 @pytest.fixture
 def headrace_broker(headrace_settings: Mapping[str, object]) -> "Iterator[Broker]":
-    """A running broker of this test's own: `headrace_broker.bootstrap`."""
+    """A running broker for this test only: `headrace_broker.bootstrap`."""
     from headrace.testing.broker import Broker
 
     with Broker(settings=headrace_settings) as broker:

@@ -1,6 +1,6 @@
 """A real `headrace serve` process for tests that must cross a process boundary: kill -9, SIGTERM, restart.
 
-For tests of your own code `headrace.testing.Broker` is quicker: it needs no process.
+For tests of your own code `headrace.testing.Broker` is faster: it needs no process.
 """
 
 import os
@@ -24,9 +24,9 @@ _HTTP = re.compile(r"queues on (http://\S+:\d+)")
 class BrokerProcess(ChildProcess):
     """`headrace serve` on free ports of 127.0.0.1. The ports and the data directory stay the same over restarts.
 
-    `start` returns when the broker has printed its ready line; a broker that ends instead is a `RuntimeError` with
-    what it wrote to stderr. `settings` are passed as `--set name=value`, `args` as they are. `prefix` is put before
-    the command, to run it elsewhere: `["ip", "netns", "exec", "b1"]`. With `log_file` what it writes to stderr is kept.
+    `start` returns when the broker has printed its ready line; if it exits instead, `RuntimeError` has its stderr.
+    `settings` are passed as `--set name=value`, `args` as they are. `prefix` is put before the command, to run it
+    elsewhere: `["ip", "netns", "exec", "b1"]`. `log_file` saves stderr.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class BrokerProcess(ChildProcess):
         self.host = host
         self.port = port
         self.prefix = list(prefix)
-        # Brokers of tests do not live long enough for it.
+        # A test's broker does not run long enough to benefit from it.
         self.settings = {"preload.enable": False, **(settings or {})}
         self.args = list(args)
         self.env = dict(env or {})
         self.http_url = ""
-        """Where queues are served, once started; empty with `http.listen=off`."""
+        """The URL of its queues, once started; empty with `http.listen=off`."""
         self.ready_line = ""
         self.ready_after_s = 0.0
         """How long the last start took, from the start of the process to its ready line."""
@@ -77,13 +77,13 @@ class BrokerProcess(ChildProcess):
         return self.await_ready(timeout_s)
 
     def launch(self) -> None:
-        """Start the process and do not wait for it: `await_ready` does."""
+        """Start the process without waiting; see `await_ready`."""
         self._started_s = time.monotonic()
         env = {**os.environ, "PYTHONUNBUFFERED": "1", **self.env}
         self._spawn(self.command, stdout=subprocess.PIPE, env=env)
 
     def await_ready(self, timeout_s: float = 60.0) -> Self:
-        """Wait for the ready line of a process that was launched."""
+        """Wait for the ready line of a launched process."""
         line = self._read_line(self._running(), time.monotonic() + timeout_s)
         match = _READY.search(line)
         if match is None:
@@ -117,7 +117,7 @@ class BrokerProcess(ChildProcess):
         return self.start()
 
     def close(self) -> None:
-        """Stop with SIGTERM, with kill -9 if that takes too long, and let go of everything."""
+        """Stop with SIGTERM, with kill -9 if that takes too long, and release its resources."""
         if self.is_running:
             self.resume()
             with suppress(subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""Compares the copies of a partition on the disks of several brokers, byte by byte.
+"""Compares the replicas of a partition on the disks of several brokers, byte by byte.
 
-For brokers that have stopped, or that nobody writes to: a copy that is still catching up is shorter, not different.
+For stopped or idle brokers: a replica that is still catching up is shorter, not different.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,10 @@ from headrace.storage.inspect import LogFolder, base_offset, find_logs, stored_b
 
 
 def find_divergence(data_dirs: Mapping[str, Path], high_watermarks: Mapping[str, int]) -> list[str]:
-    """Anomaly 14: what differs between the copies of these partitions in these data directories, a line for each pair.
+    """Anomaly 14: the differences between replicas in these data directories, a line for each pair.
 
-    Partitions are named as their folders are (`orders-0`). Below its high watermark a copy is whole and the same as all
-    others, from where the one begins that has lost most to retention. Compaction is each broker's own affair: leave
-    compacted topics out.
+    Partitions are named like their folders (`orders-0`). Below the high watermark all replicas are complete and equal,
+    from the highest start offset on (retention). Every broker compacts on its own: leave compacted topics out.
     """
     copies: dict[str, dict[str, LogFolder]] = {}
     for name, folder in data_dirs.items():

@@ -36,9 +36,9 @@ def test_nobody_else_gets_in_without_keys(listen: str) -> None:
     [
         ("http.listen", "9324", "no port"),
         ("sqs.account.id", "12", "12 digits"),
-        ("sqs.region", "", "no region"),
+        ("sqs.region", "", "not a region"),
         ("sqs.access.keys", "abc", "number 1 is not ID:SECRET"),
-        ("sqs.access.keys", "a:b,a:c", "a is there twice"),
+        ("sqs.access.keys", "a:b,a:c", "a is listed twice"),
     ],
 )
 def test_mistakes_are_told(name: str, value: str, words: str) -> None:

@@ -64,5 +64,5 @@ def test_a_run_with_a_broker_leaves_nothing_either(tmp_path: Path) -> None:
 
 def test_the_fixtures_are_listed_with_what_they_are(tmp_path: Path) -> None:
     listed = run_pytest(tmp_path, "", "--fixtures").stdout
-    assert "A running broker of this test's own" in listed
+    assert "A running broker for this test only" in listed
     assert "A running broker that all tests of the run share" in listed

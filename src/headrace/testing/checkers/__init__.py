@@ -1,15 +1,16 @@
-"""Finds in a history (see `histories.py`) what a queue must never do, whatever was done to it.
+"""Checkers that find anomalies in a history (see `histories.py`): violations of the guarantees under any fault.
 
     anomalies = check(History.read(folder))
     assert not anomalies, report(anomalies)
 
-Each check is a pure function of the history and has the number that the anomaly has in `docs/testing.md`. None of them
-guesses: what is unknown may have happened or not, and whatever is found could not have been either way. What a history
-does not tell cannot be found, so let somebody read every partition from its start, and mark these notes:
+Each check is a pure function of the history, numbered like its anomaly in `docs/testing.md`. There are no false
+positives: an operation with an unknown outcome may have happened or not, and an anomaly is reported only if it is one
+in both cases. A check can only use what the history contains, so let a consumer read every partition from its start,
+and record these notes:
 
-- `healed`: no more faults from here on, nothing more is sent, and readers that come after it read everything from the
-  start to the end. Without it, what was sent and not read may only not have been read yet;
-- `power cut`: from here on only what was synced is there;
+- `healed`: from here on there are no faults and no sends, and new consumers read everything from start to end. Without
+  it, a value that was sent and not read may just not have been read yet;
+- `power cut`: from here on only synced data is there;
 - `no acks` and `acks again`: between them nothing can be acknowledged, since no disk can sync.
 """
 

@@ -1,4 +1,4 @@
-"""The table of all checks, and how one runs them."""
+"""The table of all checks, and functions to run and report them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +23,8 @@ from headrace.testing.histories import History
 
 
 class Anomaly(NamedTuple):
+    """One violation of a guarantee."""
+
     number: int
     name: str
     what: str
@@ -48,11 +50,11 @@ CHECKS: dict[int, tuple[str, Callable[[Facts], Iterator[str]]]] = {
     15: ("group", find_group_faults),
     17: ("ack without sync", find_acks_without_sync),
 }
-"""14, divergence, is found on the disks (`replicas.py`)."""
+"""The checks by number. 14, divergence, is checked on the disks (`replicas.py`)."""
 
 
 def check(history: History, only: Iterable[int] | None = None) -> list[Anomaly]:
-    """Everything that is wrong with a history, or those of it with the numbers in `only`."""
+    """All anomalies of a history, or only those with the numbers in `only`."""
     facts = Facts(history)
     chosen = set(CHECKS if only is None else only)
     return [
@@ -64,7 +66,7 @@ def check(history: History, only: Iterable[int] | None = None) -> list[Anomaly]:
 
 
 def report(anomalies: list[Anomaly], most: int = 10) -> str:
-    """How many there are of each kind, and the first of each."""
+    """The number of anomalies of each kind, and the first `most` of each."""
     by_name: dict[str, list[Anomaly]] = defaultdict(list)
     for one in anomalies:
         by_name[one.name].append(one)

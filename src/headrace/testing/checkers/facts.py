@@ -1,4 +1,4 @@
-"""What follows from a history, worked out once for all checks."""
+"""Facts derived from a history, computed once for all checks."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from headrace.model.ids import PartitionIndex, TopicPartition
 from headrace.testing.histories import End, History, Poll, Read, SendOperation
 
 HEALED, POWER_CUT, NO_ACKS, ACKS_AGAIN = "healed", "power cut", "no acks", "acks again"
-"""The notes that mean something to the checks."""
+"""The notes that the checks interpret."""
 
 TxnKey = tuple[str, int]
-"""Who began a transaction, and the id of its beginning."""
+"""The producer of a transaction, and the id of its `begin`."""
 Outcome = Literal["committed", "aborted", "unknown"]
 
 
 class Facts:
-    """What follows from a history, worked out once for all checks."""
+    """Facts derived from a history, computed once for all checks."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -26,14 +26,14 @@ class Facts:
 
     @cached_property
     def outcomes(self) -> Mapping[TxnKey, Outcome]:
-        """What became of each transaction. One that nobody asked to commit is aborted, whatever else happens."""
+        """The outcome of each transaction. One without a commit request is aborted in any case."""
         fates: dict[TxnKey, set[tuple[bool, str]]] = {(one.by, one.id): set() for one in self.history.begins}
         for finish in self.history.finishes:
             fates.setdefault((finish.by, finish.txn), set()).add((finish.commit, self.history.fate_of(finish)))
         return {key: _outcome(tried) for key, tried in fates.items()}
 
     def outcome_of(self, send: SendOperation) -> Outcome:
-        """What became of a send, its transaction included."""
+        """The outcome of a send, including that of its transaction."""
         fate = self.history.fate_of(send)
         if fate == "failed":
             return "aborted"
@@ -44,7 +44,7 @@ class Facts:
 
     @cached_property
     def acked(self) -> list[tuple[SendOperation, End]]:
-        """The sends that were acknowledged, with all of their transaction."""
+        """The acknowledged sends whose transaction, if any, was committed."""
         return [(send, end) for send, end in self.history.ended_ok(self.history.sends) if self.is_promised(send)]
 
     def is_promised(self, send: SendOperation) -> bool:
@@ -56,7 +56,7 @@ class Facts:
 
     @cached_property
     def places(self) -> Mapping[str, set[tuple[TopicPartition, int]]]:
-        """Where each value was, by those who sent it and those who read it."""
+        """The offsets of each value, according to its producer and its consumers."""
         found: dict[str, set[tuple[TopicPartition, int]]] = defaultdict(set)
         for send, end in self.history.ended_ok(self.history.sends):
             if (place := place_of(send, end)) is not None:
@@ -67,9 +67,9 @@ class Facts:
 
     @cached_property
     def final(self) -> set[str]:
-        """What was read after all was healed; what anybody has read, if that was never noted.
+        """The values read after `healed`; all values read, if that was not recorded.
 
-        Of topics that somebody reads with read_committed, only what those got: there it must be visible to them.
+        For topics with read_committed consumers, only the values that these got.
         """
         healed_at = self.healed_at
         late = [(poll, read) for poll, read in self.reads if healed_at is None or poll.at > healed_at]
@@ -78,7 +78,7 @@ class Facts:
 
     @cached_property
     def highest(self) -> Mapping[TopicPartition, int]:
-        """The highest offset that was read of each partition."""
+        """The highest offset read of each partition."""
         found: dict[TopicPartition, int] = {}
         for _, read in self.reads:
             found[read.topic_partition] = max(read.offset, found.get(read.topic_partition, -1))
@@ -86,7 +86,7 @@ class Facts:
 
     @cached_property
     def deleted(self) -> Mapping[TopicPartition, int]:
-        """Below these offsets everything may be gone."""
+        """The offsets below which records may have been deleted."""
         found: dict[TopicPartition, int] = {}
         for one in self.history.deletes:
             if self.history.fate_of(one) != "failed":
@@ -99,7 +99,7 @@ class Facts:
 
     @cached_property
     def visible(self) -> Mapping[TopicPartition, list[int]]:
-        """Offsets that a reader must not leave out: of what was acknowledged, or read with read_committed."""
+        """The offsets that a consumer must not skip: acknowledged, or read with read_committed."""
         found: dict[TopicPartition, set[int]] = defaultdict(set)
         for send, end in self.acked:
             if (place := place_of(send, end)) is not None:

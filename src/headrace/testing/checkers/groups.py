@@ -11,14 +11,14 @@ from headrace.testing.histories import Assign, Commit
 
 
 def find_group_faults(facts: Facts) -> Iterator[str]:
-    """Committed offsets never go back, and a partition has one owner at a time."""
+    """Committed offsets never decrease, and a partition has one owner at a time."""
     yield from _offsets_that_went_back(facts)
     yield from _shared_partitions(facts)
     yield from _zombie_commits(facts)
 
 
 def _in_force(facts: Facts) -> Iterator[tuple[float, Commit]]:
-    """Commits that certainly were, and since when."""
+    """The commits that certainly succeeded, each with its time."""
     finished = {
         (finish.by, finish.txn): end.at
         for finish, end in facts.history.ended_ok(facts.history.finishes)
@@ -48,7 +48,7 @@ def _offsets_that_went_back(facts: Facts) -> Iterator[str]:
             if known and position.offset < max(known):
                 yield (
                     f"{look.group} had committed {max(known)} of {position.topic_partition}; "
-                    f"{look.by} was told {position.offset}"
+                    f"{look.by} got {position.offset}"
                 )
 
 
@@ -66,7 +66,7 @@ def _shared_partitions(facts: Facts) -> Iterator[str]:
 
 
 def _zombie_commits(facts: Facts) -> Iterator[str]:
-    """A member whose partition another one was given commits it no more, unless it was given it again."""
+    """A member cannot commit a partition that was reassigned to another one, unless it got it back."""
     owned: dict[tuple[str, TopicPartition], list[tuple[float, str]]] = defaultdict(list)
     for line in facts.history.reading:
         if isinstance(line, Assign) and line.group is not None:

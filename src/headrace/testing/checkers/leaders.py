@@ -1,4 +1,4 @@
-"""Checks of who leads a partition, and what leaders acknowledge: 10 and 11."""
+"""Checks of leader elections and of acknowledgements by leaders: 10 and 11."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from headrace.testing.histories import MetadataState, Read
 
 
 def find_unclean_elections(facts: Facts) -> Iterator[str]:
-    """A new leader was in sync just before, and gets an epoch of its own."""
+    """A new leader was in the previous ISR, and gets a new epoch."""
     last: dict[TopicPartition, MetadataState] = {}
     for state in facts.history.states:
         where = TopicPartition(state.topic, state.partition)
@@ -20,13 +20,13 @@ def find_unclean_elections(facts: Facts) -> Iterator[str]:
             yield f"{where} went from leader epoch {before.leader_epoch} to {state.leader_epoch}"
         if state.leader >= 0 and state.leader != before.leader:
             if state.leader not in before.isr:
-                yield f"broker {state.leader} was made leader of {where}; in sync were {sorted(before.isr)}"
+                yield f"broker {state.leader} was elected leader of {where}; the ISR was {sorted(before.isr)}"
             if state.leader_epoch == before.leader_epoch:
                 yield f"{where} went from leader {before.leader} to {state.leader} within epoch {state.leader_epoch}"
 
 
 def find_stale_acks(facts: Facts) -> Iterator[str]:
-    """Nothing is acknowledged that a later leader does not have; along a partition leader epochs never go down."""
+    """Every later leader has what was acknowledged; leader epochs never decrease along a partition."""
     at: dict[tuple[TopicPartition, int], Read] = {(read.topic_partition, read.offset): read for _, read in facts.reads}
     for send, end in facts.acked:
         place = place_of(send, end)

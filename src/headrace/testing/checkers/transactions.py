@@ -8,7 +8,7 @@ from headrace.testing.histories import Finish, SendOperation
 
 
 def find_aborted_reads(facts: Facts) -> Iterator[str]:
-    """Nobody on read_committed gets a value whose transaction was aborted, or whose send was refused."""
+    """A read_committed consumer never gets a value of an aborted transaction or of a refused send."""
     for poll, read in facts.reads:
         send = facts.sends.get(read.value)
         if poll.committed and send is not None and facts.outcome_of(send) == "aborted":
@@ -16,7 +16,7 @@ def find_aborted_reads(facts: Facts) -> Iterator[str]:
 
 
 def find_torn(facts: Facts) -> Iterator[str]:
-    """All of a transaction is visible or nothing of it."""
+    """A transaction is visible completely or not at all."""
     by_txn: dict[TxnKey, list[SendOperation]] = defaultdict(list)
     for send in facts.history.sends:
         if send.txn is not None and facts.history.fate_of(send) == "ok":
@@ -30,7 +30,7 @@ def find_torn(facts: Facts) -> Iterator[str]:
 
 
 def _is_due(facts: Facts, send: SendOperation) -> bool:
-    """Whether a value must have been read by now if it is visible at all."""
+    """True if a visible value must have been read by now."""
     end = facts.history.end_of(send)
     place = None if end is None else place_of(send, end)
     if place is None:
@@ -41,7 +41,7 @@ def _is_due(facts: Facts, send: SendOperation) -> bool:
 
 
 def find_zombie_producers(facts: Facts) -> Iterator[str]:
-    """Once a transactional id has a new owner, nothing that the former one begins succeeds."""
+    """A producer whose transactional id was taken over cannot complete anything that it starts after that."""
     history = facts.history
     owners: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for init, end in history.ended_ok(history.inits):

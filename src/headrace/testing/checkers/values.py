@@ -1,4 +1,4 @@
-"""Checks of what was sent and what is read: 1, 2, 4 to 7, 9, 13 and 17."""
+"""Checks of sent values against read values: 1, 2, 4 to 7, 9, 13 and 17."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -10,7 +10,7 @@ from headrace.testing.histories import Assign, Poll, Read, Revoke
 
 
 def find_lost(facts: Facts) -> Iterator[str]:
-    """Up to the highest offset read of a partition, every acknowledged value is read; and what was read stays."""
+    """Every acknowledged value up to the highest offset read is read, and a committed value that was read remains."""
     for send, end in facts.acked:
         place = place_of(send, end)
         if place is None or send.value in facts.final or facts.may_be_gone(*place):
@@ -32,7 +32,7 @@ def find_lost(facts: Facts) -> Iterator[str]:
 
 
 def find_unseen(facts: Facts) -> Iterator[str]:
-    """After healing and reading everything, nothing acknowledged is left that nobody has read."""
+    """After healing and reading everything, every acknowledged value has been read."""
     if facts.healed_at is None:
         return
     for send, end in facts.acked:
@@ -52,7 +52,7 @@ def find_unseen(facts: Facts) -> Iterator[str]:
 
 
 def find_duplicates(facts: Facts) -> Iterator[str]:
-    """Each value of an idempotent producer is at one offset, and what was made from a value is there once."""
+    """Each value of an idempotent producer is at one offset, and each value was processed once."""
     for value, places in facts.places.items():
         send = facts.sends.get(value)
         if len(places) > 1 and (send is None or send.idempotent):
@@ -68,7 +68,7 @@ def find_duplicates(facts: Facts) -> Iterator[str]:
 
 
 def find_inconsistent_offsets(facts: Facts) -> Iterator[str]:
-    """An offset of a partition is one value for everybody, for ever."""
+    """An offset of a partition always has the same value, for every reader."""
     values: dict[tuple[TopicPartition, int], set[str]] = defaultdict(set)
     for value, places in facts.places.items():
         for place in places:
@@ -79,7 +79,7 @@ def find_inconsistent_offsets(facts: Facts) -> Iterator[str]:
 
 
 def find_skips(facts: Facts) -> Iterator[str]:
-    """What one reader polls of a partition increases, and leaves out nothing that somebody else was shown."""
+    """The offsets that a consumer polls increase, and skip nothing that another consumer has seen."""
     next_offsets: dict[tuple[str, TopicPartition], int] = {}
     for line in facts.history.reading:
         match line:
@@ -113,7 +113,7 @@ def _compare(facts: Facts, by: str, expected: int, read: Read) -> Iterator[str]:
 
 
 def find_reordered(facts: Facts) -> Iterator[str]:
-    """The offsets of one idempotent producer's values in a partition are in the order in which it sent them."""
+    """An idempotent producer's values are in a partition in the order of its sends."""
     last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     for send in facts.history.sends:
         places = facts.places.get(send.value, set())
@@ -128,7 +128,7 @@ def find_reordered(facts: Facts) -> Iterator[str]:
 
 
 def find_power_cut_losses(facts: Facts) -> Iterator[str]:
-    """What was acknowledged before a power cut is readable after it."""
+    """Values acknowledged before a power cut are readable after it."""
     cuts = [note.at for note in facts.history.notes if note.what == POWER_CUT]
     if not cuts or facts.healed_at is None:
         return
@@ -139,11 +139,11 @@ def find_power_cut_losses(facts: Facts) -> Iterator[str]:
 
 
 def find_strangers(facts: Facts) -> Iterator[str]:
-    """Every value that is read was sent, byte for byte."""
+    """Every value read was sent, byte for byte."""
     for poll, read in facts.reads:
         if read.value not in facts.sends:
             where = f"{read.topic_partition} offset {read.offset}"
-            yield f"{poll.by} read {read.value[:80]!r} at {where}, which nobody sent"
+            yield f"{poll.by} read {read.value[:80]!r} at {where}, which was never sent"
 
 
 def find_acks_without_sync(facts: Facts) -> Iterator[str]:

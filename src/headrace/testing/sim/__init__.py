@@ -1,17 +1,17 @@
-"""Simulated clusters: the brokers of production, a store and clients in one thread on a virtual clock.
+"""Deterministic simulation of clusters: production brokers, a store and clients in one thread on a virtual clock.
 
     world.py       virtual time, one event loop per process, pauses and kills
     disk_time.py   flushes and worker threads that take virtual time
-    network.py     connections with delay, loss and cuts
-    store.py       the metadata store as a model, and each broker's way to it
-    serving.py     the door of a broker: the real handlers on the simulated network
-    node.py        a broker in these surroundings
-    cluster.py     machines with brokers on them, and what is known of them from outside
+    network.py     connections with delay, loss and partitions
+    store.py       a model of the metadata store, and each broker's unreliable connection to it
+    server.py      a broker's listener: the real handlers on the simulated network
+    node.py        a broker with simulated dependencies
+    cluster.py     machines with brokers on them, and the cluster as tests see it
     clients.py     producers and consumers
-    transactions.py  the same with transactions
-    nemesis.py     what goes wrong
-    checks.py      what must hold all the same, at every step
-    running.py     one seed, one run
+    transactions.py  transactional producers and read_committed consumers
+    nemesis.py     fault injection
+    checks.py      invariants, checked at every step
+    runner.py      one run of one seed
 
 `python -m headrace.testing.sim --seeds 300` runs some.
 """

@@ -13,10 +13,10 @@ from headrace.testing.sim.runner import SimOutcome, run_seed
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.testing.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first of them: the rest follow by one each")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first seed; the others follow it")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--go-on", action="store_true", help="do not stop at the first seed that fails")
-    parser.add_argument("--trace", action="store_true", help="print what happened also where nothing failed")
+    parser.add_argument("--trace", action="store_true", help="print the trace also of a run that passed")
     options = parser.parse_args()
     if options.seeds == 1:
         outcome = run_seed(options.first_seed, keep_trace=options.trace)

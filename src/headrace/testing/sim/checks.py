@@ -1,19 +1,19 @@
-"""What must hold at every step of a simulated cluster, whatever has happened to it.
+"""The invariants of a simulated cluster, checked at every step under any fault.
 
-The numbers are those of the anomalies that each check rules out:
+The numbers are those of the anomalies that each check excludes:
 
-- 1 lost write, 5 inconsistent offset: what any leader has once called committed is the truth from then on. Every later
-  leader has all of it when its epoch begins, every replica in sync has it (on disk, where acknowledgements say so), and
-  nobody's high watermark ever covers anything else.
+- 1 lost write, 5 inconsistent offset: records that any leader has committed are the truth from then on. Every later
+  leader has all of them when its epoch begins, every in-sync replica has them (on disk, with flush.policy=ack), and no
+  high watermark ever covers anything else.
 - 4 duplicate, 6 poll skip, 7 reordered send: each value is read at one offset; a consumer reads every offset once and
-  in order; a producer's values are in the order in which it sent them.
-- 3 aborted read, 8 torn transaction: who reads what is committed sees nothing of a transaction that has failed or is
-  not over, and in the end all or nothing of each.
-- 10 unclean election: leaders come from the in-sync set of the state before.
-- 11 zombie leader: one leader per epoch, nobody writes a state over a newer one, an acknowledgement is of what is
-  committed, and a broker whose lease has ended acknowledges nothing that only it has.
-- 14 divergence: replicas are byte for byte the same below the high watermark.
-- 2 unseen: at the end, when everything has been healed, all that was acknowledged is read.
+  in order; a producer's values are in the order of its sends.
+- 3 aborted read, 8 torn transaction: a read_committed consumer sees nothing of an aborted or open transaction, and in
+  the end all or nothing of each.
+- 10 unclean election: leaders come from the previous ISR.
+- 11 zombie leader: one leader per epoch, no state is overwritten by an older one, an acknowledgement with acks=all is
+  of committed records, and a broker whose lease has expired acknowledges nothing that only it has.
+- 14 divergence: replicas are byte for byte equal below the high watermark.
+- 2 unseen: at the end, after healing, everything acknowledged is read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from headrace.replication.partition import Partition
 from headrace.storage.log import Log
 from headrace.testing.sim.clients import ACKS_ALL, Observer, Place, SimRead, SimSend, SimTransaction, TransactionPhase
 
-_NOBODY = ClusterImage("", NO_LEADER, {}, {}, {}, {}, 0)
+_EMPTY_IMAGE = ClusterImage("", NO_LEADER, {}, {}, {}, {}, 0)
 
 
 class Violation(AssertionError):
@@ -46,11 +46,11 @@ class Watched(Protocol):
 
     @property
     def lease_epoch(self) -> int:
-        """The broker epoch that it believes to have; -1 if none."""
+        """The broker epoch that it assumes to have; -1 if none."""
         ...
 
     def hosted(self) -> Iterable[Partition]:
-        """Its partitions, if it is up."""
+        """The partitions it hosts; empty if it is down."""
         ...
 
 
@@ -61,7 +61,7 @@ class CheckedBatch(NamedTuple):
 
 
 class Truth:
-    """What is committed of one partition. Nothing is compacted here, so there are no gaps between offsets."""
+    """The committed records of one partition. There is no compaction here, so offsets have no gaps."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -69,14 +69,14 @@ class Truth:
         self.values: dict[int, bytes] = {}
         self.offset_of: dict[bytes, int] = {}
         self.markers: set[int] = set()
-        """Offsets that end transactions and hold no value of a client."""
+        """The offsets of transaction markers, which have no client value."""
         self.leaders: dict[int, int] = {}
-        """The broker that led each epoch."""
+        """The leader of each epoch."""
         self.end_by_epoch: dict[int, int] = {}
-        """How far what is committed went when the leader of an epoch last added to it."""
+        """The end of the committed records after the last commit by each epoch's leader."""
 
     def end_before(self, epoch: int) -> int:
-        """What leaders before this epoch have committed: its own leader has it from the beginning."""
+        """The end of the records committed before this epoch: its leader must have them from the start."""
         return max((end for added, end in self.end_by_epoch.items() if added < epoch), default=0)
 
     def values_at(self, offset: int, count: int) -> tuple[bytes | None, ...]:
@@ -84,7 +84,7 @@ class Truth:
 
 
 class _Seen(NamedTuple):
-    """What was last seen of a partition on a broker."""
+    """The last observed state of a partition on a broker."""
 
     partition: Partition
     high_watermark: int
@@ -112,10 +112,12 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[CheckedBatch]:
 
 
 class Checks(Observer):
+    """Checks the store, the brokers and the clients against the invariants."""
+
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = frozenset(topics)
         self.brokers: Mapping[int, Watched] = {}
-        self.image = _NOBODY
+        self.image = _EMPTY_IMAGE
         self.truths: dict[Place, Truth] = {}
         self.acked_sends: list[SimSend] = []
         self._seen: dict[tuple[int, Place], _Seen] = {}
@@ -135,12 +137,12 @@ class Checks(Observer):
     # The store
 
     def committed_in_store(self, revision: Revision, changes: tuple[Change, ...]) -> None:
-        """A transaction has been made: the states in it follow from those before by the rules."""
+        """Check the partition states in a committed transaction against the previous ones."""
         for change in changes:
             if change.key.startswith(layout.PARTITIONS):
                 self._check_written(change)
         before = self.image
-        after = layout.image_from(Snapshot({}, revision), "sim", None) if before is _NOBODY else before
+        after = layout.image_from(Snapshot({}, revision), "sim", None) if before is _EMPTY_IMAGE else before
         self.image = after = layout.apply_changes(after, changes)
         for name, topic in after.topics.items():
             known = before.topics.get(name)
@@ -152,22 +154,22 @@ class Checks(Observer):
                     self._check_state((name, index), old, state)
 
     def _check_written(self, change: Change) -> None:
-        """Whoever writes a state has compared what it was decided from: nobody writes over what is newer."""
+        """A written state has a higher partition epoch: writers compare the state that they decided from."""
         if change.value is None:
             self._partition_epochs.pop(change.key, None)
             return
         state = layout.decode_partition(change.key, change.value)
         epoch = self._partition_epochs.get(change.key, -1)
         if state.partition_epoch <= epoch:
-            raise Violation(f"11: {change.key} is at partition epoch {epoch}, and somebody wrote {state} over it")
+            raise Violation(f"11: {change.key} is at partition epoch {epoch}, and was overwritten by {state}")
         self._partition_epochs[change.key] = state.partition_epoch
 
     def _check_state(self, place: Place, old: PartitionState | None, new: PartitionState) -> None:
         what = f"{place[0]}-{place[1]}: {old} -> {new}"
         if not set(new.isr) <= set(new.replicas):
-            raise Violation(f"somebody is in sync who is no replica: {what}")
+            raise Violation(f"a broker in the ISR is not a replica: {what}")
         if not new.isr:
-            raise Violation(f"nobody is in sync: {what}")
+            raise Violation(f"the ISR is empty: {what}")
         if new.leader != NO_LEADER and new.leader not in new.isr:
             raise Violation(f"10: the leader is not in sync: {what}")
         if old is None:
@@ -193,7 +195,7 @@ class Checks(Observer):
     # Brokers
 
     def stepped(self, broker: Watched) -> None:
-        """Something happened in a broker: look at what has changed there."""
+        """Check the partitions that changed in a broker's step."""
         for partition in broker.hosted():
             if partition.topic not in self.topics:
                 continue
@@ -206,9 +208,9 @@ class Checks(Observer):
             self._seen[key] = now
             if seen is not None and seen.partition is not partition:
                 seen = None
-            self._look_at(broker, place, partition, seen)
+            self._check_partition(broker, place, partition, seen)
 
-    def _look_at(self, broker: Watched, place: Place, partition: Partition, seen: _Seen | None) -> None:
+    def _check_partition(self, broker: Watched, place: Place, partition: Partition, seen: _Seen | None) -> None:
         truth = self.truth(place)
         who = f"broker {broker.broker_id}, {partition} at epoch {partition.leader_epoch}"
         is_new_leader = partition.is_leader and (
@@ -223,8 +225,8 @@ class Checks(Observer):
         if partition.high_watermark > partition.log.end_offset:
             raise Violation(f"the high watermark is past the end of the log: {who}")
         if partition.high_watermark > start:
-            # A leader that was cut off hears of several changes at once: of one that lets it commit, and then of its
-            # successor. That it is no leader by now does not make what it has committed in its epoch any less so.
+            # A leader that was cut off gets several changes at once: one that lets it commit, and then the election of
+            # its successor. The records that it committed in its epoch are committed all the same.
             was_leader = seen is not None and seen.is_leader and seen.leader_epoch == partition.leader_epoch
             may_commit = partition.is_leader or was_leader
             first = max(start, partition.log.start_offset)
@@ -244,10 +246,10 @@ class Checks(Observer):
     def _check_committed(
         self, who: str, place: Place, partition: Partition, truth: Truth, start: int, *, may_commit: bool
     ) -> None:
-        """The high watermark has moved on: what it covers now is the truth, or becomes it."""
+        """Compare the records below an advanced high watermark with the truth, or add them to it."""
         end = partition.high_watermark
         if not may_commit and end > truth.end:
-            raise Violation(f"5: a follower takes {end} for committed, no leader had more than {truth.end}: {who}")
+            raise Violation(f"5: a follower's high watermark is {end}, no leader's was above {truth.end}: {who}")
         known = min(end, truth.end)
         if start < known:
             self._compare(who, partition.log, truth, start, known)
@@ -295,7 +297,7 @@ class Checks(Observer):
             raise Violation(f"1: nothing is there at {offset}, up to {end} is committed: {who}")
 
     def _check_in_sync(self, place: Place, state: PartitionState) -> None:
-        """Everybody who may be elected has everything that is committed."""
+        """Every in-sync replica, which may be elected, has every committed record."""
         truth = self.truth(place)
         for member in state.isr:
             broker = self.brokers.get(member)
@@ -378,13 +380,13 @@ class Checks(Observer):
             )
 
     def answered_alone(self, broker: Watched, place: Place, offset: int) -> None:
-        """A broker has answered a producer that does not wait for the other replicas."""
+        """Check an acknowledgement that did not wait for other replicas (acks=1)."""
         known = self.image.brokers.get(broker.broker_id)
         if known is not None and known.is_alive and known.epoch == broker.lease_epoch:
             return
         state = self.state_of(place)
         if state is None or state.isr == (broker.broker_id,):
-            return  # Nobody else can be elected: nothing that only it has can be lost.
+            return  # No other broker can be elected: nothing that only this one has can be lost.
         if self.truth(place).end <= offset:
             raise Violation(
                 f"11: broker {broker.broker_id} acknowledged offset {offset} of {place} for itself, "
@@ -394,7 +396,7 @@ class Checks(Observer):
     # At the end
 
     def check_end(self, brokers: Mapping[int, Watched]) -> None:
-        """Everything is healed, idle and read to its end."""
+        """Check the final state, after everything is healed, idle and read to the end."""
         for send in self.acked_sends:
             truth = self.truth(send.place)
             assert send.offset is not None
@@ -407,7 +409,7 @@ class Checks(Observer):
             self._check_replicas(place, truth, brokers)
 
     def _check_whole(self, transaction: SimTransaction) -> None:
-        """Of a transaction everything is read or nothing."""
+        """A transaction is read completely or not at all."""
         values = [value for several in transaction.values.values() for value in several]
         seen = [value for value in values if value in self._read_committed]
         if transaction.state is TransactionPhase.COMMITTED and len(seen) < len(values):

@@ -1,7 +1,7 @@
-"""Clients of a simulated cluster: producers that never give up, and consumers that read everything in order.
+"""Clients of a simulated cluster: producers that retry forever, and consumers that read everything in order.
 
-A producer writes to one partition. It is idempotent, keeps up to five batches under way, and when anything goes wrong
-sends everything that is not acknowledged again, in order, as Kafka's clients do. Every value is unique.
+A producer writes to one partition. It is idempotent, has up to five batches in flight, and after any failure resends
+all unacknowledged batches in order, as Kafka's clients do. Every value is unique.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _REQUEST_LIMIT_S = 6.0
 _ACK_WITHIN_MS = 3000
 _FETCH_WAIT_MS = 500
 _FINAL_AFTER_S = 10.0
-"""Longer than a broker may not know that it leads no more, or again."""
+"""Longer than a broker may be unaware that it has lost or regained leadership."""
 
 OUT_OF_ORDER_SEQUENCE = 45
 UNKNOWN_PRODUCER_ID = 59
@@ -46,7 +46,7 @@ EndpointOf = Callable[[int], Endpoint]
 
 @dataclass(slots=True)
 class SimSend:
-    """One batch of a producer, and what is known of it."""
+    """One batch of a producer, and its acknowledgement."""
 
     place: Place
     producer: str
@@ -54,7 +54,7 @@ class SimSend:
     values: tuple[bytes, ...]
     acks: int
     offset: int | None = None
-    """Where it was acknowledged to be; None while that is not known."""
+    """The acknowledged offset; None until then."""
 
 
 class SimRead(NamedTuple):
@@ -79,7 +79,7 @@ class SimTransaction:
 
 
 class Observer:
-    """Who is told of what clients see. The checks override what they need."""
+    """Callbacks for the results of clients. The checks override those that they need."""
 
     def acked(self, send: SimSend, broker_id: int) -> None: ...
 
@@ -92,15 +92,15 @@ class Observer:
     def ended(self, transaction: SimTransaction) -> None: ...
 
     def leadership(self, place: Place) -> tuple[int, int]:
-        """Who leads a partition, and in which epoch."""
+        """The leader of a partition and its epoch."""
         return (-1, -1)
 
     def forgotten(self, send: SimSend, broker_id: int) -> None:
-        """A broker does not know of batches before this one, all of which were acknowledged."""
+        """A broker has lost the batches before this one, all of which were acknowledged."""
 
 
 class SimClient:
-    """A connection to whichever broker leads, as far as the client knows."""
+    """A connection to the leader of a partition, according to the client's metadata."""
 
     def __init__(self, process: Process, transport: SimTransport, leader_of: LeaderOf, endpoint_of: EndpointOf) -> None:
         self.process = process
@@ -112,7 +112,7 @@ class SimClient:
         self.broker_id = -1
 
     async def connect(self, place: Place) -> SimChannel | None:
-        """A channel to the broker that is believed to lead; None if that cannot be reached now."""
+        """A channel to the presumed leader; None if it cannot be reached."""
         leader = self._leader_of(place)
         if self._channel is not None and not self._channel.is_closed and leader == self.broker_id:
             return self._channel
@@ -137,6 +137,8 @@ class SimClient:
 
 
 class SimProducer:
+    """An idempotent producer to one partition."""
+
     def __init__(
         self,
         name: str,
@@ -162,16 +164,16 @@ class SimProducer:
         self._producer_id = first_producer_id
         self._sequence = 0
         self._is_known = False
-        """Whether a broker has acknowledged a batch under this producer id."""
+        """True if a broker has acknowledged a batch of this producer id."""
         self._count = 0
         self._waiting: deque[tuple[SimSend, bytes]] = deque()
-        """Batches without an acknowledgement, in order."""
+        """The unacknowledged batches, in order."""
         self._is_stopping = False
         self._refused_by = (-1, -1)
         self._refused_since_s = 0.0
 
     def stop(self) -> None:
-        """Send nothing new; what is not acknowledged is sent until it is."""
+        """Send nothing new; unacknowledged batches are resent until they are acknowledged."""
         self._is_stopping = True
 
     async def run(self) -> None:
@@ -205,12 +207,12 @@ class SimProducer:
         self._waiting.append((send, batch))
 
     async def _send_waiting(self) -> bool:
-        """Send everything that waits, in order; whether all of it was acknowledged."""
+        """Send all waiting batches, in order; True if all were acknowledged."""
         channel = await self._client.connect(self.place)
         if channel is None:
             return False
         broker_id = self._client.broker_id
-        # The first batch of a producer goes alone: a broker that knows nothing of it takes any sequence for its first.
+        # The first batch of a producer goes alone: a broker without its state accepts any sequence as the first.
         several = islice(self._waiting, _IN_FLIGHT_MAX if self._is_known else 1)
         under_way = [
             (send, channel.send(self._client.frame(produce_request(self.place, batch, self.acks))))
@@ -243,14 +245,14 @@ class SimProducer:
         return f"{self.name} of {self.place}: {len(self._waiting)} batches are not acked, last {self.last_problem}"
 
     def _is_final(self, broker_id: int) -> bool:
-        """Whether the leader has said for so long that it misses batches that it cannot be a former one."""
+        """True if the leader has reported missing batches for so long that it cannot be a former leader."""
         leadership, now_s = self._observer.leadership(self.place), self._client.process.time()
         if leadership != self._refused_by or leadership[0] != broker_id:
             self._refused_by, self._refused_since_s = leadership, now_s
         return now_s - self._refused_since_s > _FINAL_AFTER_S
 
     def _start_over(self, send: SimSend, broker_id: int) -> None:
-        """The broker misses batches before the first that is not acknowledged. Go on as another producer."""
+        """Continue as a new producer: the broker lacks batches before the first unacknowledged one."""
         if self.acks == ACKS_ALL:
             self._observer.forgotten(send, broker_id)
         self._client.disconnect()
@@ -261,7 +263,7 @@ class SimProducer:
 
 
 class Consumer:
-    """Reads one partition from its beginning, again and again at its end."""
+    """Reads one partition from its start, and polls at its end."""
 
     isolation_level = 0
 
@@ -337,7 +339,7 @@ def produce_request(place: Place, batch: bytes, acks: int, *, transactional_id: 
 
 
 def read_produced_all(frame: bytes | memoryview) -> Sequence[tuple[str, int, int, int]]:
-    """Topic, partition, error code and base offset of each part of a Produce answer."""
+    """Topic, partition, error code and base offset of each partition in a Produce response."""
     _, at = read_response_header(PRODUCE, _PRODUCE_VERSION, frame)
     response = read_response(PRODUCE, _PRODUCE_VERSION, frame, at)
     return [

@@ -1,4 +1,4 @@
-"""A simulated cluster: brokers made of the parts of production, each a process on a machine with a disk of its own."""
+"""A simulated cluster: production brokers, each a process on a machine with its own disk."""
 
 import asyncio
 import errno
@@ -24,11 +24,11 @@ from headrace.testing.sim.node import SimNode
 from headrace.testing.sim.store import StoreClient, StoreModel
 from headrace.testing.sim.world import Process, ProcessClock, World
 
-_START_AGAIN_S = 1.0
+_RESTART_S = 1.0
 
 
 class SimBroker:
-    """A machine: its disk and its clock outlive the processes that run on it."""
+    """A machine with a broker: its disk and clock survive the broker's processes."""
 
     def __init__(self, cluster: "SimCluster", broker_id: int) -> None:
         self.cluster = cluster
@@ -46,7 +46,7 @@ class SimBroker:
         self._is_stopping = False
         self._has_failed = False
 
-    # What the checks see
+    # For the checks
 
     @property
     def is_up(self) -> bool:
@@ -59,7 +59,7 @@ class SimBroker:
     def hosted(self) -> Iterable[Partition]:
         return () if self.node is None else self.node.hosted()
 
-    # Life and death
+    # Starting and killing
 
     def start(self) -> None:
         assert self.process is None
@@ -90,23 +90,23 @@ class SimBroker:
         except HeadraceError as error:
             self.cluster.world.trace.note(self.name, "cannot start: %s", error)
             self._die("kill")
-            self.cluster.world.post(self.cluster.driver, _START_AGAIN_S, self._start_again)
+            self.cluster.world.post(self.cluster.driver, _RESTART_S, self._restart)
         except Exception as error:
             self.cluster.world.failed(process, "the broker cannot start", error)
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         if self.process is None:
             self.start()
 
     def kill(self, how: str) -> None:
-        """End the process now. `how`: "kill" keeps all that was written; "power" keeps what was synced and some of the
+        """End the process now. `how`: "kill" preserves everything written; "power" everything synced and some of the
         rest, "power-bare" only what was synced."""
         if self.process is not None:
             self.cluster.world.trace.note("nemesis", "kills %s (%s)", self.name, how)
             self._die(how)
 
     def kill_at_step(self, steps: int, torn_share: float, how: str) -> None:
-        """End the process at its n-th step on the disk from now; a write is then written in part."""
+        """End the process at its n-th disk operation from now; a write is then torn."""
         left = steps
 
         def hook(step: str, path: Path) -> None:
@@ -138,7 +138,7 @@ class SimBroker:
             self.disk = self.disk.after_power_loss(self.cluster.world.random if self._dies_by == "power" else None)
 
     async def stop(self, limit_s: float = 20.0) -> None:
-        """Stop as an operator does: asked to, and killed if it takes too long. For the nemesis."""
+        """Stop as an operator does: with SIGTERM, and with SIGKILL if that takes too long. For the nemesis."""
         process, node, world = self.process, self.node, self.cluster.world
         if process is None or node is None:
             return
@@ -152,7 +152,7 @@ class SimBroker:
             self._die("kill")
 
     def fail_disk(self) -> None:
-        """Let every sync fail from now on. The process must be started anew to get over it."""
+        """Make every sync fail from now on. Only a restart of the process recovers from it."""
 
         def hook(step: str, path: Path) -> None:
             if step == "sync":
@@ -162,7 +162,7 @@ class SimBroker:
         self.disk.hook = hook
 
     def move(self, place: Place, replicas: Sequence[int] | None) -> None:
-        """Ask for a reassignment, or the end of one. Whether anything comes of it is not waited for."""
+        """Request a reassignment, or its cancellation, without waiting for the result."""
         process, node = self.process, self.node
         if process is not None and node is not None and node.is_started:
             partition = TopicPartition(TopicName(place[0]), PartitionIndex(place[1]))
@@ -214,7 +214,7 @@ def _refuse(step: str, path: Path) -> None:
 
 
 class SimCluster:
-    """The brokers, the store and the network between them. Checks look on at every step."""
+    """The brokers, the store and the network between them. The checks run at every step."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class SimCluster:
         loses_unsynced: bool,
         session_timeout_s: float = 3.0,
     ) -> None:
-        """`loses_unsynced`: machines may lose power, and with it what was not synced."""
+        """`loses_unsynced`: machines may lose power, and with it unsynced data."""
         self.world = world
         self.checks = checks
         self.settings = dict(settings)
@@ -235,7 +235,7 @@ class SimCluster:
         self.network = Network(world)
         self.store = StoreModel(world)
         self.driver = world.process("driver")
-        """Where the nemesis and the course of the run live; it never fails."""
+        """The process of the nemesis and of the run's main task; it never fails."""
         self.brokers = {broker_id: SimBroker(self, broker_id) for broker_id in range(1, brokers + 1)}
         self._by_process: dict[str, SimBroker] = {broker.name: broker for broker in self.brokers.values()}
         self._answered_alone: list[tuple[Place, int]] = []
@@ -261,20 +261,20 @@ class SimCluster:
         return broker_settings({**self.settings, **own})
 
     def produced(self, request: ProduceRequest, frame: bytes) -> None:
-        """A broker answers a Produce: note what it need not have waited for, to be checked when this step is over."""
+        """Note acknowledgements that did not wait for other replicas, to be checked after this step."""
         if request.acks == ACKS_ALL:
             return
         for topic, index, code, offset in read_produced_all(frame):
             if code == 0:
                 self._answered_alone.append(((topic, index), offset))
 
-    # What clients know
+    # For clients
 
     def endpoint_of(self, broker_id: int) -> Endpoint:
         return self.brokers[broker_id].endpoint
 
     def leader_of(self, place: Place) -> int:
-        """The leader as a client believes: mostly right, sometimes somebody else."""
+        """The leader according to a client's metadata: mostly right, sometimes another broker."""
         if self.world.random.random() < 0.05:
             return self.world.random.choice(sorted(self.brokers))
         state = self.checks.state_of(place)
@@ -285,7 +285,7 @@ class SimCluster:
             if name in self.checks.topics:
                 yield from ((name, index) for index in range(len(topic.partitions)))
 
-    # What the driver waits for
+    # Conditions for the driver
 
     async def until(self, is_done: Callable[[], bool], limit_s: float, what: str) -> None:
         end_s = self.world.now_s + limit_s
@@ -306,8 +306,8 @@ class SimCluster:
             for state in topic.partitions
         )
 
-    def are_replicas_level(self) -> bool:
-        """Whether every replica is in sync, has all that is committed, and knows that it is."""
+    def are_replicas_caught_up(self) -> bool:
+        """True if every replica is in sync, has every committed record, and has the final high watermark."""
         if not self.are_all_in_sync():
             return False
         hosted = {
@@ -326,7 +326,7 @@ class SimCluster:
         )
 
     def describe(self) -> Iterator[str]:
-        """What every replica is like now, for who looks for the cause of a failure."""
+        """The state of every replica, for debugging a failure."""
         for broker in self.brokers.values():
             if not broker.is_up:
                 yield f"{broker.name} is down"

@@ -1,4 +1,4 @@
-"""Disks and threads in virtual time: flushes take a while, and may be under way when the power fails."""
+"""Disks and threads in virtual time: a flush takes time, and may be in progress when the power fails."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class FlushTimes:
-    """How long a sync takes. A test may make the disk slow for a while."""
+    """The duration of syncs. A test may make the disk slow for a while."""
 
     def __init__(
         self, random: Random, *, usual_s: float = 0.001, slow_share: float = 0.05, slow_s: float = 0.1
@@ -30,7 +30,7 @@ class FlushTimes:
 
 
 class SimFlusher(Flusher):
-    """The group commit of production; what its threads do happens after a delay instead, in the broker's process."""
+    """Production's group commit; the work of its threads runs in the broker's process after a delay instead."""
 
     def __init__(
         self, process: Process, times: FlushTimes, *, on_failed: Callable[[Log, BaseException], None] | None = None
@@ -40,7 +40,7 @@ class SimFlusher(Flusher):
 
 
 class _Syncs:
-    """Takes the place of the queue that threads take their work from."""
+    """Replaces the work queue of the flusher's threads."""
 
     def __init__(
         self, process: Process, times: FlushTimes, finish: Callable[[Log, FlushTicket, BaseException | None], None]
@@ -63,7 +63,7 @@ class _Syncs:
 
 
 class InlineExecutor(Executor):
-    """Runs at once what is given to it, for code that asks an executor itself. See also `Process.run_in_executor`."""
+    """Runs submitted work at once, for code that uses an executor directly. See also `Process.run_in_executor`."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()

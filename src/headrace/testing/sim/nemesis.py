@@ -1,6 +1,6 @@
-"""What goes wrong in a simulated cluster, by chance: one trouble after the other, several at a time, each for a while.
+"""Fault injection for a simulated cluster: random faults, several at a time, each for a while.
 
-Everything ends when the nemesis is told to heal: processes run, links work, disks are fast.
+`heal` ends all of them: processes run, links work, disks are fast.
 """
 
 import asyncio
@@ -9,16 +9,18 @@ from itertools import combinations
 
 from headrace.testing.sim.cluster import SimBroker, SimCluster
 
-Trouble = Callable[[], Awaitable[None]]
+SimFault = Callable[[], Awaitable[None]]
 
 
 class Nemesis:
+    """Injects faults at random."""
+
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = cluster.world.random
         self._under_way: set[asyncio.Task[None]] = set()
-        self._troubles: list[tuple[Trouble, float]] = [
+        self._faults: list[tuple[SimFault, float]] = [
             (self._kill, 4),
             (self._kill_in_a_write, 3),
             (self._kill_all, 1),
@@ -42,20 +44,20 @@ class Nemesis:
         ]
 
     async def run(self, duration_s: float) -> None:
-        """Make trouble for this long. What was begun may still be under way on return."""
+        """Inject faults for this long. Some may still be active on return."""
         end_s = self._world.now_s + duration_s
-        troubles, weights = zip(*self._troubles, strict=True)
+        faults, weights = zip(*self._faults, strict=True)
         while (left_s := end_s - self._world.now_s) > 0:
             await asyncio.sleep(min(left_s, self._random.expovariate(1 / 1.2)))
             if len(self._under_way) < 4:
-                (trouble,) = self._random.choices(troubles, weights)
-                task = asyncio.get_running_loop().create_task(trouble())
+                (fault,) = self._random.choices(faults, weights)
+                task = asyncio.get_running_loop().create_task(fault())
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
 
     def heal(self) -> None:
-        """Everything works again, and every broker is started."""
-        self._say("heals everything")
+        """End all faults and start every broker."""
+        self._trace("heals everything")
         for task in self._under_way:
             task.cancel()
         cluster = self._cluster
@@ -74,33 +76,33 @@ class Nemesis:
         broker = self._any_up()
         if broker is not None:
             broker.kill(self._how_to_die())
-            await self._start_again(broker)
+            await self._restart(broker)
 
     async def _kill_in_a_write(self) -> None:
         broker = self._any_up()
         if broker is None:
             return
         steps = self._random.randint(1, 40)
-        self._say(f"kills {broker.name} at its step {steps} on the disk")
+        self._trace(f"kills {broker.name} at its step {steps} on the disk")
         broker.kill_at_step(steps, self._random.random(), self._how_to_die())
         await asyncio.sleep(self._random.uniform(0.5, 3))
         broker.kill(self._how_to_die())
-        await self._start_again(broker)
+        await self._restart(broker)
 
     async def _kill_all(self) -> None:
-        self._say("kills all brokers")
+        self._trace("kills all brokers")
         for broker in self._cluster.brokers.values():
             broker.kill(self._how_to_die())
-        await asyncio.gather(*(self._start_again(broker) for broker in self._cluster.brokers.values()))
+        await asyncio.gather(*(self._restart(broker) for broker in self._cluster.brokers.values()))
 
     async def _stop(self) -> None:
         broker = self._any_up()
         if broker is not None:
-            self._say(f"stops {broker.name}")
+            self._trace(f"stops {broker.name}")
             await broker.stop()
-            await self._start_again(broker)
+            await self._restart(broker)
 
-    async def _start_again(self, broker: SimBroker) -> None:
+    async def _restart(self, broker: SimBroker) -> None:
         await asyncio.sleep(self._random.choice((0.05, 1.0, 4.0, 9.0)) * self._random.random())
         if not broker.is_up:
             broker.start()
@@ -111,7 +113,7 @@ class Nemesis:
             return
         lease_s = self._cluster.session_timeout_s
         duration_s = self._random.choice((0.2, lease_s, lease_s + 2)) * self._random.uniform(0.3, 1.2)
-        self._say(f"pauses {broker.name} for {duration_s:.2f} s")
+        self._trace(f"pauses {broker.name} for {duration_s:.2f} s")
         broker.pause()
         await asyncio.sleep(duration_s)
         broker.resume()
@@ -133,7 +135,7 @@ class Nemesis:
         await self._cut([(broker.name, "store")], f"cuts {broker.name} off the store")
 
     async def _cut_off_from_store_and_one(self) -> None:
-        """A leader that cannot shrink its in-sync set while somebody in it is not to be reached."""
+        """A leader that cannot shrink the ISR while a member of it is unreachable."""
         one, other = self._random.sample(sorted(self._cluster.brokers), 2)
         name, far = self._cluster.brokers[one].name, self._cluster.brokers[other].name
         await self._cut([(name, "store"), (name, far)], f"cuts {name} off the store and {far}")
@@ -151,7 +153,7 @@ class Nemesis:
 
     async def _cut(self, pairs: list[tuple[str, str]], what: str) -> None:
         way = self._random.choice(("both", "both", "there", "back"))
-        self._say(f"{what} ({way})")
+        self._trace(f"{what} ({way})")
         network = self._cluster.network
         for one, other in pairs:
             if way != "back":
@@ -159,18 +161,18 @@ class Nemesis:
             if way != "there":
                 network.cut(other, one)
         await asyncio.sleep(self._random.choice((0.5, 3, 8)) * self._random.random())
-        self._say("mends the network")
+        self._trace("mends the network")
         network.mend()
 
     async def _lose_frames(self) -> None:
         share = self._random.choice((0.005, 0.02, 0.1))
-        self._say(f"loses {share:.1%} of all frames")
+        self._trace(f"loses {share:.1%} of all frames")
         self._cluster.network.usual.loss = share
         await asyncio.sleep(self._random.uniform(1, 6))
         self._cluster.network.usual.loss = 0.0
 
     async def _slow_network(self) -> None:
-        self._say("slows the network down")
+        self._trace("slows the network down")
         self._cluster.network.usual.slow_share = self._random.choice((0.1, 0.5))
         await asyncio.sleep(self._random.uniform(1, 6))
         self._cluster.network.usual.slow_share = 0.01
@@ -179,7 +181,7 @@ class Nemesis:
 
     async def _doubtful_store(self) -> None:
         broker = self._any()
-        self._say(f"loses answers of the store to {broker.name}")
+        self._trace(f"loses answers of the store to {broker.name}")
         if broker.store is not None:
             broker.store.failing = self._random.choice((0.1, 0.4))
         await asyncio.sleep(self._random.uniform(1, 5))
@@ -188,7 +190,7 @@ class Nemesis:
     async def _late_watches(self) -> None:
         broker = self._any()
         lag_s = self._random.choice((0.3, 2.0, 5.0))
-        self._say(f"lets {broker.name} hear of changes up to {lag_s:g} s late")
+        self._trace(f"lets {broker.name} hear of changes up to {lag_s:g} s late")
         if broker.store is not None:
             broker.store.lag_watches(lag_s)
         await asyncio.sleep(self._random.uniform(1, 6))
@@ -196,7 +198,7 @@ class Nemesis:
 
     async def _broken_watches(self) -> None:
         broker = self._any()
-        self._say(f"breaks the watch of {broker.name}")
+        self._trace(f"breaks the watch of {broker.name}")
         if broker.store is not None:
             if self._random.random() < 0.5:
                 broker.store.break_watches()
@@ -204,7 +206,7 @@ class Nemesis:
                 broker.store.lose_watches()
 
     async def _compact_store(self) -> None:
-        self._say("compacts the store")
+        self._trace("compacts the store")
         self._cluster.store.compact()
 
     # Clocks and disks
@@ -212,12 +214,12 @@ class Nemesis:
     async def _clock_jump(self) -> None:
         broker = self._any()
         jump_ms = self._random.choice((-3_600_000, -5_000, 5_000, 3_600_000))
-        self._say(f"moves the clock of {broker.name} by {jump_ms} ms")
+        self._trace(f"moves the clock of {broker.name} by {jump_ms} ms")
         broker.clock.skew_ms += jump_ms
 
     async def _slow_disk(self) -> None:
         broker = self._any()
-        self._say(f"slows the disk of {broker.name} down")
+        self._trace(f"slows the disk of {broker.name} down")
         broker.flush_times.slow_share = 0.7
         broker.flush_times.slow_s = self._random.choice((0.3, 2.0))
         await asyncio.sleep(self._random.uniform(1, 5))
@@ -226,16 +228,16 @@ class Nemesis:
     async def _failing_disk(self) -> None:
         broker = self._any_up()
         if broker is not None:
-            self._say(f"lets every sync of {broker.name} fail")
+            self._trace(f"lets every sync of {broker.name} fail")
             broker.fail_disk()
             await asyncio.sleep(self._random.uniform(0.5, 5))
             broker.kill(self._how_to_die())
-            await self._start_again(broker)
+            await self._restart(broker)
 
     # An operator
 
     async def _move_a_partition(self) -> None:
-        """Ask a broker to put the replicas of a partition elsewhere, or to stop doing so."""
+        """Request a reassignment of a partition, or its cancellation."""
         cluster, random = self._cluster, self._random
         broker = self._any_up()
         places = sorted(cluster.places())
@@ -244,7 +246,7 @@ class Nemesis:
         place = random.choice(places)
         replicas = random.sample(sorted(cluster.brokers), random.choice((2, 3)))
         wanted = None if random.random() < 0.2 else replicas
-        self._say(f"asks {broker.name} to move {place[0]}-{place[1]} to {wanted}")
+        self._trace(f"asks {broker.name} to move {place[0]}-{place[1]} to {wanted}")
         broker.move(place, wanted)
 
     # Helpers
@@ -256,5 +258,5 @@ class Nemesis:
         up = [broker for _, broker in sorted(self._cluster.brokers.items()) if broker.is_up]
         return self._random.choice(up) if up else None
 
-    def _say(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         self._world.trace.note("nemesis", "%s", what)

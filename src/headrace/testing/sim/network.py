@@ -1,10 +1,9 @@
-"""The simulated network: connections as TCP gives them, over links that delay, break and are cut.
+"""The simulated network: TCP-like connections over links that delay, break and are cut.
 
-Within a connection frames arrive in order and once. A frame may be lost together with its connection: each end hears of
-that some time later, in its own time. What was sent on a connection that its sender has given up may still arrive, long
-after the sender has sent it again on another one: that is how requests are duplicated and overtake each other in a
-real network. A cut link holds everything back, in one direction or both, until it is mended; then a connection goes on,
-or turns out to be broken.
+Within a connection frames arrive in order and once. A frame may be lost together with its connection: each end detects
+that independently, some time later. Frames of an abandoned connection may still arrive, long after the sender has
+resent them on another one: that is how requests are duplicated and reordered in a real network. A cut link holds back
+all frames, in one direction or both, until it is mended; then a connection continues, or turns out to be broken.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from headrace.testing.sim.world import Process, World
 
 _CONNECT_LIMIT_S = 5.0
 _NOTICE_MAX_S = 2.0
-"""How long it may take an end of a broken connection to hear of it."""
+"""How long an end of a broken connection may take to detect it."""
 _LATE_MAX_S = 4.0
 """How late a frame of a broken connection may still arrive."""
 
@@ -32,7 +31,7 @@ class SimLink:
     delay_max_s: float = 0.002
     slow_share: float = 0.01
     slow_s: float = 0.2
-    """This share of the frames takes up to this long."""
+    """The share `slow_share` of the frames takes up to this long."""
     loss: float = 0.0
     """The share of frames that break their connection."""
     is_cut: bool = False
@@ -50,10 +49,12 @@ Accept = Callable[["ServerEnd"], SimSession]
 
 
 class Network:
+    """The links, listeners and connections between processes."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.usual = SimLink()
-        """What a link is like on which nothing else was set."""
+        """The properties of links without their own."""
         self._links: dict[tuple[str, str], SimLink] = {}
         self._listeners: dict[Endpoint, tuple[Process, Accept]] = {}
         self._connections: dict[_SimConnection, None] = {}
@@ -61,11 +62,11 @@ class Network:
     # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from the one to the other any more. Call it twice for both directions."""
+        """Cut the link in one direction. Call it twice for both."""
         self._own_link(source, target).is_cut = True
 
     def mend(self) -> None:
-        """All links work again. Connections that had something held back go on, or turn out to be broken."""
+        """Restore all links. Connections with held-back frames continue, or turn out to be broken."""
         self._links.clear()
         for connection in tuple(self._connections):
             connection.mended()
@@ -98,12 +99,12 @@ class Network:
     # Connections
 
     def listen(self, process: Process, endpoint: Endpoint, accept: Accept) -> None:
-        """Take connections until the process dies, or `unlisten`."""
+        """Accept connections until the process dies, or `unlisten`."""
         self._listeners[endpoint] = (process, accept)
         process.on_death.append(lambda: self._stop_listening(endpoint, process))
 
     def unlisten(self, process: Process, endpoint: Endpoint) -> None:
-        """Take no more connections; those that are there end."""
+        """Accept no more connections, and close the existing ones."""
         self._stop_listening(endpoint, process)
         for connection in tuple(self._connections):
             if connection.server is process:
@@ -114,11 +115,11 @@ class Network:
             del self._listeners[endpoint]
 
     async def connect(self, process: Process, endpoint: Endpoint) -> "SimChannel":
-        """`OSError` if nobody listens there or it cannot be reached."""
+        """Connect to an endpoint; `OSError` if there is no listener or it cannot be reached."""
         found = self._listeners.get(endpoint)
         if found is None:
             await asyncio.sleep(self.delay_s(process.name, str(endpoint)))
-            raise ConnectionRefusedError(f"nobody listens at {endpoint}")
+            raise ConnectionRefusedError(f"no listener at {endpoint}")
         server, accept = found
         here, there = process.name, server.name
         limit_s = self.world.now_s + _CONNECT_LIMIT_S
@@ -128,7 +129,7 @@ class Network:
             await asyncio.sleep(0.05)
         await asyncio.sleep(self.delay_s(here, there) + self.delay_s(there, here))
         if server.is_dead or self._listeners.get(endpoint) != found:
-            raise ConnectionRefusedError(f"nobody listens at {endpoint}")
+            raise ConnectionRefusedError(f"no listener at {endpoint}")
         connection = _SimConnection(self, process, server)
         self._connections[connection] = None
         server_end = ServerEnd(connection)
@@ -153,7 +154,7 @@ class _SimConnection:
         self.channel: SimChannel | None = None
         self.is_broken = False
         self._last_at_s = {True: 0.0, False: 0.0}
-        """When the last frame of each direction arrives: those after it come later."""
+        """The arrival time of the last frame in each direction: later frames arrive after it."""
         self._held: list[tuple[bool, bytes]] = []
 
     def send(self, frame: bytes, *, to_server: bool) -> None:
@@ -176,7 +177,7 @@ class _SimConnection:
         self._deliver_at(at_s, frame, to_server)
 
     def close_from(self, *, is_server: bool) -> None:
-        """One end closes: what it sent before arrives, then the other end hears of it."""
+        """Close from one end: its earlier frames arrive, then the other end sees the close."""
         if self.is_broken:
             return
         self._end()
@@ -188,7 +189,7 @@ class _SimConnection:
             self.server.call_soon(self.session.closed)
 
     def break_up(self) -> None:
-        """It is broken; each end hears of it some time."""
+        """Break the connection; each end detects it some time later."""
         self._end()
         world = self.network.world
         for is_server in (True, False):
@@ -246,7 +247,7 @@ class _SimConnection:
 
 
 class ServerEnd:
-    """What a server sends answers with."""
+    """The server's handle for sending responses."""
 
     def __init__(self, connection: _SimConnection) -> None:
         self._connection = connection
@@ -263,7 +264,7 @@ class ServerEnd:
 
 
 class SimChannel:
-    """The client's side of a connection: requests whose answers come in the order of the requests."""
+    """The client's side of a connection: responses arrive in the order of the requests."""
 
     def __init__(self, connection: _SimConnection) -> None:
         self._connection = connection
@@ -271,7 +272,7 @@ class SimChannel:
         self._waiting: deque[asyncio.Future[memoryview]] = deque()
 
     async def exchange(self, frame: bytes, timeout_s: float) -> memoryview:
-        """The answer to a request, both without their length; `OSError` if it does not come."""
+        """Send a request and return the response, both without length prefix; `OSError` if there is none."""
         answer = self.send(frame)
         try:
             async with asyncio.timeout(timeout_s):
@@ -281,7 +282,7 @@ class SimChannel:
             raise TimeoutError(f"no answer within {timeout_s:g} s") from None
 
     def send(self, frame: bytes) -> asyncio.Future[memoryview]:
-        """The answer, later; requests leave in the order of the calls."""
+        """Send a request; the future is its response. Requests are sent in the order of the calls."""
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         if self._is_ended:
             answer.set_exception(ConnectionResetError("the connection is closed"))
@@ -312,12 +313,12 @@ class SimChannel:
         for answer in waiting:
             if not answer.done():
                 answer.set_exception(ConnectionResetError("the connection was closed"))
-                # Whoever sent it may not be waiting any more.
+                # Retrieved here, because the caller may not be waiting any more.
                 answer.exception()
 
 
 class SimTransport:
-    """How a client reaches brokers."""
+    """A client's connections to brokers."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
@@ -328,7 +329,7 @@ class SimTransport:
 
 
 class PeerTransport:
-    """How a broker reaches the others: the `Transport` of `replication/transport.py`."""
+    """A broker's connections to other brokers: the `Transport` of `replication/transport.py`."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""The broker of production, `app.node.Node`, in simulated surroundings: disk, network, store and clock are models."""
+"""The production broker, `app.node.Node`, with simulated dependencies: disk, network, store and clock are models."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -28,7 +28,7 @@ CLUSTER_ID = "sim"
 
 
 class SimNode:
-    """One life of a broker, from the start of its process to its end."""
+    """One process of a broker, from its start to its end."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SimNode:
         self._endpoint = endpoint
         self._on_produced = on_produced
         random = Random(process.world.random.getrandbits(64))
-        outside = NodeDependencies(
+        dependencies = NodeDependencies(
             clock=clock,
             disk=disk,
             workers=InlineExecutor(),
@@ -60,7 +60,7 @@ class SimNode:
         )
         directory_id = f"directory-of-{process.name}"
         data_dir = DataDir(disk.root, CLUSTER_ID, BrokerId(settings.broker_id), directory_id=directory_id)
-        self._node = Node(settings, BrokerHome(data_dir, store, is_single_node=False), outside)
+        self._node = Node(settings, BrokerHome(data_dir, store, is_single_node=False), dependencies)
         self.is_started = False
 
     @property

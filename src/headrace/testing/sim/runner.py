@@ -1,4 +1,4 @@
-"""One seed, one run: a cluster is started, troubled and healed, and everything that clients saw is checked."""
+"""One run of one seed: a cluster is started, disturbed by faults and healed, and all results of clients are checked."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ _HEAL_LIMIT_S = 180.0
 _RUN_LIMIT_S = 1800.0
 TOPIC = "orders"
 _FIRST_PRODUCER_ID = 10**12
-"""Producers without transactions name ids themselves: such as the cluster will not give to others."""
+"""Producers without transactions choose their own ids, which the cluster will never allocate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed stands for."""
+    """The parameters of a run, derived from its seed."""
 
     seed: int
     brokers: int
@@ -36,8 +36,8 @@ class Scenario:
     segment_bytes: int
     lag_max_ms: int
     has_transactions: bool
-    troubles_s: float
-    """How long there is trouble, in virtual time."""
+    faults_s: float
+    """How long faults are injected, in virtual time."""
 
     @classmethod
     def of_seed(cls, seed: int) -> "Scenario":
@@ -53,7 +53,7 @@ class Scenario:
             segment_bytes=random.choice((600, 2000, 1_000_000)),
             lag_max_ms=random.choice((1000, 2000, 4000)),
             has_transactions=random.random() < 0.4,
-            troubles_s=random.uniform(5, 25),
+            faults_s=random.uniform(5, 25),
         )
 
 
@@ -70,11 +70,11 @@ class SimOutcome:
 
 
 class SeedFailed(AssertionError):
-    """A run has failed; the message has the seed, what was found, and the last part of what happened."""
+    """A run has failed; the message has the seed, the violation, and the end of the trace."""
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = False) -> SimOutcome:
-    """Run a seed; what went wrong is in the outcome."""
+    """Run a seed; a failure is in the outcome."""
     scenario = scenario or Scenario.of_seed(seed)
     world = World(seed)
     checks = Checks([TOPIC])
@@ -96,7 +96,7 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = 
         logger.removeHandler(world.trace)
         logger.level, logger.propagate = was
     if outcome.failure is None and world.trace.alarms:
-        outcome.failure = f"something that nobody foresaw was logged: {world.trace.alarms[0]}"
+        outcome.failure = f"an unexpected error was logged: {world.trace.alarms[0]}"
     outcome.counts, outcome.virtual_s, outcome.events = checks.counts, world.now_s, world.events
     outcome.digest = world.trace.digest
     if outcome.failure is not None or keep_trace:
@@ -105,7 +105,7 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, keep_trace: bool = 
 
 
 def check_seed(seed: int) -> SimOutcome:
-    """Run a seed; `SeedFailed` tells what went wrong."""
+    """Run a seed; raises `SeedFailed`."""
     outcome = run_seed(seed)
     if outcome.failure is not None:
         raise SeedFailed(
@@ -117,7 +117,7 @@ def check_seed(seed: int) -> SimOutcome:
 
 
 class _Course:
-    """The order of events of a run."""
+    """The phases of a run."""
 
     def __init__(self, world: World, checks: Checks, scenario: Scenario) -> None:
         self.world = world
@@ -149,7 +149,7 @@ class _Course:
         await self._create_topic()
         self._start_clients()
         nemesis = Nemesis(cluster)
-        await nemesis.run(scenario.troubles_s)
+        await nemesis.run(scenario.faults_s)
         nemesis.heal()
         await cluster.until(cluster.are_all_in_sync, _HEAL_LIMIT_S, "not all replicas were in sync")
         writers: list[SimProducer | SimTransactor] = [*self._producers, *self._transactors]
@@ -158,16 +158,16 @@ class _Course:
         await cluster.until(
             lambda: all(writer.is_finished for writer in writers), _HEAL_LIMIT_S, "not all sends were acked"
         )
-        # At once: a transaction that was left open is aborted some time, and then there is one more record.
+        # Both at once: an open transaction may be aborted at any time, which appends one more record.
         await cluster.until(
-            lambda: self._is_all_read() and cluster.are_replicas_level(),
+            lambda: self._is_all_read() and cluster.are_replicas_caught_up(),
             _HEAL_LIMIT_S,
-            "not all replicas were level, or not all that is committed was read",
+            "not all replicas were caught up, or not all committed records were read",
         )
         self.checks.check_end(cluster.brokers)
 
     def describe(self) -> None:
-        """Write down how things stand."""
+        """Add the final state of the cluster and the clients to the trace."""
         for line in (*self.cluster.describe(), *map(str, self._producers), *map(str, self._transactors)):
             self.world.trace.note("-", "%s", line)
 
@@ -180,7 +180,7 @@ class _Course:
             "min.insync.replicas": str(scenario.min_in_sync),
             "flush.policy": scenario.flush_policy,
             "segment.bytes": str(scenario.segment_bytes),
-            # Clocks jump by hours here, and that is no reason to refuse a record.
+            # Clocks jump by hours here, and that must not make a broker refuse a record.
             "message.timestamp.after.max.ms": str(10**12),
         }
         broker = self.cluster.brokers[1]
@@ -198,7 +198,7 @@ class _Course:
                         settings=settings,
                     )
                 except HeadraceError:
-                    # It may not have heard of all the others yet.
+                    # Its metadata may not have all brokers yet.
                     await asyncio.sleep(0.1)
 
         creating = process.enter(lambda: process.create_task(create()))
@@ -228,7 +228,7 @@ class _Course:
         if self.scenario.has_transactions:
             self._start_transactions(clients, clock)
         for client in (*self._producers, *self._consumers, *self._transactors):
-            clients.enter(lambda client=client: clients.create_task(self._live(clients, client)))  # type: ignore[misc]
+            clients.enter(lambda client=client: clients.create_task(self._run_client(clients, client)))  # type: ignore[misc]
 
     def _start_transactions(self, clients: Process, clock: ProcessClock) -> None:
         random, cluster = self.world.random, self.cluster
@@ -249,7 +249,7 @@ class _Course:
         for number, place in enumerate(self._places()):
             self._consumers.append(CommittedConsumer(f"r{number}", place, self._client(clients), random, self.checks))
 
-    async def _live(self, process: Process, client: SimProducer | Consumer | SimTransactor) -> None:
+    async def _run_client(self, process: Process, client: SimProducer | Consumer | SimTransactor) -> None:
         try:
             await client.run()
         except Exception as error:

@@ -1,7 +1,7 @@
-"""A broker's door on the simulated network: request frames go to the handlers that production registers.
+"""A broker's listener on the simulated network: request frames go to the handlers that production registers.
 
-It keeps the order that `kafka/connection.py` keeps: requests of a connection are handled one after the other, a handler
-that is a coroutine holds up those behind it, and answers leave in the order of the requests.
+The order is that of `kafka/connection.py`: requests of a connection are handled one after the other, a coroutine
+handler blocks the requests behind it, and responses are sent in the order of the requests.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ class KafkaSession:
         end: ServerEnd,
         on_produced: Callable[[ProduceRequest, bytes], None],
     ) -> None:
-        """`on_produced` is told of every answer to a Produce."""
+        """`on_produced` is called with every response to a Produce."""
         self._process = process
         self._on_produced = on_produced
         self._services = services
@@ -59,7 +59,7 @@ class KafkaSession:
         self._pump()
 
     def closed(self) -> None:
-        """The client is gone. What it asked for before that is still done."""
+        """The client has disconnected. Its earlier requests are still executed."""
         self._is_closed = True
         for slot in tuple(self._slots):
             if slot.deferred is not None:

@@ -1,9 +1,9 @@
-"""The metadata store as a model: one process that is always right, and each broker's unreliable way to it.
+"""A model of the metadata store: one linearizable process, and each broker's unreliable connection to it.
 
-`StoreModel` keeps the keys, the history and the leases; it has the meaning of etcd. `StoreClient` is the
-`MetadataStore` of one broker: each call is a request and an answer over the links between the broker and the store.
-Either may be lost: then the call raises `StoreUnavailable` after a while, and a transaction whose answer was lost has
-been made all the same. A watch lags behind, and may break off or find that the history it needs was compacted away.
+`StoreModel` has the keys, the history and the leases, with etcd's semantics. `StoreClient` is the `MetadataStore` of
+one broker: each call is a request and a response over the links between the broker and the store. Either may be lost:
+then the call raises `StoreUnavailable` after a timeout, and a transaction whose response was lost is committed all the
+same. A watch lags behind, and may break or find that its revision was compacted.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _CALL_LIMIT_S = 2.0
 _LEASE_LATE_MAX_S = 0.5
-"""How long after its time a lease may end: a store looks at its leases now and then."""
+"""How long after its TTL a lease may end: a store checks its leases periodically."""
 
 
 @dataclass(slots=True)
@@ -51,6 +51,8 @@ class _SimLease:
 
 
 class StoreModel:
+    """The state of the store."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.process = world.process("store")
@@ -58,14 +60,14 @@ class StoreModel:
         self.items: dict[str, _Item] = {}
         self.history: list[tuple[Revision, tuple[Change, ...]]] = []
         self.compacted = ABSENT
-        """Changes up to this revision are not kept for watches."""
+        """Changes up to this revision are no longer available to watches."""
         self.on_commit: list[Callable[[Revision, tuple[Change, ...]], None]] = []
-        """Told of every transaction at the instant it is made, before anybody else knows of it."""
+        """Called with every transaction at the instant of its commit, before any client sees it."""
         self._leases: dict[LeaseId, _SimLease] = {}
         self._last_lease = 0
         self._watchers: list[Callable[[], None]] = []
 
-    # The verbs, as they happen in the store
+    # The operations, as executed in the store
 
     def snapshot(self, prefix: str) -> Snapshot:
         found = {
@@ -91,7 +93,7 @@ class StoreModel:
         lease = LeaseId(self._last_lease)
         ttl_s = ttl_ms / 1000
         self._leases[lease] = _SimLease(ttl_s, self.world.now_s + ttl_s, {})
-        self._look_later(lease)
+        self._schedule_check(lease)
         return lease
 
     def keep_alive(self, lease: LeaseId) -> bool:
@@ -107,14 +109,14 @@ class StoreModel:
             self._apply([DeleteKey(key) for key in held.keys])
 
     def compact(self) -> None:
-        """Forget the history: a watch that is behind is lost."""
+        """Drop the history: a watch that is behind is lost."""
         self.compacted = self.revision
         self.history.clear()
 
     def changes_after(self, after: Revision) -> Sequence[tuple[Revision, tuple[Change, ...]]]:
-        """`WatchLost` if they are not kept any more."""
+        """The changes after a revision; `WatchLost` if they were compacted."""
         if after < self.compacted:
-            raise WatchLost(f"changes up to revision {self.compacted} are not kept, {after} was asked for")
+            raise WatchLost(f"changes up to revision {self.compacted} are compacted, the watch is after {after}")
         return self.history[bisect_right(self.history, after, key=lambda entry: entry[0]) :]
 
     def _apply(self, writes: Sequence[Write]) -> Revision:
@@ -142,12 +144,12 @@ class StoreModel:
             wake()
         return revision
 
-    def _look_later(self, lease: LeaseId) -> None:
+    def _schedule_check(self, lease: LeaseId) -> None:
         held = self._leases[lease]
         late_s = self.world.random.uniform(0, _LEASE_LATE_MAX_S)
-        self.world.post(self.process, held.deadline_s - self.world.now_s + late_s, self._look, lease)
+        self.world.post(self.process, held.deadline_s - self.world.now_s + late_s, self._check_lease, lease)
 
-    def _look(self, lease: LeaseId) -> None:
+    def _check_lease(self, lease: LeaseId) -> None:
         held = self._leases.get(lease)
         if held is None:
             return
@@ -155,7 +157,7 @@ class StoreModel:
             self.world.trace.note("store", "lease %d ends with %s", lease, ", ".join(held.keys))
             self.revoke_lease(lease)
         else:
-            self._look_later(lease)
+            self._schedule_check(lease)
 
     # Watches
 
@@ -168,7 +170,7 @@ class StoreModel:
 
 
 class StoreClient:
-    """The store as one process reaches it."""
+    """The `MetadataStore` of one process, over an unreliable network."""
 
     def __init__(self, model: StoreModel, network: Network, process: Process) -> None:
         self._model = model
@@ -178,7 +180,7 @@ class StoreClient:
         self._is_closed = False
         self._watches: dict[_SimWatch, None] = {}
         self.failing = 0.0
-        """The share of calls whose request or answer is lost."""
+        """The share of requests, and of responses, that are lost."""
         process.on_death.append(self._stop_watches)
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
@@ -215,17 +217,17 @@ class StoreClient:
             watch.stop()
 
     def break_watches(self) -> None:
-        """The connection of the watches breaks: each ends with `StoreUnavailable`."""
+        """Break the connection of the watches: each ends with `StoreUnavailable`."""
         for watch in tuple(self._watches):
             watch.fail(StoreUnavailable("the connection to the metadata store broke"))
 
     def lose_watches(self) -> None:
-        """What the watches have not seen yet is gone."""
+        """End the watches with `WatchLost`, as if their history was compacted."""
         for watch in tuple(self._watches):
             watch.fail(WatchLost("the history was compacted"))
 
     def lag_watches(self, lag_s: float) -> None:
-        """Changes arrive this much later from now on."""
+        """Delay changes by up to this much from now on."""
         for watch in self._watches:
             watch.lag_s = lag_s
 
@@ -261,7 +263,7 @@ class StoreClient:
 
 
 class _SimWatch:
-    """Changes on their way from the store to one process, in order."""
+    """Delivers changes from the store to one process, in order."""
 
     def __init__(self, model: StoreModel, network: Network, process: Process, prefix: str, after: Revision) -> None:
         self._model = model
@@ -300,7 +302,7 @@ class _SimWatch:
             self._world.post_at(self._process, self._arrival_s(), self._arrived.put_nowait, error)
 
     def _push(self) -> None:
-        """Send what is new, unless the link is cut: then again a little later."""
+        """Send new changes; retry later if the link is cut."""
         if self._is_over:
             return
         try:
@@ -326,7 +328,7 @@ class _SimWatch:
         self._push()
 
     def _arrival_s(self) -> float:
-        """When something that is sent now arrives: not before what was sent earlier."""
+        """The arrival time of a message sent now: not before earlier ones."""
         world = self._world
         delay_s = self._network.delay_s(self._model.process.name, self._process.name)
         self._arrives_s = max(world.now_s + delay_s + world.random.uniform(0, self.lag_s), self._arrives_s)

@@ -1,8 +1,8 @@
-"""Transactions in the simulation: a producer that commits some and aborts others, and a reader of what is committed.
+"""Transactions in the simulation: a producer that commits some and aborts others, and a read_committed consumer.
 
-The producer never gives a transaction up while it can find out how it ended. Where it is fenced (a coordinator timed it
-out, say) before it asked to commit, the transaction has failed; after that, nobody knows. It has a new epoch for each
-transaction (KIP-890): without, a request to end one that arrives very late ends the next, and no broker could tell.
+The producer retries as long as it can find out a transaction's outcome. If it is fenced (after a timeout, say) before
+its commit request, the transaction has failed; after it, the outcome is unknown. It has a new epoch for each
+transaction (KIP-890): otherwise a very late EndTxn would end the next transaction, which no broker could detect.
 """
 
 import asyncio
@@ -37,14 +37,16 @@ _VERSION, _END_VERSION = 3, 5
 _LIMIT_S = 6.0
 _TIMEOUT = timedelta(seconds=60)
 _RETRIABLE = {3, 5, 6, 7, 14, 15, 16, 19, 20, 51, 56, 74, 75, 76, 100}
-"""Among them: the leader or the coordinator is elsewhere, not there yet, or busy with the transaction before."""
+"""Among them: the leader or coordinator has moved, is loading, or is still completing the previous transaction."""
 
 
 class _Fenced(Exception):
-    """The coordinator has ended what this producer had open."""
+    """The coordinator has fenced this producer and ended its transaction."""
 
 
 class SimTransactor:
+    """A transactional producer to several partitions."""
+
     def __init__(
         self,
         name: str,
@@ -130,11 +132,11 @@ class SimTransactor:
             response = await self._ask_coordinator(request)
             code = response.error_code.value
             if code == 0:
-                self._is_now(response)
+                self._use_producer(response)
                 return
             await self._refused("init", code, may_be_fenced=False)
 
-    def _is_now(self, response: Any) -> None:
+    def _use_producer(self, response: Any) -> None:
         self._producer = (response.producer_id, response.producer_epoch)
         self._sequences.clear()
 
@@ -164,7 +166,7 @@ class SimTransactor:
             response = await self._ask_coordinator(request)
             code = response.error_code.value
             if code == 0:
-                self._is_now(response)
+                self._use_producer(response)
                 return
             await self._refused("end", code)
 
@@ -198,7 +200,7 @@ class SimTransactor:
                 await self._pause()
 
     async def _ask_coordinator(self, request: Any) -> Any:
-        """The answer of the coordinator, asked again until there is one."""
+        """Send a request to the coordinator, retrying until there is a response."""
         key, version = request.__api_key__, request.__version__
         while True:
             if self._coordinator < 0:
@@ -224,7 +226,7 @@ class SimTransactor:
             await self._pause()
 
     async def _refused(self, what: str, code: int, *, may_be_fenced: bool = True) -> None:
-        """Wait before it is tried again; `_Fenced` if that is no use."""
+        """Back off before a retry; `_Fenced` if the error is not retriable."""
         self.last_problem = f"{what}: error {code}"
         if code not in _RETRIABLE and may_be_fenced:
             raise _Fenced
@@ -233,7 +235,7 @@ class SimTransactor:
         await self._pause()
 
     async def _exchange(self, broker_id: int, request: Any) -> memoryview | None:
-        """The answer of a broker; None if there is none, and the request may have been carried out or not."""
+        """The response of a broker; None if there is none, and the outcome is unknown."""
         self._correlation += 1
         try:
             channel = self._channels.get(broker_id)
@@ -249,24 +251,24 @@ class SimTransactor:
 
 
 class CommittedConsumer(Consumer):
-    """Reads what is committed, leaving out what was aborted as the broker says."""
+    """A read_committed consumer: skips the aborted transactions that the broker lists."""
 
     isolation_level = 1
 
     def _take(self, part: FetchedRecords) -> None:
         aborted = sorted(part.aborted, key=lambda entry: entry.first_offset)
-        leaving_out: set[int] = set()
+        aborting: set[int] = set()
         data = bytes(part.records)
         for at, header in iter_headers(data):
             while aborted and aborted[0].first_offset <= header.last_offset:
-                leaving_out.add(aborted.pop(0).producer_id)
+                aborting.add(aborted.pop(0).producer_id)
             if header.next_offset <= self.position:
                 continue
             batch = data[at : at + header.size]
             if header.is_control:
                 if read_marker(batch, header) is not None:
-                    leaving_out.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in leaving_out):
+                    aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
                 for record in iter_records(batch):
                     if record.offset >= self.position:
                         assert record.value is not None

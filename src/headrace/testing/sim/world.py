@@ -1,11 +1,11 @@
-"""Virtual time and processes: everything that happens in a simulation is an event of this one queue.
+"""Virtual time and processes: everything in a simulation is an event in this one queue.
 
-A simulated process is an event loop of its own (`Process`), and so its tasks and timers can be paused or killed as a
-whole while the time of the others goes on. The world takes the earliest event, moves the clock there, and lets its
-process run until it has nothing more to do at that instant. Nothing sleeps, there are no threads, and all chance comes
-from one seed: the same seed gives the same run.
+A simulated process is an event loop of its own (`Process`), so its tasks and timers can be paused or killed as a whole
+while the others continue. The world takes the earliest event, moves the clock there, and runs its process until it has
+nothing more to do at that instant. Nothing sleeps, there are no threads, and all randomness comes from one seed: the
+same seed gives the same run.
 
-Processes touch each other only through `World.post`: an event in the other's loop, after a delay.
+Processes interact only through `World.post`: an event in the other's loop, after a delay.
 """
 
 import asyncio
@@ -29,21 +29,23 @@ _HANDLES_AT_ONE_INSTANT_MAX = 200_000
 _START_WALL_MS = 1_700_000_000_000
 _AWAITS_WHILE_ENDING_MAX = 100
 _WORK_MIN_S, _WORK_MAX_S = 0.000_05, 0.002
-"""How long something takes in a worker thread."""
+"""The duration of work in a worker thread."""
 
 
 class SimulationError(AssertionError):
-    """The simulated program is stuck, spins without time going on, or left an error that nobody looked at."""
+    """The simulated program is stuck, spins without time advancing, or left an unhandled error."""
 
 
 class World:
+    """The event queue, the virtual clock and the random generator of a simulation."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now_s = 0.0
         self.trace = Trace(self)
         self.on_step: Callable[[Process], None] | None = None
-        """Called after each event, with the process that it happened in."""
+        """Called after each event, with its process."""
         self.events = 0
         self._queue: list[tuple[float, int, Process, asyncio.Handle]] = []
         self._sequence = 0
@@ -56,7 +58,7 @@ class World:
         return process
 
     def close(self) -> None:
-        """The run is over: end every process, so that no task is left for the garbage collector to complain of."""
+        """End every process after the run, so that no pending task is left for the garbage collector to report."""
         for process in self._processes:
             process.die()
         for process in self._processes:
@@ -65,20 +67,20 @@ class World:
         self._queue.clear()
 
     def post(self, process: "Process", delay_s: float, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
-        """Have a callback run in a process after a delay, unless the process is dead by then."""
+        """Schedule a callback in a process after a delay; skipped if the process is dead by then."""
         handle = asyncio.Handle(callback, args, process, None)
         self._push(self.now_s + delay_s, process, handle)
         return handle
 
     def post_at(self, process: "Process", when_s: float, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
-        """The same at a point in time. Events of one time happen in the order in which they were posted; a delay is
-        added to the clock and rounded, and so does not keep the order of what is to arrive together."""
+        """Like `post`, at a point in time. Events at the same time run in the order of posting; a delay is added to the
+        clock and rounded, and so does not preserve the order of simultaneous events."""
         handle = asyncio.Handle(callback, args, process, None)
         self._push(max(when_s, self.now_s), process, handle)
         return handle
 
     def run(self, process: "Process", main: Coroutine[Any, Any, T], *, limit_s: float = 3600.0) -> T:
-        """Run everything until `main`, a task of `process`, is done; its result. `limit_s` is in virtual time."""
+        """Run events until `main`, a task of `process`, is done; returns its result. `limit_s` is in virtual time."""
         task = process.enter(lambda: process.create_task(main))
         try:
             self.run_until(task.done, limit_s=limit_s)
@@ -91,20 +93,20 @@ class World:
         end_s = self.now_s + limit_s
         while not is_done():
             if not self._queue:
-                raise SimulationError("nothing will ever happen again, and what was waited for is not done")
+                raise SimulationError("deadlock: there are no more events, and the condition does not hold")
             if self._queue[0][0] > end_s:
                 raise SimulationError(f"not done within {limit_s:g} s of virtual time")
             self.step()
 
     def run_for(self, duration_s: float) -> None:
-        """Run everything that happens in this much virtual time."""
+        """Run the events of this much virtual time."""
         end_s = self.now_s + duration_s
         while self._queue and self._queue[0][0] <= end_s:
             self.step()
         self.now_s = end_s
 
     def step(self) -> None:
-        """The next event, and all that its process does at that instant."""
+        """Run the next event, and everything that its process does at that instant."""
         when_s, _, process, handle = heapq.heappop(self._queue)
         if process.is_dead or handle.cancelled():
             return
@@ -124,7 +126,7 @@ class World:
             self.on_step(process)
 
     def failed(self, process: "Process", message: str, error: BaseException | None) -> None:
-        """An error that no code of the process looked at. The run ends with it."""
+        """Record an unhandled error of a process, which ends the run."""
         self._errors.append((process, message, error))
 
     def schedule(self, delay_s: float, process: "Process", handle: asyncio.Handle) -> None:
@@ -148,7 +150,7 @@ class World:
                     handle._run()
                 left -= 1
                 if not left:
-                    raise SimulationError(f"{process.name} spins: it is never done at {self.now_s:.6f} s")
+                    raise SimulationError(f"{process.name} spins: it never becomes idle at {self.now_s:.6f} s")
         finally:
             asyncio._set_running_loop(None)
         if process.is_dead:
@@ -160,10 +162,10 @@ class World:
         self._errors.clear()
         if isinstance(error, AssertionError):
             raise error
-        raise SimulationError(f"an error that nobody looked at in {process.name}: {message}: {error!r}") from error
+        raise SimulationError(f"an unhandled error in {process.name}: {message}: {error!r}") from error
 
 
-# Most of what an event loop may be asked for is about sockets and children: here it raises `NotImplementedError`.
+# Most methods of an event loop are about sockets and child processes: here they raise `NotImplementedError`.
 _AnyLoop: Any = asyncio.AbstractEventLoop
 
 
@@ -177,20 +179,20 @@ class Process(_AnyLoop):  # type: ignore[misc]
         self.is_paused = False
         self.ready: deque[asyncio.Handle] = deque()
         self.held: list[asyncio.Handle] = []
-        """What became due while the process was paused."""
+        """Callbacks that became due while the process was paused."""
         self.on_death: list[Callable[[], None]] = []
-        """What the system does for a process that died: its connections are closed."""
+        """Called when the process dies, as the system closes its connections."""
         self.on_buried: list[Callable[[], None]] = []
-        """Told when nothing of a dead process can have any effect any more."""
+        """Called when nothing of a dead process can have an effect any more."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
 
-    # What the world does to it
+    # Called by the world
 
     def enter(self, work: Callable[[], T]) -> T:
-        """Call something as if it ran in this process, from outside of any process or from another one."""
+        """Call `work` as if it ran in this process, from outside of any process or from another one."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -202,7 +204,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
         return result
 
     def pause(self) -> None:
-        """As SIGSTOP: nothing runs, time goes on."""
+        """Like SIGSTOP: nothing runs, time advances."""
         self.is_paused = True
 
     def resume(self) -> None:
@@ -212,9 +214,9 @@ class Process(_AnyLoop):  # type: ignore[misc]
         self.held.clear()
 
     def die(self) -> None:
-        """As SIGKILL: nothing of it runs any more. The rest of what it is doing this instant has no effect outside.
+        """Like SIGKILL: nothing of it runs any more. The rest of its current step has no effect outside.
 
-        One that dies of itself is buried by the world, for others that is done by whoever kills it.
+        A process that dies in its own step is buried by the world, any other by its killer.
         """
         if self.is_dead:
             return
@@ -225,7 +227,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
             callback()
 
     def bury(self) -> None:
-        """Let go of the tasks of a dead process, now and not when memory happens to be collected."""
+        """Close the tasks of a dead process, now and not when the garbage collector finds them."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -239,11 +241,11 @@ class Process(_AnyLoop):  # type: ignore[misc]
         self._tasks.clear()
         self.on_death.clear()
         self.ready.clear()
-        told, self.on_buried = self.on_buried, []
-        for callback in told:
+        callbacks, self.on_buried = self.on_buried, []
+        for callback in callbacks:
             callback()
 
-    # What asyncio asks of a loop
+    # The event loop interface
 
     def time(self) -> float:
         return self.world.now_s
@@ -303,7 +305,7 @@ class Process(_AnyLoop):  # type: ignore[misc]
         return task
 
     def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Done after a while, in this process and at one instant: work in threads is never seen half done."""
+        """Run `func` after a delay, in this process and at one instant: work in threads appears atomic."""
         future: asyncio.Future[T] = asyncio.Future(loop=self)
 
         def work() -> None:
@@ -341,7 +343,7 @@ def _nothing() -> None: ...
 
 
 def _end(coroutine: "CoroutineType[Any, Any, Any]") -> None:
-    """Close a coroutine where it is, those that it waits for first. Closed, it may come to an await in a `finally`."""
+    """Close a coroutine, after those that it awaits. While being closed it may reach an await in a `finally`."""
     for _ in range(_AWAITS_WHILE_ENDING_MAX):
         if isinstance(coroutine.cr_await, CoroutineType):
             _end(coroutine.cr_await)
@@ -352,7 +354,7 @@ def _end(coroutine: "CoroutineType[Any, Any, Any]") -> None:
 
 
 class ProcessClock:
-    """The clock of one process: steady, and with a wall time that is off by some and may jump."""
+    """The clock of one process: monotonic, and with a wall time that is skewed and may jump."""
 
     def __init__(self, world: World, *, skew_ms: int = 0) -> None:
         self._world = world
@@ -366,16 +368,16 @@ class ProcessClock:
 
 
 class Trace(logging.Handler):
-    """What happened, for people: the last lines of a run, with the virtual time and the process of each."""
+    """The trace of a run, for people: its last lines, each with its virtual time and process."""
 
     def __init__(self, world: World, *, lines_max: int = 4000) -> None:
         super().__init__(logging.INFO)
         self._world = world
         self.lines: deque[tuple[float, str, str, tuple[Any, ...]]] = deque(maxlen=lines_max)
         self.alarms: list[str] = []
-        """Logged errors that come with a traceback: something that nobody foresaw, unless a disk has failed."""
+        """Logged errors with a traceback: unexpected, unless a disk has failed."""
         self.digest = 0
-        """Of when what happened to whom: the same for two runs of a seed."""
+        """A checksum of the trace: equal for two runs of a seed."""
 
     def note(self, who: str, what: str, *args: Any) -> None:
         self.lines.append((self._world.now_s, who, what, args))
