@@ -20,6 +20,8 @@ OF_USERS = {"pytest"}
 """The plugin is imported by pytest alone."""
 OF_OTHERS = {"httptools": "uvicorn.protocols.http.httptools_impl"}
 """A requirement that another package imports for us, by the module of that package that we import."""
+MODULES = {"google-re2": "re2"}
+"""The module of a requirement, where its name is another."""
 
 
 def imported() -> Iterator[str]:
@@ -33,8 +35,9 @@ def imported() -> Iterator[str]:
 
 
 def required() -> set[str]:
+    """The modules that the requirements are there for."""
     names = (re.split(r"[^\w-]", line, maxsplit=1)[0] for line in PROJECT["dependencies"])
-    return {name.replace("-", "_") for name in names}
+    return {MODULES.get(name, name.replace("-", "_")) for name in names}
 
 
 def test_requirements_are_what_is_imported() -> None:
