@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.coordinator.result import Result
-from headrace.groups.group import GroupLimits
+from headrace.groups.group import Answer, GroupLimits, Now
 from headrace.groups.records import MemberValue
 from headrace.model.errors import InvalidSessionTimeout
 from headrace.runtime.deferred import Deferred
@@ -80,6 +80,26 @@ class Member:
         """Whether it need not heartbeat: it waits for an answer of ours. One that is new may not wait for ever."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
+    def heard_of(self, now: Now) -> None:
+        """The member sent something: its session starts anew."""
+        if not self.is_new:
+            self.deadline_ms = now.ms + self.session_timeout_ms
+
+    def update(self, wants: JoinRequest, waiter: Deferred[Result[Joined]]) -> None:
+        """The member joins again."""
+        self.protocols = wants.protocols
+        self.session_timeout_ms = wants.session_timeout_ms
+        self.rebalance_timeout_ms = wants.rebalance_timeout_ms
+        self.join_waiter = waiter
+
+    def answer_join(self, result: Result[Any]) -> list[Answer]:
+        waiter, self.join_waiter = self.join_waiter, None
+        return [] if waiter is None else [Answer(waiter, result)]
+
+    def answer_sync(self, result: Result[Any]) -> list[Answer]:
+        waiter, self.sync_waiter = self.sync_waiter, None
+        return [] if waiter is None else [Answer(waiter, result)]
+
     def subscription(self, protocol: str | None) -> bytes:
         for name, said in self.protocols:
             if name == protocol:
@@ -96,6 +116,24 @@ class Member:
             self.rebalance_timeout_ms,
             self.subscription(protocol),
             self.assignment,
+        )
+
+    @classmethod
+    def joining(
+        cls, member_id: str, wants: JoinRequest, waiter: Deferred[Result[Joined]], deadline_ms: float
+    ) -> "Member":
+        """A new member, which must have the answer to its join by the deadline."""
+        return cls(
+            member_id,
+            wants.instance_id,
+            wants.client_id,
+            wants.client_host,
+            wants.session_timeout_ms,
+            wants.rebalance_timeout_ms,
+            wants.protocols,
+            deadline_ms=deadline_ms,
+            is_new=True,
+            join_waiter=waiter,
         )
 
     @classmethod

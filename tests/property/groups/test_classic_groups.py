@@ -15,10 +15,10 @@ from tests.property.profile import examples
 
 from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.generation import GroupState
 from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
 from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
 from headrace.groups.members import JoinRequest
-from headrace.groups.roster import GroupState
 from headrace.model.errors import (
     FencedInstance,
     GroupError,

@@ -10,7 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.roster import GroupState
+from headrace.groups.generation import GroupState
 from headrace.kafka import authorized_operations
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code, error_message
