@@ -18,15 +18,18 @@ The members are in `roster.py`, the generation and its record in `generation.py`
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.generation import Generation, GroupState
-from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
-from headrace.groups.members import Joined, JoinRequest, Member, Synced, check_session_timeout
+from headrace.groups.group import Effects, Group, GroupLimits, Now, Reply
+from headrace.groups.members import Member, check_session_timeout
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.rebalance_timer import RebalanceTimer
-from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, OffsetValue
+from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import Roster, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
-from headrace.model.errors import HeadraceError, MemberIdRequired, RebalanceInProgress, UnknownMember
+from headrace.model.errors import HeadraceError, MemberIdRequired, UnknownMember
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
@@ -34,7 +37,7 @@ _RETRY_MS = 1_000
 """Where only static members are left and none has joined: how soon to look again, at the least."""
 
 
-class ClassicGroup:
+class ClassicGroup(Group):
     kind = "classic"
 
     def __init__(self, group_id: str, limits: GroupLimits, wall_ms: int = 0) -> None:
@@ -52,17 +55,9 @@ class ClassicGroup:
 
     def take_over(self, number: int, members: Sequence[Member], now: Now) -> GroupRecord:
         """Members of a consumer group continue here: they have to join again. Returns the record of that."""
-        generation = self._generation
-        generation.protocol_type = CONSUMER
-        generation.number = number
-        for member in members:
-            self._roster.add(member)
-            member.heard_of(now)
-        if members:
-            generation.protocol = generation.elected_protocol()
-            generation.enter(GroupState.PREPARING, now)
-            self._timer.start(self._roster.rebalance_timeout_ms(), now)
-        return generation.record()
+        self._generation.take_over(number, members, now)
+        self.start(now)
+        return self._generation.record()
 
     # -- what it is
 
@@ -105,25 +100,25 @@ class ClassicGroup:
     def last_assignment(self, member_id: str) -> bytes:
         return self._generation.last_assignment(member_id)
 
+    def replay(self, key: Key, value: Value | None) -> None:
+        """Nothing follows from a record while the group is here: `from_stored` makes a group of it."""
+
     def tombstones(self) -> Sequence[GroupRecord]:
         return [(GroupKey(self.group_id), None)]
 
     # -- offsets
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        now: Now,
+        commits: Sequence[OffsetCommit] = (),
     ) -> None:
-        if generation < 0 and self.is_empty:
-            return
-        if generation >= 0 or member_id or instance_id is not None:
-            member = self._roster.find(member_id, instance_id)
-            self._generation.check_number(generation)
-            if self.state in (GroupState.STABLE, GroupState.PREPARING):
-                member.heard_of(now)
-        elif not transactional:
-            raise UnknownMember(f"the group {self.group_id} has members: only they may commit")
-        if not transactional and self.state is GroupState.COMPLETING:
-            raise RebalanceInProgress(f"the group {self.group_id} waits for its leader's assignment")
+        self._generation.check_commit(member_id, instance_id, generation, transactional=transactional, now=now)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Members of classic groups do not identify themselves when they fetch."""
@@ -136,8 +131,9 @@ class ClassicGroup:
 
     # -- joining
 
-    def join(self, wants: JoinRequest, waiter: Deferred[Result[Joined]], now: Now) -> Effects:
-        """A member wants to be in the next generation: `waiter` is answered when that begins."""
+    def classic_join(
+        self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now
+    ) -> Effects:
         check_session_timeout(wants, self._limits)
         is_joining = self.state is GroupState.PREPARING
         self._roster.check_room(wants.member_id, self._limits.max_size, is_joining=is_joining)
@@ -179,7 +175,7 @@ class ClassicGroup:
         ):
             # The answer to its join may have been lost: it is in this generation, and gets the same answer again.
             member.heard_of(now)
-            out.append(Write((), [Answer(waiter, Result(self._generation.joined(member)))]))
+            out.append(Outcome((), [Reply(waiter, Result(self._generation.joined(member)))]))
             return
         self._update(member, wants, waiter, out)
         self._rebalance(now, out)
@@ -212,11 +208,11 @@ class ClassicGroup:
             else:
                 # With another leader in the answer it does not assign: the current assignment remains.
                 joined = joined._replace(leader=old_leader or "", members=())
-            out.append(Write([self._generation.record()], [Answer(waiter, Result(joined))]))
+            out.append(Outcome([self._generation.record()], [Reply(waiter, Result(joined))]))
         else:
             renamed = self._generation.record_rename(old_id, member.member_id)
             if renamed is not None:
-                out.append(Write([renamed]))
+                out.append(Outcome([renamed], ()))
             self._rebalance(now, out)
 
     def _update(self, member: Member, wants: JoinRequest, waiter: Deferred[Any], out: Effects) -> None:
@@ -261,32 +257,32 @@ class ClassicGroup:
         if not self.members:
             self._timer.stop()
             self._generation.enter(GroupState.EMPTY, now)
-            out.append(Write([self._generation.record()]))
+            out.append(Outcome([self._generation.record()], ()))
             return
         self._generation.enter(GroupState.COMPLETING, now)
         self._timer.start(self._roster.rebalance_timeout_ms(), now)
-        answers: list[Answer] = []
+        answers: list[Reply] = []
         for member_id in waiting:
             member = self.members[member_id]
             answers += member.answer_join(Result(self._generation.joined(member)))
             member.is_new = False
             member.heard_of(now)
             self._roster.expect_sync(member_id)
-        out.append(Write((), answers))
+        out.append(Outcome((), answers))
 
     # -- syncing, heartbeats, leaving
 
-    def sync(
+    def classic_sync(
         self,
         member_id: str,
         instance_id: str | None,
         generation: int,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
+        image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
     ) -> Effects:
-        """A member asks for its assignment; the leader brings everybody's. `protocol` is type and name, if said."""
         member = self._roster.find(member_id, instance_id)
         self._generation.check_number(generation)
         self._generation.check_protocol(*protocol)
@@ -301,7 +297,7 @@ class ClassicGroup:
             self._timer.stop()
         member.heard_of(now)
         if self.state is GroupState.STABLE:
-            out.append(Write((), [Answer(waiter, self._generation.synced(member))]))
+            out.append(Outcome((), [Reply(waiter, self._generation.synced(member))]))
             return out
         out += member.answer_sync(Result(error=rebalancing(self.group_id)))
         member.sync_waiter = waiter
@@ -310,25 +306,27 @@ class ClassicGroup:
         return out
 
     def _assign(self, assignments: Mapping[str, bytes], now: Now, out: Effects) -> None:
-        answers: list[Answer] = []
+        answers: list[Reply] = []
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_waiter is not None:
                 answers += member.answer_sync(self._generation.synced(member))
                 member.heard_of(now)
         self._generation.enter(GroupState.STABLE, now)
-        out.append(Write([self._generation.record()], answers))
+        out.append(Outcome([self._generation.record()], answers))
 
-    def heartbeat(self, member_id: str, instance_id: str | None, generation: int, now: Now) -> None:
-        """A member is alive. `RebalanceInProgress` makes it join again."""
+    def classic_heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
+    ) -> None:
         member = self._roster.find(member_id, instance_id)
         self._generation.check_number(generation)
         member.heard_of(now)
         if self.state is GroupState.PREPARING:
             raise rebalancing(self.group_id)
 
-    def leave(self, leaving: Sequence[tuple[str, str | None]], now: Now) -> tuple[list[HeadraceError | None], Effects]:
-        """Members leave, each named by its id, or a static one by its instance id alone."""
+    def classic_leave(
+        self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
+    ) -> tuple[list[HeadraceError | None], Effects]:
         out: Effects = []
         results: list[HeadraceError | None] = []
         changed = False

@@ -15,15 +15,17 @@ One that does not join when it is told to, does not sync after it joined, or doe
 rebalance timeout is removed. It learns so from its next heartbeat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.consumer_records import ClassicMember, SubscriptionValue
 from headrace.groups.consumer_roster import ConsumerRoster
 from headrace.groups.consumer_state import Draft
 from headrace.groups.conversion import assignment_for, places
-from headrace.groups.group import Answer, Effects, Now, Write
-from headrace.groups.members import Joined, JoinRequest, Synced, check_session_timeout
+from headrace.groups.group import Effects, Now, Reply
+from headrace.groups.members import check_session_timeout
 from headrace.groups.reconciliation import ConsumerMember, Phase
 from headrace.groups.roster import rebalancing
 from headrace.groups.subscription import CONSUMER, MemberSubscription, read_subscription
@@ -55,7 +57,7 @@ class ClassicMembers(ConsumerRoster):
         after = self._step(draft, before, _wants(wants, subscription, before), places(subscription.owned, image), image)
         self._heard_of(before, after, now, must_act=True)
         told = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
-        return [Write(draft.records(), [Answer(waiter, Result(told))])]
+        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
     def _join_as_classic(
         self,
@@ -70,7 +72,7 @@ class ClassicMembers(ConsumerRoster):
         group, effects = self._as_classic(others, image, now)
         if wants.member_id not in group.members:
             wants = wants._replace(member_id="", new_member_id=wants.member_id or wants.new_member_id)
-        return effects + group.join(wants._replace(needs_known_id=False), waiter, now)
+        return effects + group.classic_join(wants._replace(needs_known_id=False), image, waiter, now)
 
     def _understood(self, wants: JoinRequest) -> MemberSubscription:
         """What a member subscribes to, if it can be in one group with those that are here."""
@@ -109,6 +111,7 @@ class ClassicMembers(ConsumerRoster):
         instance_id: str | None,
         generation: int,
         protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
         image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
@@ -124,12 +127,11 @@ class ClassicMembers(ConsumerRoster):
             raise rebalancing(self.group_id)
         self._heard_of(member, member, now)
         told = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
-        return [Write((), [Answer(waiter, Result(told))])]
+        return [Outcome((), [Reply(waiter, Result(told))])]
 
     def classic_heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
     ) -> None:
-        """A member lives. `RebalanceInProgress` tells it to join again."""
         member, _ = self._classic_member(member_id, instance_id, generation)
         must_join = self._must_join(member, image)
         self._heard_of(member, member, now, must_act=must_join, goes_on=True)
@@ -148,7 +150,6 @@ class ClassicMembers(ConsumerRoster):
     def classic_leave(
         self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
     ) -> tuple[list[HeadraceError | None], Effects]:
-        """Members leave, each named by its id, or a static one by its instance id alone."""
         gone: list[str] = []
         results: list[HeadraceError | None] = []
         for member_id, instance_id in leaving:

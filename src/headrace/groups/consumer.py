@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic_members import ClassicMembers
 from headrace.groups.consumer_records import SubscriptionValue
 from headrace.groups.consumer_roster import Deadlines
 from headrace.groups.consumer_state import Draft
-from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, Now, Write
+from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Now, Reply
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember, Phase
 from headrace.model.errors import (
@@ -77,7 +78,7 @@ class ConsumerGroup(ClassicMembers):
         self._heard_of(before, after, now)
         is_told = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
         told = Beat(after.member_id, after.epoch, after.assigned if is_told else None)
-        return [Write(draft.records(), [Answer(waiter, Result(told))])]
+        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
     def _entered(self, beat: Heartbeat, draft: Draft) -> ConsumerMember:
         """The member that a heartbeat speaks of, as it was before; a new one, or one that takes another's place."""
@@ -102,13 +103,13 @@ class ConsumerGroup(ClassicMembers):
         if beat.instance_id is not None:
             self._check_instance(beat.instance_id, beat.member_id)
         member = self._member(beat.member_id)
-        left = Answer(waiter, Result(Beat(member.member_id, beat.epoch)))
+        left = Reply(waiter, Result(Beat(member.member_id, beat.epoch)))
         if beat.epoch != LEFT_FOR_NOW:
-            return [*self._without([member.member_id], image, now), Write((), [left])]
+            return [*self._without([member.member_id], image, now), Outcome((), [left])]
         draft = Draft(self._state)
         draft.put(replace(member, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=frozenset()))
         self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Write(draft.records(), [left])]
+        return [Outcome(draft.records(), [left])]
 
 
 def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:

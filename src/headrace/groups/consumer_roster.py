@@ -6,18 +6,18 @@ What members of the consumer protocol say to it is in `consumer.py`, what those 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from headrace.coordinator.result import Result
+from headrace.coordinator.machine import Outcome
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic import ClassicGroup
-from headrace.groups.consumer_records import ConsumerGroupValue, ConsumerKey, SubscriptionValue
+from headrace.groups.consumer_records import SubscriptionValue
 from headrace.groups.consumer_state import ConsumerState, Draft
 from headrace.groups.conversion import to_classic
-from headrace.groups.group import JOIN, Convert, Effects, GroupLimits, Now, Write
+from headrace.groups.group import JOIN, Convert, Effects, Group, GroupLimits, Now
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.reconciliation import ConsumerMember, Phase, reconcile
-from headrace.groups.records import GroupKey, GroupRecord, OffsetValue
+from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import fenced
 from headrace.groups.subscription import CONSUMER
 from headrace.groups.targets import SubscribedTopics, aim
@@ -37,9 +37,10 @@ class Deadlines:
         return self.session_ms if self.acts_by_ms is None else min(self.session_ms, self.acts_by_ms)
 
 
-class ConsumerRoster:
+class ConsumerRoster(Group):
     kind = "consumer"
     protocol_type = CONSUMER
+    is_hastened_by_heartbeats = True
 
     def __init__(self, group_id: str, limits: GroupLimits) -> None:
         self.group_id = group_id
@@ -51,7 +52,7 @@ class ConsumerRoster:
         self._wake_ms: float | None = None
         """No deadline is earlier. A heartbeat moves deadlines later without moving this."""
 
-    def replay(self, key: GroupKey | ConsumerKey, value: ConsumerGroupValue | None) -> None:
+    def replay(self, key: Key, value: Value | None) -> None:
         self._state.replay(key, value)
 
     # -- what every group is
@@ -96,8 +97,19 @@ class ConsumerRoster:
     def is_idle(self) -> bool:
         return self.is_empty
 
+    @property
+    def yields_to_classic(self) -> bool:
+        return self.is_empty
+
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        now: Now,
+        commits: Sequence[OffsetCommit] = (),
     ) -> None:
         if generation < 0 and self.is_empty:
             return
@@ -132,10 +144,6 @@ class ConsumerRoster:
         draft = Draft(self._state)
         draft.remove_all()
         return [*draft.records(), (GroupKey(self.group_id), None)]
-
-    def fail_waiters(self, error: Result[Any]) -> Effects:
-        """Nobody waits in a consumer group."""
-        return []
 
     # -- members
 
@@ -211,7 +219,7 @@ class ConsumerRoster:
             return self._as_classic(left, image, now)[1]
         draft.bump()
         self._topics.forget()
-        return [Write(draft.records())]
+        return [Outcome(draft.records(), ())]
 
     def _becomes_classic(self, members: Sequence[ConsumerMember]) -> bool:
         return (
@@ -233,7 +241,7 @@ class ConsumerRoster:
         draft = Draft(self._state)
         draft.bump()
         draft.remove_all()
-        return group, [Write([*draft.records(), record]), Convert(group)]
+        return group, [Outcome([*draft.records(), record], ()), Convert(group)]
 
     # -- time
 

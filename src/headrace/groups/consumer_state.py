@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer_records import (
-    ConsumerGroupValue,
-    ConsumerKey,
     ConsumerValue,
     CurrentKey,
     CurrentValue,
@@ -38,7 +36,7 @@ class ConsumerState:
         """The member that has a partition, be it that it has yet to give it up."""
         return self._owners.get(place)
 
-    def replay(self, key: GroupKey | ConsumerKey, value: ConsumerGroupValue | None) -> None:
+    def replay(self, key: Key, value: Value | None) -> None:
         if isinstance(key, GroupKey):
             if isinstance(value, ConsumerValue):
                 self.about = value
@@ -52,7 +50,7 @@ class ConsumerState:
                 self.targets[key.member_id] = restored(value.places)
             else:
                 self.targets.pop(key.member_id, None)
-        elif isinstance(value, CurrentValue):
+        elif isinstance(key, CurrentKey) and isinstance(value, CurrentValue):
             # Compaction may have left this record in front of the one that says who the member is.
             member = self.members.get(key.member_id) or ConsumerMember(key.member_id)
             self._hold(member, member.with_current(value))

@@ -3,17 +3,26 @@
 Durable is the last generation that was stable: what a leader's sync assigned. Joins in progress are not.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 
 from headrace.coordinator.result import Result
+from headrace.groups.classic_protocol import Joined, JoinedMember, Synced
 from headrace.groups.group import Now
-from headrace.groups.members import Joined, JoinedMember, Member, Synced, select_protocol
+from headrace.groups.members import Member, select_protocol
 from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, OffsetValue
 from headrace.groups.roster import Roster
 from headrace.groups.subscription import CONSUMER
-from headrace.model.errors import GroupNotEmpty, IllegalGeneration, InconsistentProtocol, RecordTooLarge
+from headrace.model.errors import (
+    GroupNotEmpty,
+    IllegalGeneration,
+    InconsistentProtocol,
+    RebalanceInProgress,
+    RecordTooLarge,
+    UnknownMember,
+)
 
 _MAX_NUMBER = 2**31 - 1
 _RECORD_MAX_BYTES = 32 * 1024 * 1024
@@ -56,6 +65,16 @@ class Generation:
         self.number = self.number % _MAX_NUMBER + 1
         self.protocol = self.elected_protocol()
 
+    def take_over(self, number: int, members: Sequence[Member], now: Now) -> None:
+        """Continue with the members of a consumer group, which have to join again."""
+        self.number = number
+        self.protocol_type = CONSUMER
+        for member in members:
+            self._roster.add(member)
+        if members:
+            self.protocol = self.elected_protocol()
+            self.enter(GroupState.PREPARING, now)
+
     def forget_topics(self) -> None:
         """Members changed: their topics must be read again."""
         self._topics = None
@@ -71,6 +90,22 @@ class Generation:
         for said, held in ((protocol_type, self.protocol_type), (protocol, self.protocol)):
             if said is not None and said != held:
                 raise InconsistentProtocol(f"the group {self._group_id} has agreed on {held}, not on {said}")
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, number: int, *, transactional: bool, now: Now
+    ) -> None:
+        """Refuse a commit by anybody but a current member, or by a non-member where the group has members."""
+        if number < 0 and self.state is GroupState.EMPTY:
+            return
+        if number >= 0 or member_id or instance_id is not None:
+            member = self._roster.find(member_id, instance_id)
+            self.check_number(number)
+            if self.state in (GroupState.STABLE, GroupState.PREPARING):
+                member.heard_of(now)
+        elif not transactional:
+            raise UnknownMember(f"the group {self._group_id} has members: only they may commit")
+        if not transactional and self.state is GroupState.COMPLETING:
+            raise RebalanceInProgress(f"the group {self._group_id} waits for its leader's assignment")
 
     def check_size(self, assignments_bytes: int) -> None:
         """Refuse assignments that make the record of the group too large."""

@@ -5,7 +5,7 @@ are replayed while loading, and make the groups that a restart finds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, get_args
 from uuid import UUID
 
 from headrace.coordinator.formats import FormattedMachine
@@ -13,11 +13,11 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat, check_request
-from headrace.groups.consumer_records import ConsumerKey
+from headrace.groups.consumer_records import ConsumerGroupValue
 from headrace.groups.conversion import to_consumer
-from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now, Write
+from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now
 from headrace.groups.kafka_records import KafkaGroupFormat
-from headrace.groups.offsets import OffsetStore, Place
+from headrace.groups.offsets import OffsetCommit, OffsetStore, Place
 from headrace.groups.records import (
     ClassicValue,
     GroupKey,
@@ -33,14 +33,13 @@ from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.share import check_request as check_share_request
 from headrace.groups.share_records import ShareGroupValue
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat, check_streams_request
-from headrace.groups.streams_records import StreamsGroupValue, TopologyKey
+from headrace.groups.streams_records import StreamsGroupValue
 from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
     GroupNotEmpty,
     GroupNotFound,
     HeadraceError,
     IllegalGeneration,
-    InconsistentProtocol,
     OffsetMetadataTooLarge,
     SubscribedToTopic,
     UnknownMember,
@@ -50,7 +49,15 @@ from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
+G = TypeVar("G", bound=Group)
 GroupOutcome = Outcome[GroupRecord, A]
+
+_KINDS: Mapping[type, type[ConsumerGroup | ShareGroup | StreamsGroup]] = {
+    **dict.fromkeys(get_args(ConsumerGroupValue), ConsumerGroup),
+    **dict.fromkeys(get_args(ShareGroupValue), ShareGroup),
+    **dict.fromkeys(get_args(StreamsGroupValue), StreamsGroup),
+}
+"""The kind of group that a record of a value's type belongs to."""
 
 
 class Committer(NamedTuple):
@@ -59,14 +66,6 @@ class Committer(NamedTuple):
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
-
-
-class OffsetCommit(NamedTuple):
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 Refused = dict[Place, HeadraceError]
@@ -107,31 +106,13 @@ class GroupMachine(FormattedMachine[Key, Value]):
                 self.groups[key.group] = ClassicGroup.from_stored(key.group, value, self._limits)
         elif value is None and isinstance(key, GroupKey):
             self.groups.pop(key.group, None)
-        elif isinstance(value, StreamsGroupValue) or isinstance(key, TopologyKey):
-            self._replay_streams(key, value)
-        elif isinstance(value, ShareGroupValue):
-            group = self.groups.get(key.group)
-            if not isinstance(group, ShareGroup):
-                group = self.groups[key.group] = ShareGroup(key.group, self._limits)
-            group.replay(key, value)
         else:
-            assert not isinstance(value, OffsetValue)
             group = self.groups.get(key.group)
-            if isinstance(group, ShareGroup | StreamsGroup):
-                group.replay(key, None)
-                return
-            if value is not None and not isinstance(group, ConsumerGroup):
-                group = self.groups[key.group] = ConsumerGroup(key.group, self._limits)
-            if isinstance(group, ConsumerGroup):
+            kind = _KINDS.get(type(value))
+            if kind is not None and (group is None or group.kind != kind.kind):
+                group = self.groups[key.group] = kind(key.group, self._limits)
+            if group is not None:
                 group.replay(key, value)
-
-    def _replay_streams(self, key: GroupKey | TopologyKey | ConsumerKey, value: Value | None) -> None:
-        assert value is None or isinstance(value, StreamsGroupValue)
-        group = self.groups.get(key.group)
-        if value is not None and not isinstance(group, StreamsGroup):
-            group = self.groups[key.group] = StreamsGroup(key.group, self._limits)
-        if isinstance(group, StreamsGroup):
-            group.replay(key, value)
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.replay_end(producer_id, committed=committed)
@@ -149,35 +130,34 @@ class GroupMachine(FormattedMachine[Key, Value]):
             raise GroupNotFound(f"there is no group {group_id}")
         return group
 
-    def classic(self, group_id: str) -> ClassicGroup:
-        group = self.group(group_id)
-        if not isinstance(group, ClassicGroup):
-            raise GroupNotFound(f"the group {group_id} is not a classic group")
+    def find(self, group_id: str, kind: type[G]) -> G | None:
+        """The group, if there is one of this kind."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, kind) else None
+
+    def of_kind(self, group_id: str, kind: type[G]) -> G:
+        """The group; `GroupNotFound` if there is none, or it is of another kind."""
+        self.group(group_id)
+        group = self.find(group_id, kind)
+        if group is None:
+            raise GroupNotFound(f"the group {group_id} is not a {kind.kind} group")
         return group
 
-    def for_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
-        """The group that somebody of the classic protocol, who claims to be a member, speaks of."""
+    def for_member(self, group_id: str) -> Group:
+        """The group of a client that says it is a member, by the classic protocol."""
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup | ConsumerGroup):
+        if group is None:
             raise UnknownMember(f"there is no group {group_id}")
         return group
 
-    def for_join(self, group_id: str, member_id: str, now: Now) -> ClassicGroup | ConsumerGroup:
-        """The group to join by the classic protocol; one that is not there is made, unless the member says that it was
-        in it."""
+    def for_join(self, group_id: str, member_id: str, now: Now) -> Group:
+        """The group to join by the classic protocol. It is created if there is none, unless the client says that it
+        is a member already."""
         group = self.groups.get(group_id)
-        if isinstance(group, ShareGroup | StreamsGroup):
-            raise InconsistentProtocol(f"the group {group_id} is a {group.kind} group")
-        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty):
+        if group is None or group.yields_to_classic:
             if member_id:
                 raise UnknownMember(f"there is no member {member_id} in the group {group_id}")
             group = self.groups[group_id] = ClassicGroup(group_id, self._limits, now.wall_ms)
-        return self.for_member(group_id)
-
-    def consumer(self, group_id: str) -> ConsumerGroup:
-        group = self.group(group_id)
-        if not isinstance(group, ConsumerGroup):
-            raise GroupNotFound(f"the group {group_id} is not a consumer group")
         return group
 
     def consumer_heartbeat(
@@ -186,30 +166,23 @@ class GroupMachine(FormattedMachine[Key, Value]):
         """A member of the consumer protocol lives, comes or goes. One that joins makes the group if there is none or an
         empty classic one; if that has members, they go on in the consumer group that it becomes."""
         check_request(beat, self._limits.consumer.assignors)
-        group = self.groups.get(group_id)
-        is_classic = isinstance(group, ClassicGroup) and group.protocol_type == CONSUMER
-        if beat.epoch != JOIN and is_classic and self._limits.consumer.can_upgrade:
-            # It was removed, and then the group changed its protocol. To join again brings both back; that there is no
-            # such group would be the end for clients.
+        classic = self.find(group_id, ClassicGroup)
+        if beat.epoch != JOIN and classic is not None and classic.protocol_type == CONSUMER and self._can_upgrade:
+            # It was removed, and then the group changed its protocol. To join again brings both back; clients take
+            # GROUP_ID_NOT_FOUND for a fatal error.
             raise UnknownMember(f"the group {group_id} has no member {beat.member_id} of the consumer protocol")
-        if beat.epoch != JOIN or isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
-            return self.consumer(group_id).heartbeat(beat, image, waiter, now)
+        if beat.epoch != JOIN or (classic is None and group_id in self.groups):
+            return self.of_kind(group_id, ConsumerGroup).heartbeat(beat, image, waiter, now)
         made = ConsumerGroup(group_id, self._limits)
         records: list[GroupRecord] = []
-        if isinstance(group, ClassicGroup) and not group.is_empty:
-            for key, value in to_consumer(group, image, self._limits):
+        if classic is not None and not classic.is_empty:
+            for key, value in to_consumer(classic, image, self._limits):
                 made.replay(key, value)
                 records.append((key, value))
             made.start(now)
         effects = made.heartbeat(beat, image, waiter, now)
-        waiting = [] if group is None else group.fail_waiters(Result(error=rebalancing(group_id)))
-        return [*waiting, Write(records), Convert(made), *effects]
-
-    def share(self, group_id: str) -> ShareGroup:
-        group = self.group(group_id)
-        if not isinstance(group, ShareGroup):
-            raise GroupNotFound(f"the group {group_id} is not a share group")
-        return group
+        waiting = [] if classic is None else classic.fail_waiters(Result(error=rebalancing(group_id)))
+        return [*waiting, Outcome(records, ()), Convert(made), *effects]
 
     def share_heartbeat(
         self, group_id: str, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now
@@ -217,21 +190,19 @@ class GroupMachine(FormattedMachine[Key, Value]):
         """A member of a share group lives, comes or goes. One that joins makes the group if there is none."""
         check_share_request(beat)
         if beat.epoch != JOIN or group_id in self.groups:
-            return self.share(group_id).heartbeat(beat, image, waiter, now)
+            return self.of_kind(group_id, ShareGroup).heartbeat(beat, image, waiter, now)
         made = ShareGroup(group_id, self._limits)
         effects = made.heartbeat(beat, image, waiter, now)
         return [Convert(made), *effects]
 
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
         """A share group has state in these topics. If there are any, one that is not there is made, without members."""
-        group = self.share(group_id) if group_id in self.groups else ShareGroup(group_id, self._limits)
+        group = self.of_kind(group_id, ShareGroup) if group_id in self.groups else ShareGroup(group_id, self._limits)
         return Outcome(group.begun(topic_ids), None)
 
-    def streams(self, group_id: str) -> StreamsGroup:
-        group = self.group(group_id)
-        if not isinstance(group, StreamsGroup):
-            raise GroupNotFound(f"the group {group_id} is not a streams group")
-        return group
+    def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> GroupOutcome[None]:
+        """A share group has no state in these topics any more."""
+        return Outcome(self.of_kind(group_id, ShareGroup).forget_topics(topic_ids), None)
 
     def streams_heartbeat(
         self,
@@ -244,13 +215,17 @@ class GroupMachine(FormattedMachine[Key, Value]):
         """A member of a streams group lives, comes or goes. One that joins makes the group if there is none, or a
         classic one without members, whose offsets it goes on from."""
         check_streams_request(beat)
-        group = self.groups.get(group_id)
-        is_empty_classic = isinstance(group, ClassicGroup) and group.is_idle
-        if beat.epoch != JOIN or not (group is None or is_empty_classic):
-            return self.streams(group_id).heartbeat(beat, image, waiter, now)
+        classic = self.find(group_id, ClassicGroup)
+        is_new = group_id not in self.groups or (classic is not None and classic.is_idle)
+        if beat.epoch != JOIN or not is_new:
+            return self.of_kind(group_id, StreamsGroup).heartbeat(beat, image, waiter, now)
         made = StreamsGroup(group_id, self._limits)
         effects = made.heartbeat(beat, image, waiter, now)
         return [Convert(made), *effects]
+
+    @property
+    def _can_upgrade(self) -> bool:
+        return self._limits.consumer.can_upgrade
 
     def adopt(self, group: Group) -> bool:
         """The group is this one from now on; whether there was another one of that name."""
@@ -274,11 +249,8 @@ class GroupMachine(FormattedMachine[Key, Value]):
         commits: Sequence[OffsetCommit] = (),
     ) -> None:
         group = self.groups.get(group_id)
-        if isinstance(group, StreamsGroup):
-            places = [(commit.topic, commit.partition) for commit in commits]
-            group.check_commit(*by, transactional=transactional, now=now, places=places)
-        elif group is not None:
-            group.check_commit(by.member_id, by.instance_id, by.generation, transactional=transactional, now=now)
+        if group is not None:
+            group.check_commit(*by, transactional=transactional, now=now, commits=commits)
         elif by.generation >= 0:
             raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
 
@@ -362,8 +334,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
         """Topics are gone: a topic of the same name later is another one, and offsets in it mean something else."""
         records: list[GroupRecord] = [(key, None) for key in self.offsets.keys_in_topics(topics)]
         for group in self.groups.values():
-            if isinstance(group, ShareGroup):
-                records.extend(group.forget_topics(topics.values()))
+            records.extend(group.forget_topics(topics.values()))
         return Outcome(records, None)
 
     def expire_offsets(self, wall_ms: int) -> GroupOutcome[int]:

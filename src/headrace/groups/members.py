@@ -3,59 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.coordinator.result import Result
-from headrace.groups.group import Answer, GroupLimits, Now
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
+from headrace.groups.group import GroupLimits, Now, Reply
 from headrace.groups.records import MemberValue
 from headrace.model.errors import InvalidSessionTimeout
 from headrace.runtime.deferred import Deferred
-
-
-class JoinRequest(NamedTuple):
-    """A member that wants to be in the next generation."""
-
-    member_id: str
-    """Empty for one that has none yet."""
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
-    """What it can speak, best first, with what it says under each."""
-    new_member_id: str
-    """The id it gets if it has none."""
-    needs_known_id: bool = False
-    """Whether a member without an id is sent back with one, instead of being let in at once (KIP-394)."""
-    can_skip_assignment: bool = False
-    """Whether the client knows of leaders that need not assign (KIP-814)."""
-
-
-class JoinedMember(NamedTuple):
-    member_id: str
-    instance_id: str | None
-    subscription: bytes
-
-
-class Joined(NamedTuple):
-    """A member is in a generation."""
-
-    member_id: str
-    generation: int
-    protocol_type: str
-    protocol: str | None
-    leader: str
-    members: tuple[JoinedMember, ...] = ()
-    """All of them, for the leader, which assigns."""
-    skip_assignment: bool = False
-
-
-class Synced(NamedTuple):
-    protocol_type: str
-    protocol: str | None
-    assignment: bytes
 
 
 @dataclass(slots=True)
@@ -92,13 +47,13 @@ class Member:
         self.rebalance_timeout_ms = wants.rebalance_timeout_ms
         self.join_waiter = waiter
 
-    def answer_join(self, result: Result[Any]) -> list[Answer]:
+    def answer_join(self, result: Result[Any]) -> list[Reply]:
         waiter, self.join_waiter = self.join_waiter, None
-        return [] if waiter is None else [Answer(waiter, result)]
+        return [] if waiter is None else [Reply(waiter, result)]
 
-    def answer_sync(self, result: Result[Any]) -> list[Answer]:
+    def answer_sync(self, result: Result[Any]) -> list[Reply]:
         waiter, self.sync_waiter = self.sync_waiter, None
-        return [] if waiter is None else [Answer(waiter, result)]
+        return [] if waiter is None else [Reply(waiter, result)]
 
     def subscription(self, protocol: str | None) -> bytes:
         for name, said in self.protocols:

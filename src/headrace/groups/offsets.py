@@ -22,6 +22,14 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
+class OffsetCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
 class OffsetStore:
     def __init__(self) -> None:
         self._committed: dict[str, dict[Place, _Stored]] = {}

@@ -5,8 +5,9 @@ Member ids that were given out and not joined with yet are reserved here until t
 
 from collections.abc import Sequence
 
+from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.group import Now
-from headrace.groups.members import JoinRequest, Member, common_protocols
+from headrace.groups.members import Member, common_protocols
 from headrace.groups.subscription import subscribed_topics
 from headrace.model.errors import FencedInstance, GroupFull, InconsistentProtocol, RebalanceInProgress, UnknownMember
 

@@ -20,13 +20,13 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.group import Answer, Beat, Convert, CreateTopics, Effects, Group, Listed, Now, Write
+from headrace.groups.group import Beat, Convert, CreateTopics, Effects, Group, Listed, Now, Reply
 from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.limits import limits_from
-from headrace.groups.machine import Committer, Fetched, GroupMachine, GroupOutcome, OffsetCommit, Refused
-from headrace.groups.members import Joined, JoinRequest, Synced
-from headrace.groups.offsets import Place
+from headrace.groups.machine import Committer, Fetched, GroupMachine, GroupOutcome, Refused
+from headrace.groups.offsets import OffsetCommit, Place
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, InvalidGroupId, NotCoordinator
@@ -37,7 +37,6 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
-G = TypeVar("G", bound=Group)
 GroupShard = Shard[GroupMachine]
 
 log = logging.getLogger(__name__)
@@ -104,20 +103,16 @@ class GroupService:
             group_id,
             answer,
             lambda machine, now: machine.for_join(group_id, wants.member_id, now),
-            lambda group, now: (
-                group.join(wants, answer, now)
-                if isinstance(group, ClassicGroup)
-                else group.classic_join(wants, self._metadata.image, answer, now)
-            ),
+            lambda group, now: group.classic_join(wants, self._metadata.image, answer, now),
         )
         return answer
 
     def _make_way(self, group_id: str) -> None:
-        """Somebody joins by the classic protocol: a streams group without members is no more, its offsets stay."""
+        """A new member joins by the classic protocol: delete a group that cannot be one with it. Its offsets stay."""
         with suppress(HeadraceError):
             shard = self._any_shard(group_id)
             group = shard.machine.groups.get(group_id)
-            if isinstance(group, StreamsGroup) and group.is_empty:
+            if group is not None and group.is_deleted_for_classic:
                 shard.run(lambda _: Outcome(group.tombstones(), None))
 
     def new_member_id(self, prefix: str) -> str:
@@ -135,25 +130,19 @@ class GroupService:
             group_id,
             answer,
             lambda machine, _: machine.for_member(group_id),
-            lambda group, now: (
-                group.sync(*by, protocol, assignments, answer, now)
-                if isinstance(group, ClassicGroup)
-                else group.classic_sync(*by, protocol, self._metadata.image, answer, now)
-            ),
+            lambda group, now: group.classic_sync(*by, protocol, assignments, self._metadata.image, answer, now),
         )
         return answer
 
     def heartbeat(self, group_id: str, by: Committer) -> None:
-        """Raises what the member is to be told."""
+        """A member of the classic protocol is alive. Raises the error to answer with."""
         shard = self._shard(group_id)
         group = shard.machine.for_member(group_id)
-        if isinstance(group, ClassicGroup):
-            group.heartbeat(*by, self._now())
-            return
         try:
             group.classic_heartbeat(*by, self._metadata.image, self._now())
         finally:
-            self._arm(shard, group_id)
+            if group.is_hastened_by_heartbeats:
+                self._arm(shard, group_id)
 
     def leave(
         self, group_id: str, leaving: Sequence[tuple[str, str | None]]
@@ -161,12 +150,9 @@ class GroupService:
         """One result for each that leaves, when it is certain that it has left."""
         answer: Deferred[Result[list[HeadraceError | None]]] = _waiting()
 
-        def leave(group: ClassicGroup | ConsumerGroup, now: Now) -> Effects:
-            if isinstance(group, ClassicGroup):
-                results, effects = group.leave(leaving, now)
-            else:
-                results, effects = group.classic_leave(leaving, self._metadata.image, now)
-            return [*effects, Write((), [Answer(answer, Result(results))])]
+        def leave(group: Group, now: Now) -> Effects:
+            results, effects = group.classic_leave(leaving, self._metadata.image, now)
+            return [*effects, Outcome((), [Reply(answer, Result(results))])]
 
         self._do(group_id, answer, lambda machine, _: machine.for_member(group_id), leave)
         return answer
@@ -264,19 +250,19 @@ class GroupService:
 
     def classic(self, group_id: str) -> ClassicGroup:
         """The group to describe; `GroupNotFound` if there is none of the classic kind."""
-        return self._any_shard(group_id).machine.classic(group_id)
+        return self._any_shard(group_id).machine.of_kind(group_id, ClassicGroup)
 
     def consumer(self, group_id: str) -> ConsumerGroup:
         """The group to describe; `GroupNotFound` if there is none of the consumer protocol."""
-        return self._shard(group_id).machine.consumer(group_id)
+        return self._shard(group_id).machine.of_kind(group_id, ConsumerGroup)
 
     def share(self, group_id: str) -> ShareGroup:
         """`GroupNotFound` if there is no share group of this name."""
-        return self._shard(group_id).machine.share(group_id)
+        return self._shard(group_id).machine.of_kind(group_id, ShareGroup)
 
     def streams(self, group_id: str) -> StreamsGroup:
         """The group to describe; `GroupNotFound` if there is no streams group of this name."""
-        return self._shard(group_id).machine.streams(group_id)
+        return self._shard(group_id).machine.of_kind(group_id, StreamsGroup)
 
     def internal_topics_problem(self, group_id: str) -> str | None:
         """Why topics that a streams group needs could not be created when that was last tried."""
@@ -284,7 +270,7 @@ class GroupService:
 
     def is_share(self, group_id: str) -> bool:
         """Whether there is a share group of this name. Raises what to tell somebody who asks the wrong broker."""
-        return isinstance(self._any_shard(group_id).machine.groups.get(group_id), ShareGroup)
+        return self._any_shard(group_id).machine.find(group_id, ShareGroup) is not None
 
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
         """Remember that a share group has state in these topics, and make it if there is no group of this name."""
@@ -294,7 +280,7 @@ class GroupService:
 
     def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
         """A share group has no state in these topics any more."""
-        return self._run(group_id, lambda machine: Outcome(machine.share(group_id).forget_topics(topic_ids), None))
+        return self._run(group_id, lambda machine: machine.forget_share(group_id, topic_ids))
 
     def listed(self) -> list[Listed]:
         """Every group that this broker coordinates; `CoordinatorLoading` while a shard does not know its own."""
@@ -334,10 +320,10 @@ class GroupService:
         self,
         group_id: str,
         answer: Deferred[Result[Any]],
-        find: Callable[[GroupMachine, Now], G],
-        tell: Callable[[G, Now], Effects],
+        find: Callable[[GroupMachine, Now], Group],
+        tell: Callable[[Group, Now], Effects],
     ) -> None:
-        """Tell a group what happened, and do what it wants done."""
+        """Call a group, and apply the effects that it returns."""
         now = self._now()
         try:
             shard = self._shard(group_id)
@@ -353,7 +339,7 @@ class GroupService:
 
     def _apply(self, shard: GroupShard, effects: Effects) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Reply):
                 effect.waiter.resolve(effect.result)
                 continue
             if isinstance(effect, Convert):
@@ -363,13 +349,7 @@ class GroupService:
             if isinstance(effect, CreateTopics):
                 self._internal_topics.create(effect.group_id, effect.topics)
                 continue
-            records, answers = effect
-
-            def committed(result: Result[None], answers: Sequence[Answer] = answers) -> None:
-                for waiter, told in answers:
-                    waiter.resolve(told if result.error is None else Result(error=result.error))
-
-            shard.run(lambda _, records=records: Outcome(records, None)).then(committed)  # type: ignore[misc]
+            shard.run(lambda _, outcome=effect: outcome).then(partial(_reply_all, effect.answer))  # type: ignore[misc]
 
     # -- time
 
@@ -418,7 +398,7 @@ class GroupService:
         for group in shard.machine.groups.values():
             self.coordinator.timers.cancel(("group", group.group_id))
             for effect in group.fail_waiters(lost):
-                if isinstance(effect, Answer):
+                if isinstance(effect, Reply):
                     effect.waiter.resolve(effect.result)
 
     async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -431,6 +411,12 @@ class GroupService:
             for shard in self.coordinator.shards():
                 if shard.is_active:
                     shard.run(lambda _, shard=shard: shard.machine.forget_topics(gone))  # type: ignore[misc]
+
+
+def _reply_all(replies: Sequence[Reply], committed: Result[Any]) -> None:
+    """Send replies when their records are committed, or the error that kept these from it."""
+    for waiter, result in replies:
+        waiter.resolve(result if committed.error is None else Result(error=committed.error))
 
 
 def _waiting() -> Deferred[Result[Any]]:

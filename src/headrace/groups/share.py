@@ -10,17 +10,19 @@ silent for the session timeout is removed; it learns so from its next heartbeat 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
-from headrace.groups.consumer_records import ConsumerKey, MemberKey, TargetKey, restored, stored
-from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Effects, GroupLimits, Now, Write
+from headrace.groups.consumer_records import MemberKey, TargetKey, restored, stored
+from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Group, GroupLimits, Now, Reply
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
-from headrace.groups.share_records import ShareGroupValue, ShareMemberValue, ShareTargetValue, ShareValue
+from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
 from headrace.model.errors import FencedMemberEpoch, GroupFull, GroupNotFound, ProtocolError, UnknownMember
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
@@ -41,7 +43,7 @@ class ShareHeartbeat(NamedTuple):
     client_host: str = ""
 
 
-class ShareGroup:
+class ShareGroup(Group):
     kind = "share"
     protocol_type = "share"
 
@@ -57,7 +59,7 @@ class ShareGroup:
         self._wake_ms: float | None = None
         """No deadline is earlier. A heartbeat moves deadlines later without moving this."""
 
-    def replay(self, key: GroupKey | ConsumerKey, value: ShareGroupValue | None) -> None:
+    def replay(self, key: Key, value: Value | None) -> None:
         if isinstance(value, ShareValue):
             self.about = value
         elif isinstance(key, MemberKey):
@@ -87,7 +89,14 @@ class ShareGroup:
         return False
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool, now: Now
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        now: Now,
+        commits: Sequence[OffsetCommit] = (),
     ) -> None:
         raise GroupNotFound(f"the group {self.group_id} is a share group: it has no committed offsets")
 
@@ -106,18 +115,14 @@ class ShareGroup:
             keys += [TargetKey(self.group_id, member_id), MemberKey(self.group_id, member_id)]
         return [(key, None) for key in [*keys, GroupKey(self.group_id)]]
 
-    def fail_waiters(self, error: Result[Any]) -> Effects:
-        """Nobody waits in a share group."""
-        return []
-
     # -- members
 
     def heartbeat(self, beat: ShareHeartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
         """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
         if beat.epoch == LEAVE:
             self._member(beat.member_id)
-            left = Answer(waiter, Result(Beat(beat.member_id, LEAVE)))
-            return [Write(self._without([beat.member_id], image), [left])]
+            left = Reply(waiter, Result(Beat(beat.member_id, LEAVE)))
+            return [Outcome(self._without([beat.member_id], image), [left])]
         draft = _Draft(self)
         before = self._entered(beat)
         wanted = before.topics if beat.topics is None else tuple(sorted(set(beat.topics)))
@@ -140,7 +145,7 @@ class ShareGroup:
         self._heard_of(beat.member_id, now)
         is_told = beat.epoch == JOIN or beat.topics is not None or after.assigned != before.assigned
         told = Beat(beat.member_id, after.epoch, restored(after.assigned) if is_told else None)
-        return [Write(draft.records(), [Answer(waiter, Result(told))])]
+        return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
     def _entered(self, beat: ShareHeartbeat) -> ShareMemberValue:
         """The member that a heartbeat speaks of, as it was before."""
@@ -230,7 +235,7 @@ class ShareGroup:
         late = [member_id for member_id, deadline_ms in self._deadlines.items() if deadline_ms <= now.ms]
         records = self._without(late, image) if late else []
         self._wake_ms = min(self._deadlines.values(), default=None)
-        return [Write(records)] if records else []
+        return [Outcome(records, ())] if records else []
 
     def _heard_of(self, member_id: str, now: Now) -> None:
         deadline_ms = self._deadlines[member_id] = now.ms + self._limits.session_timeout_of(self.group_id)

@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.consumer_roster import Deadlines
-from headrace.groups.group import JOIN, LEAVE, Answer, CreateTopics, Effects, Now, Write
+from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, Now, Reply
 from headrace.groups.reconciliation import LEFT_FOR_NOW, Phase
 from headrace.groups.streams_assignor import TaskTaker, assign_tasks
 from headrace.groups.streams_endpoints import EndpointPartitions, endpoints, endpoints_epoch
@@ -118,7 +119,7 @@ class StreamsGroup(StreamsRoster):
             self._shut_down_by = beat.member_id
         told = self._told(beat, before, after, draft, configured)
         statuses = tuple(self._statuses(after, topology, configured, is_delayed=is_delayed))
-        effects: Effects = [Write(draft.records(), [Answer(waiter, Result(told._replace(statuses=statuses)))])]
+        effects: Effects = [Outcome(draft.records(), [Reply(waiter, Result(told._replace(statuses=statuses)))])]
         if configured.missing:
             effects.append(CreateTopics(self.group_id, configured.missing))
         return effects
@@ -159,13 +160,13 @@ class StreamsGroup(StreamsRoster):
         if beat.instance_id is not None:
             self._check_instance(beat.instance_id, beat.member_id)
         member = self._member(beat.member_id)
-        left = Answer(waiter, Result(StreamsBeat(member.member_id, beat.epoch)))
+        left = Reply(waiter, Result(StreamsBeat(member.member_id, beat.epoch)))
         if beat.epoch != LEFT_FOR_NOW:
-            return [Write(self._without([member.member_id]), [left])]
+            return [Outcome(self._without([member.member_id]), [left])]
         draft = StreamsDraft(self._state)
         draft.put(member.with_tasks(LEFT_FOR_NOW, Phase.STABLE, member.assigned, NO_TASKS))
         self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Write(draft.records(), [left])]
+        return [Outcome(draft.records(), [left])]
 
     # -- the topology
 

@@ -3,19 +3,17 @@
 What members say to it is in `streams.py`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from headrace.coordinator.result import Result
-from headrace.groups.consumer_records import ConsumerKey
+from headrace.coordinator.machine import Outcome
 from headrace.groups.consumer_roster import Deadlines
-from headrace.groups.group import JOIN, Effects, GroupLimits, Now, Write
-from headrace.groups.offsets import Place
+from headrace.groups.group import JOIN, Effects, Group, GroupLimits, Now
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.reconciliation import Phase
-from headrace.groups.records import GroupKey, GroupRecord, OffsetValue
+from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import fenced
 from headrace.groups.streams_reconciliation import StreamsMember
-from headrace.groups.streams_records import StreamsGroupValue, TopologyKey, TopologyValue
+from headrace.groups.streams_records import TopologyValue
 from headrace.groups.streams_state import StreamsDraft, StreamsState
 from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
 from headrace.groups.streams_topology import Configured, configure, read_topics
@@ -23,7 +21,7 @@ from headrace.model.errors import GroupFull, IllegalGeneration, StaleMemberEpoch
 from headrace.model.image import ClusterImage
 
 
-class StreamsRoster:
+class StreamsRoster(Group):
     kind = "streams"
     protocol_type = "streams"
 
@@ -41,7 +39,7 @@ class StreamsRoster:
         self._wake_ms: float | None = None
         """No deadline is earlier. A heartbeat moves deadlines later without moving this."""
 
-    def replay(self, key: GroupKey | TopologyKey | ConsumerKey, value: StreamsGroupValue | None) -> None:
+    def replay(self, key: Key, value: Value | None) -> None:
         self._state.replay(key, value)
 
     # -- what every group is
@@ -95,6 +93,10 @@ class StreamsRoster:
     def is_idle(self) -> bool:
         return self.is_empty
 
+    @property
+    def is_deleted_for_classic(self) -> bool:
+        return self.is_empty
+
     def check_commit(
         self,
         member_id: str,
@@ -103,9 +105,9 @@ class StreamsRoster:
         *,
         transactional: bool,
         now: Now,
-        places: Collection[Place] = (),
+        commits: Sequence[OffsetCommit] = (),
     ) -> None:
-        """A member may also commit at an earlier epoch, if it has had the tasks of all these partitions since then:
+        """A member may also commit at an earlier epoch, if it has had the tasks of all committed partitions since then:
         otherwise every change of the group would cost its members the transactions under way."""
         if generation < 0 and self.is_empty:
             return
@@ -114,21 +116,21 @@ class StreamsRoster:
         member = self._member(member_id)
         if instance_id is not None and self._state.static.get(instance_id) != member_id:
             raise fenced(instance_id)
-        if generation != member.epoch and not self._has_had(member, generation, places):
+        if generation != member.epoch and not self._has_had(member, generation, commits):
             message = f"the member {member_id} commits at epoch {generation}, and is at {member.epoch}"
             raise IllegalGeneration(message) if transactional else StaleMemberEpoch(message)
 
-    def _has_had(self, member: StreamsMember, epoch: int, places: Collection[Place]) -> bool:
+    def _has_had(self, member: StreamsMember, epoch: int, commits: Sequence[OffsetCommit]) -> bool:
         """Whether a member has had the tasks that read these partitions from an earlier epoch on."""
         if self._state.topology is None or not JOIN < epoch < member.epoch:
             return False
         since = [
             member.since.get(StreamsTask(one.subtopology_id, partition))
-            for topic, partition in places
+            for topic, partition, *_ in commits
             for one in self._state.topology.subtopologies
             if topic in read_topics(one)
         ]
-        return len(since) >= len(places) > 0 and all(at is not None and at <= epoch for at in since)
+        return len(since) >= len(commits) > 0 and all(at is not None and at <= epoch for at in since)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if not member_id and member_epoch < 0:
@@ -152,10 +154,6 @@ class StreamsRoster:
         draft = StreamsDraft(self._state)
         draft.remove_all()
         return [*draft.records(), (GroupKey(self.group_id), None)]
-
-    def fail_waiters(self, error: Result[Any]) -> Effects:
-        """Nobody waits in a streams group."""
-        return []
 
     # -- members
 
@@ -204,7 +202,7 @@ class StreamsRoster:
         late = [member_id for member_id, deadlines in self._deadlines.items() if deadlines.next_ms <= now.ms]
         records = self._without(late) if late else []
         self._wake_ms = min((deadlines.next_ms for deadlines in self._deadlines.values()), default=None)
-        return [Write(records)] if records else []
+        return [Outcome(records, ())] if records else []
 
     def _heard_of(self, before: StreamsMember, after: StreamsMember, now: Now) -> None:
         """A member said something. To give up tasks it has its rebalance timeout, from when it was told to."""

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import msgspec
 
-from headrace.groups.consumer_records import ConsumerKey, CurrentKey, MemberKey, TargetKey
+from headrace.groups.consumer_records import CurrentKey, MemberKey, TargetKey
 from headrace.groups.records import GroupKey, GroupRecord, Key, Value
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import (
     StreamsCurrentValue,
-    StreamsGroupValue,
     StreamsMemberValue,
     StreamsTargetValue,
     StreamsValue,
@@ -46,7 +45,7 @@ class StreamsState:
         """The members with a standby of a task."""
         return frozenset(self._standbys.get(task, ()))
 
-    def replay(self, key: GroupKey | TopologyKey | ConsumerKey, value: StreamsGroupValue | None) -> None:
+    def replay(self, key: Key, value: Value | None) -> None:
         self.version += 1
         if isinstance(key, GroupKey):
             if isinstance(value, StreamsValue):
@@ -63,7 +62,7 @@ class StreamsState:
                 self.targets[key.member_id] = TaskSet(restored_tasks(value.active), restored_tasks(value.standby))
             else:
                 self.targets.pop(key.member_id, None)
-        elif isinstance(value, StreamsCurrentValue):
+        elif isinstance(key, CurrentKey) and isinstance(value, StreamsCurrentValue):
             # Compaction may have left this record in front of the one that says who the member is.
             member = self.members.get(key.member_id) or StreamsMember(key.member_id)
             self._release(member)

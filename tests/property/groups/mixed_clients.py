@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headrace.coordinator.result import Result
-from headrace.groups.classic import ClassicGroup
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects
-from headrace.groups.members import Joined, JoinRequest, Synced
 from headrace.groups.subscription import CONSUMER, read_assignment, read_subscription, write_assignment
 from headrace.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from headrace.runtime.deferred import Deferred
@@ -80,8 +79,6 @@ class ClassicClient(Client):
 
         def tell(waiter: Deferred[Result[Joined]]) -> Effects:
             group = world.machine.for_join(GROUP, self.member_id, world.now)
-            if isinstance(group, ClassicGroup):
-                return group.join(wants, waiter, world.now)
             return group.classic_join(wants, world.image, waiter, world.now)
 
         world.ask(self, tell, self.joined)
@@ -102,9 +99,7 @@ class ClassicClient(Client):
 
         def tell(waiter: Deferred[Result[Synced]]) -> Effects:
             group, by = world.machine.for_member(GROUP), (self.member_id, self.instance_id, self.epoch)
-            if isinstance(group, ClassicGroup):
-                return group.sync(*by, (None, None), shares, waiter, world.now)
-            return group.classic_sync(*by, (None, None), world.image, waiter, world.now)
+            return group.classic_sync(*by, (None, None), shares, world.image, waiter, world.now)
 
         world.ask(self, tell, self.synced)
 
@@ -131,10 +126,7 @@ class ClassicClient(Client):
     def beat(self, world: "World") -> None:
         def tell(_: Any) -> Effects:
             group, by = world.machine.for_member(GROUP), (self.member_id, self.instance_id, self.epoch)
-            if isinstance(group, ClassicGroup):
-                group.heartbeat(*by, world.now)
-            else:
-                group.classic_heartbeat(*by, world.image, world.now)
+            group.classic_heartbeat(*by, world.image, world.now)
             return []
 
         world.ask(self, tell, lambda *_: None)
@@ -154,8 +146,6 @@ class ClassicClient(Client):
     def leave(self, world: "World") -> None:
         def tell(_: Any) -> Effects:
             group = world.machine.for_member(GROUP)
-            if isinstance(group, ClassicGroup):
-                return group.leave([(self.member_id, self.instance_id)], world.now)[1]
             return group.classic_leave([(self.member_id, self.instance_id)], world.image, world.now)[1]
 
         world.ask(self, tell, lambda *_: None)

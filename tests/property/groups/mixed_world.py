@@ -21,8 +21,9 @@ from headrace.coordinator.result import Result
 from headrace.groups.assignors import TopicIdPartition
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.group import JOIN, Answer, Beat, ConsumerLimits, Convert, Effects, GroupLimits, Now
-from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
+from headrace.groups.group import JOIN, Beat, ConsumerLimits, Convert, Effects, GroupLimits, Now, Reply
+from headrace.groups.machine import Committer, GroupMachine
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.model.errors import GroupError, RebalanceInProgress
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
@@ -106,11 +107,11 @@ class World(RuleBasedStateMachine):
         for effect in effects:
             if isinstance(effect, Convert):
                 self.machine.adopt(effect.group)
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, Reply):
                 effect.waiter.resolve(effect.result)
             else:
                 self.log.write(self.machine, effect.records)
-                for answer in effect.answers:
+                for answer in effect.answer:
                     answer.waiter.resolve(answer.result)
 
     def committed(self, partition: int) -> int:

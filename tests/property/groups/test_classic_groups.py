@@ -13,12 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.generation import GroupState
-from headrace.groups.group import Answer, Effects, GroupLimits, Now, Write
-from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
-from headrace.groups.members import JoinRequest
+from headrace.groups.group import Effects, GroupLimits, Now, Reply
+from headrace.groups.machine import Committer, GroupMachine
+from headrace.groups.offsets import OffsetCommit
 from headrace.model.errors import (
     FencedInstance,
     GroupError,
@@ -66,7 +68,7 @@ class Groups(RuleBasedStateMachine):
         self.now = Now(0.0, 1_000_000)
         self.log = GroupLog()
         self.committed = 0
-        self.answers: list[tuple[int, Answer]] = []
+        self.answers: list[tuple[int, Reply]] = []
         self.clients = [Client(number) for number in CLIENTS]
         self.ids = 0
         self.restarts = 0
@@ -86,12 +88,12 @@ class Groups(RuleBasedStateMachine):
 
     def apply(self, effects: Effects) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Reply):
                 effect.waiter.resolve(effect.result)
             else:
-                assert isinstance(effect, Write)
+                assert isinstance(effect, Outcome)
                 end = self.write(effect.records)
-                self.answers += [(end, answer) for answer in effect.answers]
+                self.answers += [(end, answer) for answer in effect.answer]
 
     def tell(self, waiter: Deferred[Any] | None, event: Callable[[], Effects]) -> None:
         try:
@@ -118,11 +120,6 @@ class Groups(RuleBasedStateMachine):
         found = self.machine.groups.get(GROUP)
         assert found is None or isinstance(found, ClassicGroup)
         return found
-
-    @staticmethod
-    def found(group: Any) -> ClassicGroup:
-        assert isinstance(group, ClassicGroup)
-        return group
 
     # -- members
 
@@ -162,7 +159,9 @@ class Groups(RuleBasedStateMachine):
         waiter = self.waiter(client, got)
         self.tell(
             waiter,
-            lambda: self.found(self.machine.for_join(GROUP, wants.member_id, self.now)).join(wants, waiter, self.now),
+            lambda: self.machine.for_join(GROUP, wants.member_id, self.now).classic_join(
+                wants, IMAGE, waiter, self.now
+            ),
         )
 
     @rule(number=st.sampled_from(CLIENTS))
@@ -190,8 +189,8 @@ class Groups(RuleBasedStateMachine):
         waiter = self.waiter(client, got)
         self.tell(
             waiter,
-            lambda: self.found(self.machine.for_member(GROUP)).sync(
-                client.member_id, client.instance_id, generation, (None, None), assignments, waiter, self.now
+            lambda: self.machine.for_member(GROUP).classic_sync(
+                client.member_id, client.instance_id, generation, (None, None), assignments, IMAGE, waiter, self.now
             ),
         )
 
@@ -199,8 +198,8 @@ class Groups(RuleBasedStateMachine):
     def heartbeat(self, number: int) -> None:
         client = self.clients[number]
         try:
-            self.found(self.machine.for_member(GROUP)).heartbeat(
-                client.member_id, client.instance_id, client.generation, self.now
+            self.machine.for_member(GROUP).classic_heartbeat(
+                client.member_id, client.instance_id, client.generation, IMAGE, self.now
             )
             assert client.member_id not in self.replaced
         except (UnknownMember, FencedInstance):
@@ -215,8 +214,8 @@ class Groups(RuleBasedStateMachine):
         client = self.clients[number]
 
         def left() -> Effects:
-            results, effects = self.found(self.machine.for_member(GROUP)).leave(
-                [(client.member_id, client.instance_id)], self.now
+            results, effects = self.machine.for_member(GROUP).classic_leave(
+                [(client.member_id, client.instance_id)], IMAGE, self.now
             )
             if client.member_id in self.replaced:
                 assert results[0] is not None
@@ -247,7 +246,7 @@ class Groups(RuleBasedStateMachine):
         self.written.append((end, partition, offset))
         waiter: Deferred[Any] = Deferred()
         waiter.then(lambda _: self.acked.__setitem__(partition, offset))
-        self.answers.append((end, Answer(waiter, Result())))
+        self.answers.append((end, Reply(waiter, Result())))
 
     # -- time, disk, crashes
 

@@ -16,10 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.property.groups.group_log import GroupLog
 from tests.property.profile import examples
 
+from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
-from headrace.groups.group import JOIN, LEAVE, Answer, Beat, Convert, Effects, GroupLimits, Now, Write
+from headrace.groups.group import JOIN, LEAVE, Beat, Convert, Effects, GroupLimits, Now, Reply
 from headrace.groups.machine import GroupMachine
 from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember
 from headrace.model.errors import FencedMemberEpoch, GroupNotFound, UnknownMember, UnreleasedInstance
@@ -109,13 +110,13 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     def apply(self, effects: Effects) -> None:
         for effect in effects:
-            if isinstance(effect, Write):
+            if isinstance(effect, Outcome):
                 self.log.write(self.machine, effect.records)
             elif isinstance(effect, Convert):
                 self.machine.adopt(effect.group)
                 continue
-            for answer in effect.answers if isinstance(effect, Write) else (effect,):
-                assert isinstance(answer, Answer)
+            for answer in effect.answer if isinstance(effect, Outcome) else (effect,):
+                assert isinstance(answer, Reply)
                 answer.waiter.resolve(answer.result)
 
     def ask(self, beat: Heartbeat) -> Beat:

@@ -15,8 +15,10 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
 from headrace.groups.consumer_records import ConsumerValue, MemberKey, SubscriptionValue, TargetKey
 from headrace.groups.group import GroupLimits, Now
-from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
+from headrace.groups.machine import Committer, GroupMachine
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.records import ClassicValue, GroupKey, Key, Value
+from headrace.groups.share import ShareGroup
 from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
 
 GROUPS = ("a", "b")
@@ -288,7 +290,7 @@ def test_members_that_are_still_old_outlast_the_compaction_of_what_became_of_the
     shard.write([(GroupKey("a"), ConsumerValue(1, 1)), (MemberKey("a", "m"), SubscriptionValue(client_id="c"))])
     shard.upgrade()
     shard.write([(GroupKey("a"), ConsumerValue(2, 2)), (GroupKey("a"), ConsumerValue(3, 3))])
-    group = shard.loaded(compacted(shard.log, 100, drops_tombstones=False)).consumer("a")
+    group = shard.loaded(compacted(shard.log, 100, drops_tombstones=False)).of_kind("a", ConsumerGroup)
     assert (group.epoch, [member.member_id for member in group.members]) == (3, ["m"])
 
 
@@ -300,7 +302,7 @@ def test_a_member_of_a_share_group_that_left_stays_away() -> None:
     shard.write([(MemberKey("a", "m"), ShareMemberValue(2)), (TargetKey("a", "m"), ShareTargetValue(()))])
     shard.machine = shard.loaded(shard.log)
     shard.write([(MemberKey("a", "m"), None), (TargetKey("a", "m"), None)])
-    group = shard.loaded(compacted(shard.log, 100, drops_tombstones=True)).share("a")
+    group = shard.loaded(compacted(shard.log, 100, drops_tombstones=True)).of_kind("a", ShareGroup)
     assert (group.members, group.targets) == ({}, {})
 
 

@@ -8,7 +8,8 @@ from tests.unit.storage.cleaner_bench import DAY, Bench
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.groups.group import GroupLimits
-from headrace.groups.machine import GroupMachine, OffsetCommit
+from headrace.groups.machine import GroupMachine
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.records import GroupRecord
 from headrace.records.batch import check_batch
 from headrace.records.builder import build_batch

@@ -16,21 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.property.profile import examples
 
-from headrace.coordinator.machine import InternalRecord
+from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.result import Result
-from headrace.groups.group import (
-    JOIN,
-    LEAVE,
-    Answer,
-    Convert,
-    CreateTopics,
-    Effects,
-    GroupLimits,
-    Now,
-    StreamsLimits,
-    Write,
-)
-from headrace.groups.machine import Committer, GroupMachine, OffsetCommit
+from headrace.groups.group import JOIN, LEAVE, Convert, CreateTopics, Effects, GroupLimits, Now, Reply, StreamsLimits
+from headrace.groups.machine import Committer, GroupMachine
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_reconciliation import StreamsMember
@@ -142,7 +132,7 @@ class StreamsGroups(RuleBasedStateMachine):
     def apply(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
-                case Write(records, answers):
+                case Outcome(records, answers):
                     for record in records:
                         self.log.extend(self.machine.encode(record))
                         self.machine.apply(record, -1)
@@ -152,7 +142,7 @@ class StreamsGroups(RuleBasedStateMachine):
                     self.machine.adopt(group)
                 case CreateTopics(_, topics):
                     self.to_create = {topic.name: topic.partitions for topic in topics}
-                case Answer(waiter, result):
+                case Reply(waiter, result):
                     waiter.resolve(result)
 
     def ask(self, beat: StreamsHeartbeat) -> StreamsBeat:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from headrace.coordinator.machine import InternalRecord
-from headrace.groups.group import Answer, Convert, Effects, GroupLimits, Write
+from headrace.coordinator.machine import InternalRecord, Outcome
+from headrace.groups.group import Convert, Effects, GroupLimits, Reply
 from headrace.groups.machine import GroupMachine
 from headrace.groups.records import GroupRecord
 
@@ -23,13 +23,13 @@ class LoggedGroups:
         """Do what groups want done, and tell those who wait."""
         for effect in effects:
             match effect:
-                case Write(records, answers):
+                case Outcome(records, answers):
                     self.write(records)
                     for answer in answers:
                         answer.waiter.resolve(answer.result)
                 case Convert(group):
                     self.machine.adopt(group)
-                case Answer(waiter, result):
+                case Reply(waiter, result):
                     waiter.resolve(result)
 
     def restarted(self) -> GroupMachine:

@@ -9,7 +9,8 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, LEAVE, GroupLimits, Now
-from headrace.groups.machine import Committer, OffsetCommit
+from headrace.groups.machine import Committer
+from headrace.groups.offsets import OffsetCommit
 from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage
@@ -38,13 +39,13 @@ def test_a_classic_group_without_members_becomes_a_consumer_group_and_keeps_its_
     assert isinstance(world.machine.group("g"), ClassicGroup)
     world.join()
     for machine in (world.machine, world.restarted()):
-        group = machine.consumer("g")
+        group = machine.of_kind("g", ConsumerGroup)
         assert [member.member_id for member in group.members] == ["m"]
         found = machine.offsets.get("g", "t", 0)
         assert found is not None
         assert found.offset == 7
         with pytest.raises(GroupNotFound):
-            machine.classic("g")
+            machine.of_kind("g", ClassicGroup)
         with pytest.raises(UnknownMember):
             machine.check_commit("g", Committer(), NOW)
 
@@ -92,7 +93,7 @@ def test_a_consumer_group_without_members_and_offsets_is_forgotten() -> None:
 def test_offsets_that_a_member_may_need_do_not_expire() -> None:
     world = World()
     world.join()
-    epoch = next(iter(world.machine.consumer("g").members)).epoch
+    epoch = next(iter(world.machine.of_kind("g", ConsumerGroup).members)).epoch
     commits = [OffsetCommit("t", 0, 7), OffsetCommit("other", 0, 7)]
     world.write(world.machine.commit("g", Committer("m", None, epoch), commits, NOW).records)
     world.write(world.machine.expire_offsets(LIMITS.offsets_retention_ms + 1).records)

@@ -8,10 +8,13 @@ from tests.unit.groups.logged import LoggedGroups
 
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, TopicIdPartition, assign_shared
+from headrace.groups.classic import ClassicGroup
+from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareMemberLimits
-from headrace.groups.machine import Committer, OffsetCommit
-from headrace.groups.share import ShareHeartbeat
+from headrace.groups.machine import Committer
+from headrace.groups.offsets import OffsetCommit
+from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.model.errors import (
     FencedMemberEpoch,
     GroupFull,
@@ -65,7 +68,7 @@ def test_members_share_the_partition_that_there_is() -> None:
     # What did not change is not told again.
     assert world.beat("a", 1) == Beat("a", 2, None)
     assert world.beat("a", 1, ("t",)) == Beat("a", 2, places(0))
-    group = world.restarted().share("g")
+    group = world.restarted().of_kind("g", ShareGroup)
     assert group.state_name == "Stable"
     assert {name: member.epoch for name, member in group.members.items()} == {"a": 2, "b": 2}
     assert group.about.begun == (T,)
@@ -90,13 +93,13 @@ def test_a_member_that_left_or_is_late_is_gone_and_others_get_its_share() -> Non
     with pytest.raises(UnknownMember):
         world.beat("b", 2)
     assert world.beat("a", 1).assignment in (None, places(0, 1))
-    group = world.machine.share("g")
+    group = world.machine.of_kind("g", ShareGroup)
     assert group.next_deadline_ms() == 1000
     world.apply(group.expire(world.image, Now(1000.0, 0)))
     assert group.is_empty
     assert group.state_name == "Empty"
     for machine in (world.machine, world.restarted()):
-        assert machine.share("g").is_empty
+        assert machine.of_kind("g", ShareGroup).is_empty
         assert not list(machine.expire_offsets(10**15).records), "a share group is never forgotten by itself"
 
 
@@ -120,7 +123,7 @@ def test_a_topic_that_is_deleted_has_no_state_in_the_group_any_more() -> None:
     world = World()
     world.join("a")
     world.write(world.machine.forget_topics({"t": T}).records)
-    assert world.restarted().share("g").about.begun == ()
+    assert world.restarted().of_kind("g", ShareGroup).about.begun == ()
 
 
 def test_a_share_group_is_no_other_group() -> None:
@@ -135,13 +138,16 @@ def test_a_share_group_is_no_other_group() -> None:
             Deferred(),
             NOW,
         )
+    wants = JoinRequest("", None, "c", "h", 10_000, 1_000, "consumer", (("range", b""),), "m")
     with pytest.raises(InconsistentProtocol):
-        machine.for_join("g", "", NOW)
+        machine.for_join("g", "", NOW).classic_join(wants, world.image, Deferred(), NOW)
+    with pytest.raises(UnknownMember):
+        machine.for_member("g").classic_heartbeat("a", None, 1, world.image, NOW)
     with pytest.raises(GroupNotFound):
         machine.commit("g", Committer(), [OffsetCommit("t", 0, 1)], NOW)
     assert machine.fetch("g", None, require_stable=False) == {}
     with pytest.raises(GroupNotFound):
-        machine.classic("g")
+        machine.of_kind("g", ClassicGroup)
     with pytest.raises(GroupNotEmpty):
         machine.delete_group("g")
     world.beat("a", LEAVE)

@@ -8,14 +8,15 @@ from tests.unit.groups.logged import LoggedGroups
 
 from headrace.coordinator.machine import InternalRecord
 from headrace.coordinator.result import Result
+from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
 from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
-from headrace.groups.machine import Committer, OffsetCommit
-from headrace.groups.members import JoinRequest
+from headrace.groups.machine import Committer
+from headrace.groups.offsets import OffsetCommit
 from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.share import ShareHeartbeat
-from headrace.groups.streams import StreamsBeat, StreamsHeartbeat
+from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_endpoints import EndpointPartitions
 from headrace.groups.streams_reconciliation import StreamsMember
 from headrace.groups.streams_records import InternalTopic, StreamsMemberValue, Subtopology, TopologyValue
@@ -110,11 +111,11 @@ class World(LoggedGroups):
         return self.beat(member_id, JOIN, **(said | fields))
 
     def members(self) -> dict[str, tuple[int, TaskSet]]:
-        return {one.member_id: (one.epoch, one.assigned) for one in self.machine.streams("g").members}
+        return {one.member_id: (one.epoch, one.assigned) for one in self.machine.of_kind("g", StreamsGroup).members}
 
     def expire(self, ms: float) -> None:
         self.ms += ms
-        self.apply(self.machine.streams("g").expire(self.image, self.now))
+        self.apply(self.machine.of_kind("g", StreamsGroup).expire(self.image, self.now))
 
     def commit(self, member_id: str, epoch: int, *partitions: int, transactional: bool = False) -> None:
         commits = [OffsetCommit("lines", partition, 1) for partition in partitions or (0,)]
@@ -158,9 +159,9 @@ def test_a_restart_finds_everything() -> None:
     world.join("a", instance_id="i", rack_id="r", endpoint=("h", 1), tags=(("zone", "z"),))
     world.join("b")
     world.beat("a", 2)
-    before = world.machine.streams("g")
+    before = world.machine.of_kind("g", StreamsGroup)
     world.machine = world.restarted()
-    after = world.machine.streams("g")
+    after = world.machine.of_kind("g", StreamsGroup)
     assert list(after.members) == list(before.members)
     assert (after.epoch, after.target_epoch, after.topology) == (before.epoch, before.target_epoch, before.topology)
     assert world.beat("a", 2, owned=active(0)).epoch == 3
@@ -331,7 +332,7 @@ def test_the_topology_of_a_group_with_members_stays() -> None:
     assert world.members().keys() == {"a"}
     world.beat("a", LEAVE)
     world.join("b", topology=TopologyValue(1, other.subtopologies))
-    assert world.machine.streams("g").topology == TopologyValue(1, other.subtopologies)
+    assert world.machine.of_kind("g", StreamsGroup).topology == TopologyValue(1, other.subtopologies)
 
 
 def test_a_member_with_an_older_topology_has_no_tasks() -> None:
@@ -429,7 +430,7 @@ def test_a_commit_from_before_a_member_joined_again_does_not_count() -> None:
 def test_only_members_at_their_epoch_fetch_offsets() -> None:
     world = World()
     world.join("a")
-    group = world.machine.streams("g")
+    group = world.machine.of_kind("g", StreamsGroup)
     group.check_fetch(None, -1)
     group.check_fetch("a", 2)
     with pytest.raises(StaleMemberEpoch):
@@ -452,6 +453,9 @@ def test_a_group_is_deleted_with_all_of_its_records() -> None:
     assert all(one.value is None for one in last.values())
 
 
+CLASSIC = JoinRequest("", None, "c", "h", 10_000, 1_000, "consumer", (("range", b""),), "m")
+
+
 def test_groups_of_other_kinds_stay_what_they_are() -> None:
     world = World()
     world.join("a")
@@ -463,7 +467,9 @@ def test_groups_of_other_kinds_stay_what_they_are() -> None:
     with pytest.raises(GroupNotFound):
         world.machine.share_heartbeat("g", ShareHeartbeat("x", JOIN, topics=("lines",)), image, waiter, now)
     with pytest.raises(InconsistentProtocol):
-        world.machine.for_join("g", "", now)
+        world.machine.for_join("g", "", now).classic_join(CLASSIC, image, waiter, now)
+    with pytest.raises(UnknownMember):
+        world.machine.for_member("g").classic_heartbeat("x", None, 1, image, now)
     world.apply(world.machine.consumer_heartbeat("c", consumer, image, waiter, now))
     joins = StreamsHeartbeat("a", JOIN, rebalance_timeout_ms=1, topology=PLAIN, process_id="p")
     with pytest.raises(GroupNotFound):
@@ -484,9 +490,8 @@ def test_an_application_goes_on_from_the_offsets_of_a_classic_group() -> None:
 
 def test_a_classic_group_with_members_is_not_taken() -> None:
     world = World()
-    wants = JoinRequest("", None, "c", "h", 10_000, 1_000, "consumer", (("range", b""),), "m")
     group = world.machine.for_join("g", "", world.now)
-    world.apply(group.join(wants, Deferred(), world.now))  # type: ignore[union-attr]
+    world.apply(group.classic_join(CLASSIC, world.image, Deferred(), world.now))
     with pytest.raises(GroupNotFound):
         world.join("a")
 
@@ -536,4 +541,4 @@ def test_another_client_id_does_not_move_tasks() -> None:
     world.join("a", client_id="one")
     told = world.beat("a", 2, client_id="two")
     assert told.epoch == 2
-    assert [one.about.client_id for one in world.machine.streams("g").members] == ["two"]
+    assert [one.about.client_id for one in world.machine.of_kind("g", StreamsGroup).members] == ["two"]

@@ -19,7 +19,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
-from headrace.groups.members import Joined, JoinRequest
+from headrace.groups.classic_protocol import Joined, JoinRequest
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code

@@ -11,8 +11,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
+from headrace.groups.classic_protocol import Synced
 from headrace.groups.machine import Committer
-from headrace.groups.members import Synced
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
