@@ -6,7 +6,7 @@ no member leads, and a join does not wait for anybody:
 
 - a heartbeat is answered with "rebalance" when the group has a new epoch, when the member has something to give up, and
   when everything that it waits for has become free;
-- its join says what it still owns, and takes it one step towards its target (`reconciliation.py`), as a heartbeat of
+- its join says what it still owns, and takes it one step towards its target (`epoch_members.py`), as a heartbeat of
   the consumer protocol does. One that gave up everything before, as eager clients do, gets all of its share that is
   free; one that did not is first told to keep less, then joins again;
 - its sync is answered with what it may read now.
@@ -15,18 +15,19 @@ One that does not join when it is told to, does not sync after it joined, or doe
 rebalance timeout is removed. It learns so from its next heartbeat.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
+from headrace.groups.consumer_member import ConsumerMember
 from headrace.groups.consumer_records import ClassicMember, SubscriptionValue
 from headrace.groups.consumer_roster import ConsumerRoster
-from headrace.groups.consumer_state import Draft
+from headrace.groups.consumer_state import ConsumerDraft
 from headrace.groups.conversion import assignment_for, places
+from headrace.groups.epoch_members import Phase
 from headrace.groups.group import Effects, Now, Reply
 from headrace.groups.members import check_session_timeout
-from headrace.groups.reconciliation import ConsumerMember, Phase
 from headrace.groups.roster import rebalancing
 from headrace.groups.subscription import CONSUMER, MemberSubscription, read_subscription
 from headrace.model.errors import (
@@ -40,22 +41,25 @@ from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
 
 
-class ClassicMembers(ConsumerRoster):
-    def classic_join(
-        self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now
-    ) -> Effects:
-        check_session_timeout(wants, self._group_limits)
+class ClassicMembers:
+    def __init__(self, roster: ConsumerRoster) -> None:
+        self._roster = roster
+        self._group_id = roster.group_id
+
+    def join(self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now) -> Effects:
+        check_session_timeout(wants, self._roster.group_limits)
         subscription = self._understood(wants)
         if wants.needs_known_id and not wants.member_id and wants.instance_id is None:
             raise MemberIdRequired("join again with the member id that comes with this answer", wants.new_member_id)
-        replaced = None if wants.member_id else self._state.static.get(wants.instance_id or "")
-        others = tuple(member for member in self.members if member.member_id != replaced)
-        if self._becomes_classic(others):
+        replaced = None if wants.member_id else self._roster.state.static.get(wants.instance_id or "")
+        others = tuple(member for member in self._roster.state.members.values() if member.member_id != replaced)
+        if self._roster.becomes_classic(others):
             return self._join_as_classic(others, wants, image, waiter, now)
-        draft = Draft(self._state)
+        draft = self._roster.draft()
         before = self._joining(wants, draft)
-        after = self._step(draft, before, _wants(wants, subscription, before), places(subscription.owned, image), image)
-        self._heard_of(before, after, now, must_act=True)
+        wanted = _wants(wants, subscription, before)
+        after = self._roster.step(draft, before, wanted, places(subscription.owned, image), image)
+        self._roster.heard_of(before, after, now, must_act=True)
         told = Joined(after.member_id, after.epoch, CONSUMER, wants.protocols[0][0], leader="")
         return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
@@ -69,7 +73,7 @@ class ClassicMembers(ConsumerRoster):
     ) -> Effects:
         """Nobody is left of the consumer protocol: the last of them, a static one, is back with the classic one, or the
         broker crashed, or did not allow the group to change its protocol until now."""
-        group, effects = self._as_classic(others, image, now)
+        group, effects = self._roster.as_classic(others, image, now)
         if wants.member_id not in group.members:
             wants = wants._replace(member_id="", new_member_id=wants.member_id or wants.new_member_id)
         return effects + group.classic_join(wants._replace(needs_known_id=False), image, waiter, now)
@@ -77,41 +81,40 @@ class ClassicMembers(ConsumerRoster):
     def _understood(self, wants: JoinRequest) -> MemberSubscription:
         """What a member subscribes to, if it can be in one group with those that are here."""
         if wants.protocol_type != CONSUMER or not wants.protocols:
-            raise InconsistentProtocol(f"the group {self.group_id} is of consumers, and uses the consumer protocol")
+            raise InconsistentProtocol(f"the group {self._group_id} is of consumers, and uses the consumer protocol")
         names = {name for name, _ in wants.protocols}
-        for member in self.members:
-            classic = member.wants.classic
+        for member in self._roster.state.members.values():
+            classic = member.about.classic
             if classic is not None and member.member_id != wants.member_id:
                 names &= {name for name, _ in classic.protocols}
         if not names:
-            raise InconsistentProtocol(f"no protocol is spoken by all classic members of the group {self.group_id}")
+            raise InconsistentProtocol(f"no protocol is spoken by all classic members of the group {self._group_id}")
         subscription = read_subscription(wants.protocols[0][1])
         if subscription is None:
             raise InconsistentProtocol("what the member subscribes to cannot be read")
         return subscription
 
-    def _joining(self, wants: JoinRequest, draft: Draft) -> ConsumerMember:
+    def _joining(self, wants: JoinRequest, draft: ConsumerDraft) -> ConsumerMember:
         """The member that joins, as it was before; a new one, or one that takes another's place."""
-        known = self._state.members.get(wants.member_id)
+        known = self._roster.state.members.get(wants.member_id)
         if wants.instance_id is not None:
-            holder = self._state.static.get(wants.instance_id)
+            holder = self._roster.state.static.get(wants.instance_id)
             if wants.member_id:
-                self._check_instance(wants.instance_id, wants.member_id)
+                self._roster.check_instance(wants.instance_id, wants.member_id)
             elif holder is not None:
-                return self._take_over(self._state.members[holder], wants.new_member_id, draft)
+                return self._roster.replace(self._roster.state.members[holder], wants.new_member_id, draft)
         if known is None:
-            return self._new_member(wants.member_id or wants.new_member_id)
+            return self._roster.new_member(wants.member_id or wants.new_member_id)
         if not known.is_classic:
-            raise UnknownMember(f"the member {wants.member_id} of {self.group_id} uses the consumer protocol")
+            raise UnknownMember(f"the member {wants.member_id} of {self._group_id} uses the consumer protocol")
         return known
 
-    def classic_sync(
+    def sync(
         self,
         member_id: str,
         instance_id: str | None,
         generation: int,
         protocol: tuple[str | None, str | None],
-        assignments: Mapping[str, bytes],
         image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
@@ -120,41 +123,41 @@ class ClassicMembers(ConsumerRoster):
         spoken = classic.protocols[0][0]
         for said, held in zip(protocol, (CONSUMER, spoken), strict=True):
             if said is not None and said != held:
-                raise InconsistentProtocol(f"the member {member_id} of {self.group_id} uses {held}, not {said}")
+                raise InconsistentProtocol(f"the member {member_id} of {self._group_id} uses {held}, not {said}")
         # One that has something to give up learns by this sync what that is, and joins again by itself.
-        if member.epoch < self.epoch and member.phase is not Phase.UNREVOKED:
-            self._heard_of(member, member, now, must_act=True, goes_on=True)
-            raise rebalancing(self.group_id)
-        self._heard_of(member, member, now)
+        if member.epoch < self._roster.state.about.epoch and member.phase is not Phase.UNREVOKED:
+            self._roster.heard_of(member, member, now, must_act=True, goes_on=True)
+            raise rebalancing(self._group_id)
+        self._roster.heard_of(member, member, now)
         told = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
         return [Outcome((), [Reply(waiter, Result(told))])]
 
-    def classic_heartbeat(
+    def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
     ) -> None:
         member, _ = self._classic_member(member_id, instance_id, generation)
         must_join = self._must_join(member, image)
-        self._heard_of(member, member, now, must_act=must_join, goes_on=True)
+        self._roster.heard_of(member, member, now, must_act=must_join, goes_on=True)
         if must_join:
-            raise rebalancing(self.group_id)
+            raise rebalancing(self._group_id)
 
     def _must_join(self, member: ConsumerMember, image: ClusterImage) -> bool:
-        if member.epoch < self.epoch or member.phase is Phase.UNREVOKED:
+        if member.epoch < self._roster.state.about.epoch or member.phase is Phase.UNREVOKED:
             return True
         if member.phase is Phase.UNRELEASED:
-            missing = self.target_of(member.member_id) - member.assigned
-            if all(self._state.owner(place) is None for place in missing):
+            missing = self._roster.target_of(member.member_id) - member.assigned
+            if all(self._roster.state.owner(place) is None for place in missing):
                 return True
-        return self._topics.have_changed(image, self._state)
+        return self._roster.topics.have_changed(image, self._roster.state)
 
-    def classic_leave(
+    def leave(
         self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
     ) -> tuple[list[HeadraceError | None], Effects]:
         gone: list[str] = []
         results: list[HeadraceError | None] = []
         for member_id, instance_id in leaving:
             try:
-                known = member_id or self._state.static.get(instance_id or "", "")
+                known = member_id or self._roster.state.static.get(instance_id or "", "")
                 member, _ = self._classic_member(known, instance_id)
                 if member.member_id in gone:
                     raise UnknownMember(f"the member {member.member_id} has left already")
@@ -163,24 +166,22 @@ class ClassicMembers(ConsumerRoster):
                 continue
             gone.append(member.member_id)
             results.append(None)
-        return results, self._without(gone, image, now) if gone else []
+        return results, self._roster.remove(gone, image, now) if gone else []
 
     def _classic_member(
         self, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> tuple[ConsumerMember, ClassicMember]:
-        if instance_id is not None:
-            self._check_instance(instance_id, member_id)
-        member = self._member(member_id)
-        if member.wants.classic is None:
-            raise UnknownMember(f"the member {member_id} of {self.group_id} uses the consumer protocol")
+        member = self._roster.find_static(member_id, instance_id)
+        if member.about.classic is None:
+            raise UnknownMember(f"the member {member_id} of {self._group_id} uses the consumer protocol")
         if generation is not None and generation != member.epoch:
             raise IllegalGeneration(f"the member {member_id} is at generation {member.epoch}, not {generation}")
-        return member, member.wants.classic
+        return member, member.about.classic
 
 
 def _wants(wants: JoinRequest, subscription: MemberSubscription, before: ConsumerMember) -> SubscriptionValue:
     return SubscriptionValue(
-        instance_id=before.wants.instance_id if wants.instance_id is None else wants.instance_id,
+        instance_id=before.about.instance_id if wants.instance_id is None else wants.instance_id,
         rack_id=subscription.rack_id,
         client_id=wants.client_id,
         client_host=wants.client_host,

@@ -2,7 +2,7 @@
 
 Each heartbeat says what changed with a member; each answer says what the member may read. The group has an epoch that
 rises when members, subscriptions or topics change, and a target: who shall read what at that epoch. Members go from
-what they read to their target one by one (`reconciliation.py`), without ever stopping all of them.
+what they read to their target one by one (`epoch_members.py`), without ever stopping all of them.
 
 Everything but deadlines is durable: after a restart members go on at the epoch at which they were. A member that is
 silent for the session timeout, or does not give up what it must within its own rebalance timeout, is removed; it learns
@@ -12,25 +12,30 @@ partitions for the session timeout, and whoever comes with its instance id takes
 Some members may speak the classic protocol: see `classic_members.py`.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic_members import ClassicMembers
-from headrace.groups.consumer_records import SubscriptionValue
-from headrace.groups.consumer_roster import Deadlines
-from headrace.groups.consumer_state import Draft
-from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Now, Reply
+from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
+from headrace.groups.consumer_member import ConsumerMember
+from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
+from headrace.groups.consumer_roster import ConsumerRoster
+from headrace.groups.epoch_group import EpochGroup
+from headrace.groups.epoch_members import LEFT_FOR_NOW
+from headrace.groups.epoch_roster import check_member
+from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, Now, Reply
 from headrace.groups.patterns import topic_pattern
-from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember, Phase
+from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
-    FencedMemberEpoch,
+    GroupError,
+    HeadraceError,
+    IllegalGeneration,
     ProtocolError,
     RecordTooLarge,
-    UnreleasedInstance,
+    StaleMemberEpoch,
     UnsupportedAssignor,
 )
 from headrace.model.image import ClusterImage
@@ -67,66 +72,103 @@ class Heartbeat(NamedTuple):
         )
 
 
-class ConsumerGroup(ClassicMembers):
+class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
+    kind = "consumer"
+    protocol_type = CONSUMER
+    is_hastened_by_heartbeats = True
+
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
+        self._roster = ConsumerRoster(group_id, limits)
+        super().__init__(self._roster.state, self._roster)
+        self._default_assignor = limits.consumer.assignors[0]
+        self._classic = ClassicMembers(self._roster)
+
+    @property
+    def assignor(self) -> str:
+        return self._roster.state.about.assignor or self._default_assignor
+
+    def target_of(self, member_id: str) -> Assignment:
+        return self._roster.target_of(member_id)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(
+            topic in member.about.topics
+            or (member.about.pattern is not None and topic_pattern(member.about.pattern).matches(topic))
+            for member in self.members
+        )
+
+    def stale(self, member: ConsumerMember, message: str) -> GroupError:
+        return IllegalGeneration(message) if member.is_classic else StaleMemberEpoch(message)
+
+    # -- the consumer protocol
+
     def heartbeat(self, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
-        """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
+        """A member is alive, joins or leaves. `waiter` is resolved when the changes that follow are committed."""
         if beat.epoch in (LEAVE, LEFT_FOR_NOW):
             return self._leave(beat, image, waiter, now)
-        draft = Draft(self._state)
-        before = self._entered(beat, draft)
-        after = self._step(draft, before, _updated(before.wants, beat), beat.owned, image)
-        self._heard_of(before, after, now)
+        draft = self._roster.draft()
+        before = self._roster.enter(beat, draft)
+        after = self._roster.step(draft, before, _updated(before.about, beat), beat.owned, image)
+        self._roster.heard_of(before, after, now)
         is_told = beat.epoch == JOIN or beat.is_full or after.assigned != before.assigned
         told = Beat(after.member_id, after.epoch, after.assigned if is_told else None)
         return [Outcome(draft.records(), [Reply(waiter, Result(told))])]
 
-    def _entered(self, beat: Heartbeat, draft: Draft) -> ConsumerMember:
-        """The member that a heartbeat speaks of, as it was before; a new one, or one that takes another's place."""
-        members, instance_id = draft.members, beat.instance_id
-        known = members.get(beat.member_id)
-        holder = members.get(self._state.static.get(instance_id, "")) if instance_id is not None else None
-        if beat.epoch != JOIN:
-            if instance_id is not None:
-                self._check_instance(instance_id, beat.member_id)
-            member = self._member(beat.member_id)
-            _check_epoch(member, beat)
-            return member
-        if holder is not None and holder is not known:
-            if holder.epoch != LEFT_FOR_NOW and not holder.is_classic:
-                raise UnreleasedInstance(
-                    f"the static member {instance_id} has not left: stop it, or wait for its session to end"
-                )
-            return self._take_over(holder, beat.member_id, draft)
-        return self._new_member(beat.member_id) if known is None else known
-
     def _leave(self, beat: Heartbeat, image: ClusterImage, waiter: Deferred[Result[Beat]], now: Now) -> Effects:
-        if beat.instance_id is not None:
-            self._check_instance(beat.instance_id, beat.member_id)
-        member = self._member(beat.member_id)
+        member = self._roster.find_static(beat.member_id, beat.instance_id)
         left = Reply(waiter, Result(Beat(member.member_id, beat.epoch)))
-        if beat.epoch != LEFT_FOR_NOW:
-            return [*self._without([member.member_id], image, now), Outcome((), [left])]
-        draft = Draft(self._state)
-        draft.put(replace(member, epoch=LEFT_FOR_NOW, phase=Phase.STABLE, revoking=frozenset()))
-        self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Outcome(draft.records(), [left])]
+        if beat.epoch == LEFT_FOR_NOW:
+            return [Outcome(self._roster.leave_for_now(member, now), [left])]
+        return [*self._roster.remove([member.member_id], image, now), Outcome((), [left])]
+
+    # -- the classic protocol
+
+    @property
+    def yields_to_classic(self) -> bool:
+        return self.is_empty
+
+    def classic_join(
+        self, wants: JoinRequest, image: ClusterImage, waiter: Deferred[Result[Joined]], now: Now
+    ) -> Effects:
+        return self._classic.join(wants, image, waiter, now)
+
+    def classic_sync(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+        image: ClusterImage,
+        waiter: Deferred[Result[Synced]],
+        now: Now,
+    ) -> Effects:
+        return self._classic.sync(member_id, instance_id, generation, protocol, image, waiter, now)
+
+    def classic_heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
+    ) -> None:
+        self._classic.heartbeat(member_id, instance_id, generation, image, now)
+
+    def classic_leave(
+        self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now
+    ) -> tuple[list[HeadraceError | None], Effects]:
+        return self._classic.leave(leaving, image, now)
+
+    # -- time
+
+    def expire(self, image: ClusterImage, now: Now) -> Effects:
+        late = self._roster.deadlines.late(now)
+        effects = self._roster.remove(late, image, now) if late else []
+        self._roster.deadlines.rewind()
+        return effects
 
 
 def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
-    """Refuse what no member may say, whatever the group is like."""
-    if not beat.member_id:
-        raise ProtocolError("a heartbeat must have a member id")
+    """Refuse a heartbeat that no member may send, whatever the group is like."""
+    check_member(beat)
     check_name(beat.member_id)
-    for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
-        if text is not None and not text.strip():
-            raise ProtocolError(f"the {name} of a member is empty")
-    if beat.epoch < LEFT_FOR_NOW:
-        raise ProtocolError(f"the member epoch {beat.epoch} has no meaning")
-    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
-        raise ProtocolError("only a member with an instance id can leave to come back")
     if beat.epoch == JOIN:
-        if beat.rebalance_timeout_ms == -1:
-            raise ProtocolError("a member that joins must say its rebalance timeout")
         if beat.owned is None or beat.owned:
             raise ProtocolError("a member that joins must have given up its partitions, and say so by an empty list")
         if beat.topics is None and beat.pattern is None:
@@ -139,23 +181,6 @@ def check_request(beat: Heartbeat, assignors: Sequence[str]) -> None:
         )
     if beat.pattern:
         topic_pattern(beat.pattern)
-
-
-def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
-    if beat.epoch == member.epoch:
-        return
-    # It may have missed our last answer: then it reads nothing that was taken from it since.
-    if (
-        beat.epoch == member.previous_epoch
-        and beat.epoch < member.epoch
-        and beat.owned is not None
-        and beat.owned <= member.assigned
-    ):
-        return
-    raise FencedMemberEpoch(
-        f"the member {member.member_id} is at epoch {member.epoch}, not {beat.epoch}: "
-        "it must give up its partitions and join again"
-    )
 
 
 def _updated(wants: SubscriptionValue, beat: Heartbeat) -> SubscriptionValue:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.classic import ClassicGroup
+from headrace.groups.consumer_member import ConsumerMember
 from headrace.groups.consumer_records import (
     ClassicMember,
     ConsumerGroupValue,
@@ -27,7 +28,6 @@ from headrace.groups.consumer_records import (
 )
 from headrace.groups.group import GroupLimits, Now
 from headrace.groups.members import Member
-from headrace.groups.reconciliation import ConsumerMember
 from headrace.groups.records import GroupKey, GroupRecord
 from headrace.groups.subscription import (
     CONSUMER,
@@ -93,7 +93,7 @@ def places(named: Iterable[TopicPartitions], image: ClusterImage) -> Assignment:
 
 def assignment_for(member: ConsumerMember, held: Assignment, image: ClusterImage) -> bytes:
     """What a member of the classic protocol is told to read, in the version in which it subscribes."""
-    subscription = None if member.wants.classic is None else read_subscription(member.wants.classic.protocols[0][1])
+    subscription = None if member.about.classic is None else read_subscription(member.about.classic.protocols[0][1])
     names = image.topic_names
     named = ((names[topic_id], numbers) for topic_id, numbers in stored(held) if topic_id in names)
     return write_assignment(0 if subscription is None else subscription.version, named)
@@ -138,7 +138,7 @@ def _wants(member: Member, subscription: MemberSubscription) -> SubscriptionValu
 
 
 def _classic(member: ConsumerMember, image: ClusterImage) -> Member:
-    wants = member.wants
+    wants = member.about
     assert wants.classic is not None
     return Member(
         member.member_id,

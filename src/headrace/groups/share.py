@@ -19,6 +19,7 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, Subscriber, assign_shared
 from headrace.groups.consumer_records import MemberKey, TargetKey, restored, stored
+from headrace.groups.deadlines import Deadline, MemberDeadlines
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Group, GroupLimits, Now, Reply
 from headrace.groups.offsets import OffsetCommit
 from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
@@ -55,9 +56,7 @@ class ShareGroup(Group):
         self._limits = limits.share
         self._checked_revision: int | None = None
         """The last image whose topics were compared with those that the target was made for."""
-        self._deadlines: dict[str, float] = {}
-        self._wake_ms: float | None = None
-        """No deadline is earlier. A heartbeat moves deadlines later without moving this."""
+        self._deadlines = MemberDeadlines()
 
     def replay(self, key: Key, value: Value | None) -> None:
         if isinstance(value, ShareValue):
@@ -175,7 +174,7 @@ class ShareGroup(Group):
         draft = _Draft(self)
         for member_id in member_ids:
             draft.remove(member_id)
-            self._deadlines.pop(member_id, None)
+            self._deadlines.remove(member_id)
         self._follow(draft, image, has_changed=True)
         return draft.records()
 
@@ -224,23 +223,20 @@ class ShareGroup(Group):
 
     def start(self, now: Now) -> None:
         self._deadlines.clear()
-        self._wake_ms = None
         for member_id in self.members:
             self._heard_of(member_id, now)
 
     def next_deadline_ms(self) -> float | None:
-        return self._wake_ms if self._deadlines else None
+        return self._deadlines.next_ms()
 
     def expire(self, image: ClusterImage, now: Now) -> Effects:
-        late = [member_id for member_id, deadline_ms in self._deadlines.items() if deadline_ms <= now.ms]
+        late = self._deadlines.late(now)
         records = self._without(late, image) if late else []
-        self._wake_ms = min(self._deadlines.values(), default=None)
+        self._deadlines.rewind()
         return [Outcome(records, ())] if records else []
 
     def _heard_of(self, member_id: str, now: Now) -> None:
-        deadline_ms = self._deadlines[member_id] = now.ms + self._limits.session_timeout_of(self.group_id)
-        if self._wake_ms is None or deadline_ms < self._wake_ms:
-            self._wake_ms = deadline_ms
+        self._deadlines.set(member_id, Deadline(now.ms + self._limits.session_timeout_of(self.group_id)))
 
 
 class _Draft:

@@ -7,7 +7,7 @@ are created, and until all topics are there nobody has tasks.
 
 As in consumer groups the group has an epoch, which rises when members, the topology, its topics or the number of
 standbys change, and a target: who shall have which tasks at that epoch (`streams_assignor.py`). Members go from what
-they have to their target one by one (`streams_reconciliation.py`).
+they have to their target one by one (`epoch_members.py`).
 
 Everything but deadlines and a call to shut down is durable. A member that is silent for the session timeout, or does
 not give up what it must within its own rebalance timeout, is removed; it learns so from its next heartbeat and joins
@@ -23,24 +23,26 @@ import msgspec
 
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
-from headrace.groups.consumer_roster import Deadlines
-from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, Now, Reply
-from headrace.groups.reconciliation import LEFT_FOR_NOW, Phase
+from headrace.groups.epoch_group import EpochGroup
+from headrace.groups.epoch_members import LEFT_FOR_NOW, reconcile
+from headrace.groups.epoch_roster import check_member
+from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, Reply
+from headrace.groups.offsets import OffsetCommit
+from headrace.groups.records import GroupRecord
 from headrace.groups.streams_assignor import TaskTaker, assign_tasks
 from headrace.groups.streams_endpoints import EndpointPartitions, endpoints, endpoints_epoch
-from headrace.groups.streams_reconciliation import StreamsMember, reconcile_tasks
-from headrace.groups.streams_records import StreamsMemberValue, TopologyValue
+from headrace.groups.streams_member import StreamsMember
+from headrace.groups.streams_records import StreamsMemberValue, StreamsValue, TopologyValue
 from headrace.groups.streams_roster import StreamsRoster
 from headrace.groups.streams_state import StreamsDraft
-from headrace.groups.streams_tasks import NO_TASKS, TaskSet
-from headrace.groups.streams_topology import Configured, GroupStatus, StatusCode, check_topology
+from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
+from headrace.groups.streams_topology import Configured, GroupStatus, StatusCode, check_topology, configure, read_topics
 from headrace.model.errors import (
     FencedMemberEpoch,
     InvalidTopology,
     InvalidTopologyEpoch,
     ProtocolError,
     RecordTooLarge,
-    UnreleasedInstance,
 )
 from headrace.model.image import ClusterImage
 from headrace.runtime.deferred import Deferred
@@ -83,15 +85,69 @@ class StreamsBeat(NamedTuple):
     """None if they are as it knows them."""
 
 
-class StreamsGroup(StreamsRoster):
+class StreamsGroup(EpochGroup[StreamsValue, StreamsMember, TaskSet]):
+    kind = "streams"
+    protocol_type = "streams"
+
+    def __init__(self, group_id: str, limits: GroupLimits) -> None:
+        self._roster = StreamsRoster(group_id, limits)
+        super().__init__(self._roster.state, self._roster)
+        self._limits = limits.streams
+        self._configured: tuple[TopologyValue, int, Configured] | None = None
+        """A topology with the topics of the image of a revision."""
+        self._delayed_until_ms: float | None = None
+        """Until when the first members of a group wait for more of them."""
+        self._shut_down_by: str | None = None
+        """The member that asked for the end of the whole application. Not stored: it asks again."""
+
+    @property
+    def topology(self) -> TopologyValue | None:
+        return self._roster.state.topology
+
+    def target_of(self, member_id: str) -> TaskSet:
+        return self._roster.state.targets.get(member_id, NO_TASKS)
+
+    @property
+    def state_name(self) -> str:
+        is_ready = self.is_empty or self._roster.state.about.is_ready
+        return super().state_name if is_ready else "NotReady"
+
+    @property
+    def is_deleted_for_classic(self) -> bool:
+        return self.is_empty
+
+    # -- offsets
+
+    def accepts_earlier_epoch(self, member: StreamsMember, epoch: int, commits: Sequence[OffsetCommit]) -> bool:
+        """Whether a member has had the tasks of all committed partitions since that epoch: otherwise every change of
+        the group would abort the transactions in progress of its members."""
+        if self.topology is None or not JOIN < epoch < member.epoch:
+            return False
+        since = [
+            member.since.get(StreamsTask(one.subtopology_id, partition))
+            for topic, partition, *_ in commits
+            for one in self.topology.subtopologies
+            if topic in read_topics(one)
+        ]
+        return len(since) >= len(commits) > 0 and all(at is not None and at <= epoch for at in since)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return (
+            not self.is_empty
+            and self.topology is not None
+            and any(topic in read_topics(subtopology) for subtopology in self.topology.subtopologies)
+        )
+
+    # -- members
+
     def heartbeat(
         self, beat: StreamsHeartbeat, image: ClusterImage, waiter: Deferred[Result[StreamsBeat]], now: Now
     ) -> Effects:
-        """A member lives, comes or goes. `waiter` is answered when what follows from it is committed."""
+        """A member is alive, joins or leaves. `waiter` is resolved when the changes that follow are committed."""
         if beat.epoch in (LEAVE, LEFT_FOR_NOW):
             return self._leave(beat, waiter, now)
-        draft = StreamsDraft(self._state)
-        before = self._entered(beat, draft)
+        draft = self._roster.draft()
+        before = self._roster.enter(beat, draft)
         topology = self._topology_with(beat, draft)
         member = replace(before, about=_updated(before.about, beat))
         is_first, is_new = not draft.members, before.member_id not in draft.members
@@ -102,19 +158,18 @@ class StreamsGroup(StreamsRoster):
         is_delayed = self._is_delayed(is_first=is_first, now=now)
         if draft.about.target_epoch < draft.about.epoch and not is_delayed:
             _aim(draft, topology, configured)
-        after = reconcile_tasks(
+        after = reconcile(
             member,
             draft.about.target_epoch,
             draft.targets.get(member.member_id, NO_TASKS),
             beat.owned,
-            lambda task: draft.is_free_active(member, task),
-            lambda task: draft.is_free_standby(member, task),
+            lambda tasks: draft.available(member, tasks),
         )
         if beat.epoch == JOIN:
-            # Whatever it did under its id before, it has given it up: no commit of then counts any more.
+            # It has given up everything that it had under its id before: no commit of that time is accepted.
             after = replace(after, since=dict.fromkeys(after.holds.active, after.epoch))
         draft.put(after)
-        self._heard_of(before, after, now)
+        self._roster.heard_of(before, after, now)
         if beat.shuts_down:
             self._shut_down_by = beat.member_id
         told = self._told(beat, before, after, draft, configured)
@@ -124,51 +179,32 @@ class StreamsGroup(StreamsRoster):
             effects.append(CreateTopics(self.group_id, configured.missing))
         return effects
 
-    # -- members
-
-    def _entered(self, beat: StreamsHeartbeat, draft: StreamsDraft) -> StreamsMember:
-        """The member that a heartbeat speaks of, as it was before; a new one, or one that takes another's place."""
-        members, instance_id = draft.members, beat.instance_id
-        known = members.get(beat.member_id)
-        holder = members.get(self._state.static.get(instance_id, "")) if instance_id is not None else None
-        if beat.epoch != JOIN:
-            if instance_id is not None:
-                self._check_instance(instance_id, beat.member_id)
-            member = self._member(beat.member_id)
-            _check_epoch(member, beat)
-            return member
-        if holder is not None and holder is not known:
-            if holder.epoch != LEFT_FOR_NOW:
-                raise UnreleasedInstance(
-                    f"the static member {instance_id} has not left: stop it, or wait for its session to end"
-                )
-            return self._take_over(holder, beat.member_id, draft)
-        return self._new_member(beat.member_id) if known is None else known
-
-    def _take_over(self, holder: StreamsMember, member_id: str, draft: StreamsDraft) -> StreamsMember:
-        """A static member is back under another id: it has what it had, and shall have what it should have."""
-        target = draft.targets.get(holder.member_id)
-        draft.remove(holder.member_id)
-        self._deadlines.pop(holder.member_id, None)
-        member = replace(holder, member_id=member_id, epoch=JOIN, previous_epoch=JOIN)
-        draft.put(member)
-        if target is not None:
-            draft.aim(member_id, target)
-        return member
-
     def _leave(self, beat: StreamsHeartbeat, waiter: Deferred[Result[StreamsBeat]], now: Now) -> Effects:
-        if beat.instance_id is not None:
-            self._check_instance(beat.instance_id, beat.member_id)
-        member = self._member(beat.member_id)
+        member = self._roster.find_static(beat.member_id, beat.instance_id)
         left = Reply(waiter, Result(StreamsBeat(member.member_id, beat.epoch)))
-        if beat.epoch != LEFT_FOR_NOW:
-            return [Outcome(self._without([member.member_id]), [left])]
-        draft = StreamsDraft(self._state)
-        draft.put(member.with_tasks(LEFT_FOR_NOW, Phase.STABLE, member.assigned, NO_TASKS))
-        self._set_deadlines(member.member_id, Deadlines(now.ms + self._session_timeout_ms))
-        return [Outcome(draft.records(), [left])]
+        if beat.epoch == LEFT_FOR_NOW:
+            return [Outcome(self._roster.leave_for_now(member, now), [left])]
+        return [Outcome(self._remove([member.member_id]), [left])]
+
+    def _remove(self, member_ids: Sequence[str]) -> Sequence[GroupRecord]:
+        if len(member_ids) == len(self._roster.state.members):
+            self._shut_down_by = self._delayed_until_ms = None
+        return self._roster.remove(member_ids)
+
+    def expire(self, image: ClusterImage, now: Now) -> Effects:
+        late = self._roster.deadlines.late(now)
+        records = self._remove(late) if late else ()
+        self._roster.deadlines.rewind()
+        return [Outcome(records, ())] if records else []
 
     # -- the topology
+
+    def configured(self, topology: TopologyValue, image: ClusterImage) -> Configured:
+        """The topology with the topics that there are."""
+        known = self._configured
+        if known is None or known[0] is not topology or known[1] != image.revision:
+            known = self._configured = (topology, image.revision, configure(topology, image))
+        return known[2]
 
     def _topology_with(self, beat: StreamsHeartbeat, draft: StreamsDraft) -> TopologyValue:
         """The group's topology. An empty group takes that of whoever joins."""
@@ -264,24 +300,14 @@ class StreamsGroup(StreamsRoster):
 
 
 def check_streams_request(beat: StreamsHeartbeat) -> None:
-    """Refuse what no member may say, whatever the group is like."""
-    if not beat.member_id:
-        raise ProtocolError("a heartbeat must have a member id")
-    for name, text in (("instance id", beat.instance_id), ("rack id", beat.rack_id)):
-        if text is not None and not text.strip():
-            raise ProtocolError(f"the {name} of a member is empty")
+    """Refuse a heartbeat that no member may send, whatever the group is like."""
+    check_member(beat)
     if len(msgspec.msgpack.encode(_updated(StreamsMemberValue(), beat))) > _MEMBER_MAX_BYTES:
         raise RecordTooLarge(f"what a member says of itself has more than {_MEMBER_MAX_BYTES} bytes")
-    if beat.epoch < LEFT_FOR_NOW:
-        raise ProtocolError(f"the member epoch {beat.epoch} has no meaning")
-    if beat.epoch == LEFT_FOR_NOW and beat.instance_id is None:
-        raise ProtocolError("only a member with an instance id can leave to come back")
     if beat.epoch != JOIN:
         if beat.topology is not None:
             raise ProtocolError("only a member that joins may say its topology")
         return
-    if beat.rebalance_timeout_ms == -1:
-        raise ProtocolError("a member that joins must say its rebalance timeout")
     if beat.owned:
         raise ProtocolError("a member that joins must have given up its tasks")
     if not beat.process_id:
@@ -289,23 +315,6 @@ def check_streams_request(beat: StreamsHeartbeat) -> None:
     if beat.topology is None:
         raise ProtocolError("a member that joins must say its topology")
     check_topology(beat.topology)
-
-
-def _check_epoch(member: StreamsMember, beat: StreamsHeartbeat) -> None:
-    if beat.epoch == member.epoch:
-        return
-    # It may have missed our last answer: then it has nothing that was taken from it since.
-    if (
-        beat.epoch == member.previous_epoch
-        and beat.epoch < member.epoch
-        and beat.owned is not None
-        and beat.owned <= member.assigned
-    ):
-        return
-    raise FencedMemberEpoch(
-        f"the member {member.member_id} is at epoch {member.epoch}, not {beat.epoch}: "
-        "it must give up its tasks and join again"
-    )
 
 
 def _updated(about: StreamsMemberValue, beat: StreamsHeartbeat) -> StreamsMemberValue:

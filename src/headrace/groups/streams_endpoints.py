@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from headrace.groups.streams_reconciliation import StreamsMember
+from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import TopologyValue
 from headrace.groups.streams_tasks import Tasks
 from headrace.groups.streams_topology import Configured, read_topics

@@ -6,10 +6,10 @@ from hashlib import blake2b
 from uuid import UUID
 
 from headrace.groups.assignors import ASSIGNORS, Subscriber
+from headrace.groups.consumer_member import ConsumerMember
 from headrace.groups.consumer_records import ConsumerValue, SubscriptionValue
-from headrace.groups.consumer_state import ConsumerState, Draft
+from headrace.groups.consumer_state import ConsumerDraft, ConsumerState
 from headrace.groups.patterns import topic_pattern
-from headrace.groups.reconciliation import ConsumerMember
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 
@@ -26,7 +26,7 @@ class SubscribedTopics:
         """Subscriptions changed: look again whether they mean other topics."""
         self._is_checked = False
 
-    def follow(self, image: ClusterImage, draft: Draft) -> None:
+    def follow(self, image: ClusterImage, draft: ConsumerDraft) -> None:
         """Look at an image: if the subscribed topics are others than before, or have grown, there must be a target
         for them."""
         self._look_at(image)
@@ -73,22 +73,22 @@ class SubscribedTopics:
         return found
 
     def _hash(self, members: Iterable[ConsumerMember]) -> bytes:
-        topics = {topic.topic_id: topic for member in members for topic in self.of(member.wants)}
+        topics = {topic.topic_id: topic for member in members for topic in self.of(member.about)}
         digest = blake2b(digest_size=8)
         for topic_id in sorted(topics):
             digest.update(topic_id.bytes + len(topics[topic_id].partitions).to_bytes(4))
         return digest.digest()
 
 
-def aim(draft: Draft, topics: SubscribedTopics, default_assignor: str) -> None:
+def aim(draft: ConsumerDraft, topics: SubscribedTopics, default_assignor: str) -> None:
     """Make the target for the group's epoch."""
     counts: dict[UUID, int] = {}
     subscribers: dict[str, Subscriber] = {}
     for member_id, member in draft.members.items():
-        wanted: dict[UUID, int] = {topic.topic_id: len(topic.partitions) for topic in topics.of(member.wants)}
+        wanted: dict[UUID, int] = {topic.topic_id: len(topic.partitions) for topic in topics.of(member.about)}
         counts.update(wanted)
         held = draft.targets.get(member_id, frozenset())
-        subscribers[member_id] = Subscriber(frozenset(wanted), held, member.wants.instance_id)
+        subscribers[member_id] = Subscriber(frozenset(wanted), held, member.about.instance_id)
     name = _elected(draft, default_assignor)
     for member_id, target in ASSIGNORS[name](subscribers, counts).items():
         draft.aim(member_id, target)
@@ -96,9 +96,9 @@ def aim(draft: Draft, topics: SubscribedTopics, default_assignor: str) -> None:
     draft.describe(ConsumerValue(about.epoch, about.epoch, name, about.topics_hash))
 
 
-def _elected(draft: Draft, default: str) -> str:
+def _elected(draft: ConsumerDraft, default: str) -> str:
     """The assignor that most members ask for; the first by name among equals."""
-    votes = Counter(member.wants.assignor for member in draft.members.values() if member.wants.assignor in ASSIGNORS)
+    votes = Counter(member.about.assignor for member in draft.members.values() if member.about.assignor in ASSIGNORS)
     if not votes:
         return default
     return min(votes, key=lambda name: (-votes[name], str(name))) or default

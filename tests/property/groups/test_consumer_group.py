@@ -20,9 +20,10 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment, TopicIdPartition
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
+from headrace.groups.consumer_member import ConsumerMember
+from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, LEAVE, Beat, Convert, Effects, GroupLimits, Now, Reply
 from headrace.groups.machine import GroupMachine
-from headrace.groups.reconciliation import LEFT_FOR_NOW, ConsumerMember
 from headrace.model.errors import FencedMemberEpoch, GroupNotFound, UnknownMember, UnreleasedInstance
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage

@@ -18,12 +18,12 @@ from tests.property.profile import examples
 
 from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.result import Result
+from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, LEAVE, Convert, CreateTopics, Effects, GroupLimits, Now, Reply, StreamsLimits
 from headrace.groups.machine import Committer, GroupMachine
 from headrace.groups.offsets import OffsetCommit
-from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
-from headrace.groups.streams_reconciliation import StreamsMember
+from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
 from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, Tasks, TaskSet
 from headrace.model.errors import FencedMemberEpoch, GroupError, GroupNotFound, UnknownMember, UnreleasedInstance

@@ -11,14 +11,14 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
+from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
 from headrace.groups.machine import Committer
 from headrace.groups.offsets import OffsetCommit
-from headrace.groups.reconciliation import LEFT_FOR_NOW
 from headrace.groups.share import ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_endpoints import EndpointPartitions
-from headrace.groups.streams_reconciliation import StreamsMember
+from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, StreamsMemberValue, Subtopology, TopologyValue
 from headrace.groups.streams_state import StreamsDraft, StreamsState
 from headrace.groups.streams_tasks import NO_TASKS, StreamsTask, TaskSet
@@ -224,13 +224,13 @@ def test_what_one_member_of_a_process_has_no_other_one_gets_in_any_role() -> Non
         ("d", "p2", NO_TASKS),
         ("e", "p3", NO_TASKS),
     ):
-        member = StreamsMember(name, StreamsMemberValue(process_id=process_id), 5, revoking=holds)
+        member = StreamsMember(name, StreamsMemberValue(process_id=process_id), epoch=5, revoking=holds)
         state.replay(MemberKey("g", name), member.about)
         state.replay(CurrentKey("g", name), member.current())
     draft = StreamsDraft(state)
-    free = {
-        name: (draft.is_free_active(one, task), draft.is_free_standby(one, task)) for name, one in draft.members.items()
-    }
+    both = TaskSet(frozenset({task}), frozenset({task}))
+    available = {name: draft.available(one, both) for name, one in draft.members.items()}
+    free = {name: (bool(tasks.active), bool(tasks.standby)) for name, tasks in available.items()}
     assert free == {
         "a": (True, True),
         "b": (False, False),
@@ -239,7 +239,8 @@ def test_what_one_member_of_a_process_has_no_other_one_gets_in_any_role() -> Non
         "e": (False, True),
     }
     draft.remove("a")
-    assert [draft.is_free_active(draft.members[name], task) for name in "bcde"] == [True, True, False, True]
+    left = [draft.available(draft.members[name], both) for name in "bcde"]
+    assert [bool(tasks.active) for tasks in left] == [True, True, False, True]
 
 
 def test_a_member_that_missed_an_answer_is_told_again() -> None:

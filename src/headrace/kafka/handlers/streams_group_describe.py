@@ -9,9 +9,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.streams_reconciliation import StreamsMember
+from headrace.groups.streams import StreamsGroup
+from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_roster import StreamsRoster
 from headrace.groups.streams_tasks import TaskSet, stored_tasks
 from headrace.groups.streams_topology import Configured
 from headrace.kafka import authorized_operations
@@ -71,7 +71,7 @@ def _not_described(error: ErrorCode, message: str | None) -> dict[str, Any]:
     }
 
 
-def _topology(ctx: Context, group: StreamsRoster) -> Any:
+def _topology(ctx: Context, group: StreamsGroup) -> Any:
     topology = group.topology
     if topology is None:
         return None

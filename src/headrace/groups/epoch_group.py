@@ -1,0 +1,121 @@
+"""Consumer and streams groups as the machine and the service see them: epochs, offsets, records, time. Pure.
+
+The group has an epoch, which rises when members or anything else that the target is made from change, and a target:
+the holdings that each member shall have at that epoch.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from headrace.groups.consumer_records import ConsumerValue
+from headrace.groups.epoch_members import EpochMember, Phase
+from headrace.groups.epoch_roster import EpochRoster
+from headrace.groups.epoch_state import EpochState
+from headrace.groups.group import Group, Now
+from headrace.groups.offsets import OffsetCommit
+from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
+from headrace.groups.roster import fenced
+from headrace.groups.streams_records import StreamsValue
+from headrace.model.errors import GroupError, IllegalGeneration, StaleMemberEpoch
+
+V = TypeVar("V", bound=ConsumerValue | StreamsValue)
+M = TypeVar("M", bound=EpochMember[Any, Any])
+T = TypeVar("T")
+
+
+class EpochGroup(Group, Generic[V, M, T]):
+    def __init__(self, state: EpochState[V, M, T], roster: EpochRoster[V, M, T]) -> None:
+        self.group_id = state.group_id
+        self._epoch_state = state
+        self._epoch_roster = roster
+
+    # -- what it is
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch_state.about.epoch
+
+    @property
+    def target_epoch(self) -> int:
+        return self._epoch_state.about.target_epoch
+
+    @property
+    def members(self) -> Iterable[M]:
+        return self._epoch_state.members.values()
+
+    @property
+    def state_name(self) -> str:
+        if self.is_empty:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        settled = all(member.phase is Phase.STABLE and member.epoch == self.target_epoch for member in self.members)
+        return "Stable" if settled else "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._epoch_state.members
+
+    @property
+    def is_idle(self) -> bool:
+        return self.is_empty
+
+    # -- records
+
+    def replay(self, key: Key, value: Value | None) -> None:
+        self._epoch_state.replay(key, value)
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        draft = self._epoch_roster.draft()
+        draft.remove_all()
+        return [*draft.records(), (GroupKey(self.group_id), None)]
+
+    # -- offsets
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        now: Now,
+        commits: Sequence[OffsetCommit] = (),
+    ) -> None:
+        if generation < 0 and self.is_empty:
+            return
+        if transactional and generation < 0 and not member_id and instance_id is None:
+            return
+        member = self._epoch_roster.find(member_id)
+        if instance_id is not None and self._epoch_state.static.get(instance_id) != member_id:
+            raise fenced(instance_id)
+        if generation != member.epoch and not self.accepts_earlier_epoch(member, generation, commits):
+            message = f"the member {member_id} commits at epoch {generation}, and is at {member.epoch}"
+            raise IllegalGeneration(message) if transactional else self.stale(member, message)
+
+    def accepts_earlier_epoch(self, member: M, epoch: int, commits: Sequence[OffsetCommit]) -> bool:
+        """Whether a member may commit these offsets at an epoch before its own."""
+        return False
+
+    def stale(self, member: M, message: str) -> GroupError:
+        """The error for a member that is behind, as its protocol has it."""
+        return StaleMemberEpoch(message)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if not member_id and member_epoch < 0:
+            return
+        member = self._epoch_roster.find(member_id or "")
+        if member_epoch != member.epoch:
+            message = f"the member {member_id} fetches at epoch {member_epoch}, and is at {member.epoch}"
+            raise self.stale(member, message)
+
+    def offset_base_ms(self, topic: str, value: OffsetValue) -> int | None:
+        return None if self.is_subscribed_to(topic) else value.commit_ms
+
+    # -- time
+
+    def start(self, now: Now) -> None:
+        self._epoch_roster.start(now)
+
+    def next_deadline_ms(self) -> float | None:
+        return self._epoch_roster.deadlines.next_ms()
