@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from headrace.coordinator.machine import InternalRecord, Machine, Operation
 from headrace.coordinator.result import Result
 from headrace.model.errors import CoordinatorLoading, CoordinatorNotAvailable, HeadraceError, NotCoordinator, NotLeader
+from headrace.model.invariants import invariant
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -106,6 +107,7 @@ class Shard(Generic[M]):
             self.machine.apply(record, producer_id)
 
         def settled(error: BaseException | None) -> None:
+            self._check_committed(end, error)
             result.resolve(Result(answer, None if error is None else self._failed(error)))
 
         if self.partition.when_committed(end, settled):
@@ -153,10 +155,11 @@ class Shard(Generic[M]):
             end = partition.log.end_offset
 
             def settled(error: BaseException | None) -> None:
+                self._check_committed(end, error)
                 settle(None if error is None else self._failed(error))
 
             if partition.when_committed(end, settled):
-                settle(None)
+                settled(None)
             return
         self._waiting.append(settle)
         if not self._is_append_due:
@@ -181,8 +184,17 @@ class Shard(Generic[M]):
         except HeadraceError as error:
             settled(error)
             return
-        if self.partition.when_committed(end, settled):
-            settled(None)
+
+        def committed(error: BaseException | None) -> None:
+            self._check_committed(end, error)
+            settled(error)
+
+        if self.partition.when_committed(end, committed):
+            committed(None)
+
+    def _check_committed(self, end: int, error: BaseException | None) -> None:
+        is_committed = end <= self.partition.high_watermark
+        invariant(is_committed or error is not None, 17, "what an answer rests on is committed")
 
     def _append(
         self, entries: Iterable[Sequence[InternalRecord]], producer_id: int = -1, producer_epoch: int = -1

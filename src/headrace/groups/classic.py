@@ -31,6 +31,7 @@ from headrace.groups.roster import Roster, fenced, rebalancing
 from headrace.groups.subscription import CONSUMER, gives_up
 from headrace.model.errors import HeadraceError, MemberIdRequired, UnknownMember
 from headrace.model.image import ClusterImage
+from headrace.model.invariants import invariant
 from headrace.runtime.deferred import Deferred
 
 _RETRY_MS = 1_000
@@ -141,7 +142,7 @@ class ClassicGroup(Group):
         out: Effects = []
         if not wants.member_id:
             self._join_as_new(wants, waiter, now, out)
-        elif self._roster.is_reserved(wants.member_id):
+        elif self._roster.is_reserved(wants.member_id) and wants.instance_id is None:
             self._admit(wants.member_id, wants, waiter, now, out)
         else:
             self._rejoin(self._roster.find(wants.member_id, wants.instance_id), wants, waiter, now, out)
@@ -158,6 +159,7 @@ class ClassicGroup(Group):
             self._admit(wants.new_member_id, wants, waiter, now, out)
 
     def _admit(self, member_id: str, wants: JoinRequest, waiter: Deferred[Any], now: Now, out: Effects) -> None:
+        invariant(self._roster.static(wants.instance_id) is None, 19, "an instance id belongs to one member")
         self._roster.release(member_id)
         if not self.members:
             self._generation.protocol_type = wants.protocol_type
@@ -306,6 +308,7 @@ class ClassicGroup(Group):
         return out
 
     def _assign(self, assignments: Mapping[str, bytes], now: Now, out: Effects) -> None:
+        invariant(self.state is GroupState.COMPLETING, 18, "a generation is assigned once")
         answers: list[Reply] = []
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")

@@ -40,6 +40,7 @@ from headrace.groups.subscription import (
 from headrace.model.errors import GroupNotFound
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
+from headrace.model.invariants import invariant
 
 Record = tuple[GroupKey | ConsumerKey, ConsumerGroupValue]
 
@@ -115,6 +116,7 @@ def _held(
         more = places(subscription.owned, image) - taken
         held[member.member_id] |= more
         taken |= more
+    invariant(len(taken) == sum(map(len, held.values())), 25, "no partition is held by two members")
     return held
 
 

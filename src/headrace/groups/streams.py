@@ -45,6 +45,7 @@ from headrace.model.errors import (
     RecordTooLarge,
 )
 from headrace.model.image import ClusterImage
+from headrace.model.invariants import invariant
 from headrace.runtime.deferred import Deferred
 
 _MEMBER_MAX_BYTES = 64 * 1024
@@ -345,6 +346,8 @@ def _aim(draft: StreamsDraft, topology: TopologyValue, configured: Configured) -
     stateful = frozenset(one.subtopology_id for one in topology.subtopologies if one.changelog_topics)
     tasks = configured.tasks() if configured.is_ready else frozenset()
     targets = assign_tasks(workers, tasks, stateful, draft.about.standby_replicas)
+    size = sum(len(target.active) for target in targets.values())
+    invariant(not workers or size == len(tasks), 60, "as many active tasks are assigned as there are")
     for member_id in draft.members:
         draft.aim(member_id, targets.get(member_id, NO_TASKS))
     draft.describe(msgspec.structs.replace(draft.about, target_epoch=draft.about.epoch))

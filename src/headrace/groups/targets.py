@@ -12,6 +12,7 @@ from headrace.groups.consumer_state import ConsumerDraft, ConsumerState
 from headrace.groups.patterns import topic_pattern
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
+from headrace.model.invariants import invariant
 
 
 class SubscribedTopics:
@@ -90,7 +91,11 @@ def aim(draft: ConsumerDraft, topics: SubscribedTopics, default_assignor: str) -
         held = draft.targets.get(member_id, frozenset())
         subscribers[member_id] = Subscriber(frozenset(wanted), held, member.about.instance_id)
     name = _elected(draft, default_assignor)
-    for member_id, target in ASSIGNORS[name](subscribers, counts).items():
+    targets = ASSIGNORS[name](subscribers, counts)
+    size = sum(map(len, targets.values()))
+    invariant(size == sum(counts.values()), 24, "as many partitions are assigned as are subscribed to")
+    invariant(size == len(frozenset[object]().union(*targets.values())), 24, "no partition is assigned twice")
+    for member_id, target in targets.items():
         draft.aim(member_id, target)
     about = draft.about
     draft.describe(ConsumerValue(about.epoch, about.epoch, name, about.topics_hash))

@@ -27,6 +27,7 @@ from headrace.model.errors import (
 )
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
+from headrace.model.invariants import InvariantViolation
 from headrace.records.batch import iter_headers, read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -124,6 +125,21 @@ def test_answers_come_when_committed_and_survive_a_restart(tmp_path: Path) -> No
             with ThreadPoolExecutor(1) as workers:
                 assert await load(partition, machine, workers) == 52
             assert machine.totals == {b"a": 100}
+
+    asyncio.run(run())
+
+
+def test_an_answer_before_its_records_are_committed_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with hosted(tmp_path / "__t-0", is_alone=False) as (partition, _):
+            table = PartitionTable()
+            table.add(partition)
+            table.lead(partition, STATE, 0)
+            shard = active(partition)
+            append(partition, InternalRecord(b"a", b"1"))
+            monkeypatch.setattr(Partition, "when_committed", lambda *_: True)
+            with pytest.raises(InvariantViolation, match="invariant 17"):
+                shard.run(lambda _: Outcome((), shard.machine.totals))
 
     asyncio.run(run())
 

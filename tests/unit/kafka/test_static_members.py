@@ -98,3 +98,12 @@ def test_an_operator_removes_a_static_member_by_its_instance_id(groups: Groups) 
     answer = groups.call(LEAVE, 5, group_id="g", members=leaving)
     assert [one.error_code for one in answer.members] == [ErrorCode.none, ErrorCode.unknown_member_id]
     assert groups.heartbeat(joined, group_instance_id="i1") is ErrorCode.unknown_member_id
+
+
+def test_an_id_that_was_given_to_a_dynamic_member_does_not_take_the_place_of_a_static_one(groups: Groups) -> None:
+    old = groups.stable(group_instance_id="i1")
+    given = groups.answer(groups.join(9))
+    assert given.error_code is ErrorCode.member_id_required
+    stolen = groups.answer(groups.join(9, given.member_id, group_instance_id="i1"))
+    assert stolen.error_code is ErrorCode.fenced_instance_id
+    assert groups.commit(9, member=old, group_instance_id="i1") is ErrorCode.none
