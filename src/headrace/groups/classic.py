@@ -24,7 +24,7 @@ from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.generation import Generation, GroupState
 from headrace.groups.group import Effects, Group, GroupLimits, Now, Reply
 from headrace.groups.members import Member, check_session_timeout
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.rebalance_timer import RebalanceTimer
 from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import Roster, fenced, rebalancing
@@ -110,16 +110,9 @@ class ClassicGroup(Group):
     # -- offsets
 
     def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool,
-        now: Now,
-        commits: Sequence[OffsetCommit] = (),
+        self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()
     ) -> None:
-        self._generation.check_commit(member_id, instance_id, generation, transactional=transactional, now=now)
+        self._generation.check_commit(by, transactional=transactional, now=now)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Members of classic groups do not identify themselves when they fetch."""
@@ -276,26 +269,24 @@ class ClassicGroup(Group):
 
     def classic_sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        by: Committer,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
         image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
     ) -> Effects:
-        member = self._roster.find(member_id, instance_id)
-        self._generation.check_number(generation)
+        member = self._roster.find(by.member_id, by.instance_id)
+        self._generation.check_number(by.generation)
         self._generation.check_protocol(*protocol)
         if self.state is GroupState.EMPTY:
             raise UnknownMember(f"the group {self.group_id} is empty")
         if self.state is GroupState.PREPARING:
             raise rebalancing(self.group_id)
-        if member_id == self.leader and self.state is GroupState.COMPLETING:
+        if by.member_id == self.leader and self.state is GroupState.COMPLETING:
             self._generation.check_size(sum(map(len, assignments.values())))
         out: Effects = []
-        if self._roster.note_sync(member_id):
+        if self._roster.note_sync(by.member_id):
             self._timer.stop()
         member.heard_of(now)
         if self.state is GroupState.STABLE:
@@ -303,7 +294,7 @@ class ClassicGroup(Group):
             return out
         out += member.answer_sync(Result(error=rebalancing(self.group_id)))
         member.sync_waiter = waiter
-        if member_id == self.leader:
+        if by.member_id == self.leader:
             self._assign(assignments, now, out)
         return out
 
@@ -318,11 +309,9 @@ class ClassicGroup(Group):
         self._generation.enter(GroupState.STABLE, now)
         out.append(Outcome([self._generation.record()], answers))
 
-    def classic_heartbeat(
-        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
-    ) -> None:
-        member = self._roster.find(member_id, instance_id)
-        self._generation.check_number(generation)
+    def classic_heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
+        member = self._roster.find(by.member_id, by.instance_id)
+        self._generation.check_number(by.generation)
         member.heard_of(now)
         if self.state is GroupState.PREPARING:
             raise rebalancing(self.group_id)
@@ -400,9 +389,9 @@ class ClassicGroup(Group):
         elif self.state is not GroupState.EMPTY:
             self._rebalance(now, out)
 
-    def fail_waiters(self, error: Result[Any]) -> Effects:
-        out: Effects = []
+    def fail_waiters(self, error: Result[Any]) -> Sequence[Reply]:
+        replies: list[Reply] = []
         for member in self.members.values():
-            out += member.answer_join(error)
-            out += member.answer_sync(error)
-        return out
+            replies += member.answer_join(error)
+            replies += member.answer_sync(error)
+        return replies

@@ -28,6 +28,7 @@ from headrace.groups.conversion import assignment_for, places
 from headrace.groups.epoch_members import Phase
 from headrace.groups.group import Effects, Now, Reply
 from headrace.groups.members import check_session_timeout
+from headrace.groups.offsets import Committer
 from headrace.groups.roster import rebalancing
 from headrace.groups.subscription import CONSUMER, MemberSubscription, read_subscription
 from headrace.model.errors import (
@@ -111,19 +112,17 @@ class ClassicMembers:
 
     def sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        by: Committer,
         protocol: tuple[str | None, str | None],
         image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
     ) -> Effects:
-        member, classic = self._classic_member(member_id, instance_id, generation)
+        member, classic = self._classic_member(*by)
         spoken = classic.protocols[0][0]
         for said, held in zip(protocol, (CONSUMER, spoken), strict=True):
             if said is not None and said != held:
-                raise InconsistentProtocol(f"the member {member_id} of {self._group_id} uses {held}, not {said}")
+                raise InconsistentProtocol(f"the member {by.member_id} of {self._group_id} uses {held}, not {said}")
         # One that has something to give up learns by this sync what that is, and joins again by itself.
         if member.epoch < self._roster.state.about.epoch and member.phase is not Phase.UNREVOKED:
             self._roster.heard_of(member, member, now, must_act=True, goes_on=True)
@@ -132,10 +131,8 @@ class ClassicMembers:
         told = Synced(CONSUMER, spoken, assignment_for(member, member.assigned, image))
         return [Outcome((), [Reply(waiter, Result(told))])]
 
-    def heartbeat(
-        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
-    ) -> None:
-        member, _ = self._classic_member(member_id, instance_id, generation)
+    def heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
+        member, _ = self._classic_member(*by)
         must_join = self._must_join(member, image)
         self._roster.heard_of(member, member, now, must_act=must_join, goes_on=True)
         if must_join:

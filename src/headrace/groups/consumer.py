@@ -27,6 +27,7 @@ from headrace.groups.epoch_group import EpochGroup
 from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.epoch_roster import check_member
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects, GroupLimits, Now, Reply
+from headrace.groups.offsets import Committer
 from headrace.groups.patterns import topic_pattern
 from headrace.groups.subscription import CONSUMER
 from headrace.model.errors import (
@@ -134,21 +135,17 @@ class ConsumerGroup(EpochGroup[ConsumerValue, ConsumerMember, Assignment]):
 
     def classic_sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        by: Committer,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
         image: ClusterImage,
         waiter: Deferred[Result[Synced]],
         now: Now,
     ) -> Effects:
-        return self._classic.sync(member_id, instance_id, generation, protocol, image, waiter, now)
+        return self._classic.sync(by, protocol, image, waiter, now)
 
-    def classic_heartbeat(
-        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
-    ) -> None:
-        self._classic.heartbeat(member_id, instance_id, generation, image, now)
+    def classic_heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
+        self._classic.heartbeat(by, image, now)
 
     def classic_leave(
         self, leaving: Sequence[tuple[str, str | None]], image: ClusterImage, now: Now

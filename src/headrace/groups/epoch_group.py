@@ -12,7 +12,7 @@ from headrace.groups.epoch_members import EpochMember, Phase
 from headrace.groups.epoch_roster import EpochRoster
 from headrace.groups.epoch_state import EpochState
 from headrace.groups.group import Group, Now
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.roster import fenced
 from headrace.groups.streams_records import StreamsValue
@@ -73,24 +73,18 @@ class EpochGroup(Group, Generic[V, M, T]):
     # -- offsets
 
     def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool,
-        now: Now,
-        commits: Sequence[OffsetCommit] = (),
+        self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()
     ) -> None:
-        if generation < 0 and self.is_empty:
+        member_id, instance_id, epoch = by
+        if epoch < 0 and self.is_empty:
             return
-        if transactional and generation < 0 and not member_id and instance_id is None:
+        if transactional and epoch < 0 and not member_id and instance_id is None:
             return
         member = self._epoch_roster.find(member_id)
         if instance_id is not None and self._epoch_state.static.get(instance_id) != member_id:
             raise fenced(instance_id)
-        if generation != member.epoch and not self.accepts_earlier_epoch(member, generation, commits):
-            message = f"the member {member_id} commits at epoch {generation}, and is at {member.epoch}"
+        if epoch != member.epoch and not self.accepts_earlier_epoch(member, epoch, commits):
+            message = f"the member {member_id} commits at epoch {epoch}, and is at {member.epoch}"
             raise IllegalGeneration(message) if transactional else self.stale(member, message)
 
     def accepts_earlier_epoch(self, member: M, epoch: int, commits: Sequence[OffsetCommit]) -> bool:

@@ -12,6 +12,7 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Joined, JoinedMember, Synced
 from headrace.groups.group import Now
 from headrace.groups.members import Member, select_protocol
+from headrace.groups.offsets import Committer
 from headrace.groups.records import ClassicValue, GroupKey, GroupRecord, OffsetValue
 from headrace.groups.roster import Roster
 from headrace.groups.subscription import CONSUMER
@@ -91,15 +92,13 @@ class Generation:
             if said is not None and said != held:
                 raise InconsistentProtocol(f"the group {self._group_id} has agreed on {held}, not on {said}")
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, number: int, *, transactional: bool, now: Now
-    ) -> None:
+    def check_commit(self, by: Committer, *, transactional: bool, now: Now) -> None:
         """Refuse a commit by anybody but a current member, or by a non-member where the group has members."""
-        if number < 0 and self.state is GroupState.EMPTY:
+        if by.generation < 0 and self.state is GroupState.EMPTY:
             return
-        if number >= 0 or member_id or instance_id is not None:
-            member = self._roster.find(member_id, instance_id)
-            self.check_number(number)
+        if by.generation >= 0 or by.member_id or by.instance_id is not None:
+            member = self._roster.find(by.member_id, by.instance_id)
+            self.check_number(by.generation)
             if self.state in (GroupState.STABLE, GroupState.PREPARING):
                 member.heard_of(now)
         elif not transactional:

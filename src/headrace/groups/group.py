@@ -17,7 +17,7 @@ from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.assignors import Assignment
 from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.records import GroupRecord, Key, OffsetValue, Value
 from headrace.groups.streams_records import InternalTopic
 from headrace.model.errors import HeadraceError, InconsistentProtocol, UnknownMember
@@ -176,14 +176,7 @@ class Group(ABC):
 
     @abstractmethod
     def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool,
-        now: Now,
-        commits: Sequence[OffsetCommit] = (),
+        self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()
     ) -> None:
         """Refuse a commit by anybody but a current member, or by a non-member where the group has members."""
 
@@ -219,9 +212,7 @@ class Group(ABC):
 
     def classic_sync(
         self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
+        by: Committer,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
         image: ClusterImage,
@@ -231,9 +222,7 @@ class Group(ABC):
         """A member asks for its assignment; a leader sends those of all. `protocol` is type and name, if given."""
         raise self._not_classic()
 
-    def classic_heartbeat(
-        self, member_id: str, instance_id: str | None, generation: int, image: ClusterImage, now: Now
-    ) -> None:
+    def classic_heartbeat(self, by: Committer, image: ClusterImage, now: Now) -> None:
         """A member is alive. `RebalanceInProgress` makes it join again."""
         raise self._not_classic()
 
@@ -260,6 +249,6 @@ class Group(ABC):
     def expire(self, image: ClusterImage, now: Now) -> Effects:
         """Do what is due."""
 
-    def fail_waiters(self, error: Result[Any]) -> Effects:
+    def fail_waiters(self, error: Result[Any]) -> Sequence[Reply]:
         """This broker no longer has the group, or its state is void: every waiter gets this error."""
         return []

@@ -5,7 +5,7 @@ are replayed while loading, and make the groups that a restart finds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar, get_args
+from typing import TypeVar, get_args
 from uuid import UUID
 
 from headrace.coordinator.formats import FormattedMachine
@@ -17,7 +17,7 @@ from headrace.groups.consumer_records import ConsumerGroupValue
 from headrace.groups.conversion import to_consumer
 from headrace.groups.group import JOIN, Beat, Convert, Effects, Group, GroupLimits, Listed, Now
 from headrace.groups.kafka_records import KafkaGroupFormat
-from headrace.groups.offsets import OffsetCommit, OffsetStore, Place
+from headrace.groups.offsets import Committer, OffsetCommit, OffsetStore, Place
 from headrace.groups.records import (
     ClassicValue,
     GroupKey,
@@ -58,14 +58,6 @@ _KINDS: Mapping[type, type[ConsumerGroup | ShareGroup | StreamsGroup]] = {
     **dict.fromkeys(get_args(StreamsGroupValue), StreamsGroup),
 }
 """The kind of group that a record of a value's type belongs to."""
-
-
-class Committer(NamedTuple):
-    """Who commits: a member at a generation (or member epoch), or with -1 and no id somebody outside of any group."""
-
-    member_id: str = ""
-    instance_id: str | None = None
-    generation: int = -1
 
 
 Refused = dict[Place, HeadraceError]
@@ -250,7 +242,7 @@ class GroupMachine(FormattedMachine[Key, Value]):
     ) -> None:
         group = self.groups.get(group_id)
         if group is not None:
-            group.check_commit(*by, transactional=transactional, now=now, commits=commits)
+            group.check_commit(by, transactional=transactional, now=now, commits=commits)
         elif by.generation >= 0:
             raise IllegalGeneration(f"there is no group {group_id} that could be at generation {by.generation}")
 

@@ -22,6 +22,14 @@ Place = tuple[str, int]
 """Topic and partition."""
 
 
+class Committer(NamedTuple):
+    """The member that a client says it is, at a generation or member epoch; with -1 and no id it is no member."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+
+
 class OffsetCommit(NamedTuple):
     topic: str
     partition: int

@@ -1,8 +1,8 @@
-"""The group coordinator of a broker: finds the shard of a group, does what its groups want, keeps their time.
+"""The group coordinator of a broker: finds the shard of a group, applies the effects of groups, and runs their timers.
 
-Everything that must be remembered is answered when it is committed (`coordinator/shard.py`). Joins and syncs wait in
-their group; whoever waits is answered when the wait ends, when the shard is lost or loads again, or when the client or
-the broker hurries. There is one timer per group and one for retention, on one heap.
+Durable changes are answered when they are committed (`coordinator/shard.py`). Joins and syncs wait in their group until
+the phase ends, the shard is lost or loads again, the client disconnects, or the broker stops. There is one timer per
+group and one for retention, on one heap.
 """
 
 import logging
@@ -25,11 +25,13 @@ from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import Beat, Convert, CreateTopics, Effects, Group, Listed, Now, Reply
 from headrace.groups.internal_topics import InternalTopics
 from headrace.groups.limits import limits_from
-from headrace.groups.machine import Committer, Fetched, GroupMachine, GroupOutcome, Refused
-from headrace.groups.offsets import OffsetCommit, Place
+from headrace.groups.machine import Fetched, GroupMachine, GroupOutcome, Refused
+from headrace.groups.offsets import Committer, OffsetCommit, Place
+from headrace.groups.replies import done, reply_all, waiting
+from headrace.groups.retention import OffsetRetention
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
-from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, InvalidGroupId, NotCoordinator
+from headrace.model.errors import HeadraceError, InvalidGroupId, NotCoordinator
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.replication.partitions import PartitionTable
@@ -37,13 +39,12 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.deferred import Deferred
 
 A = TypeVar("A")
+H = TypeVar("H", Heartbeat, ShareHeartbeat, StreamsHeartbeat)
 GroupShard = Shard[GroupMachine]
 
 log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = TopicName("__consumer_offsets")
-_RETENTION_TIMER = "retention"
-_RETENTION_STEP_MS = 20.0
 
 
 class GroupService:
@@ -61,7 +62,6 @@ class GroupService:
         self._clock = clock
         self._metadata = metadata
         self._new_id = new_id
-        self._retention_check_ms = settings.offsets_retention_check_interval_ms
         limits = limits_from(settings, metadata.group_settings)
         self.coordinator: Coordinator[GroupMachine] = Coordinator(
             OFFSETS_TOPIC,
@@ -80,6 +80,7 @@ class GroupService:
             on_loaded=self._loaded,
             on_lost=self._lost,
         )
+        self._retention = OffsetRetention(self.coordinator, clock, settings.offsets_retention_check_interval_ms)
         self._internal_topics = InternalTopics(metadata)
         metadata.subscribe(self._image_changed)
 
@@ -87,7 +88,7 @@ class GroupService:
 
     def start(self) -> None:
         self.coordinator.start()
-        self._arm_retention()
+        self._retention.start()
 
     async def stop(self) -> None:
         await self._internal_topics.stop()
@@ -96,16 +97,13 @@ class GroupService:
     # -- membership
 
     def join(self, group_id: str, wants: JoinRequest) -> Deferred[Result[Joined]]:
-        answer: Deferred[Result[Joined]] = _waiting()
         if not wants.member_id:
             self._make_way(group_id)
-        self._do(
+        return self._do(
             group_id,
-            answer,
             lambda machine, now: machine.for_join(group_id, wants.member_id, now),
-            lambda group, now: group.classic_join(wants, self._metadata.image, answer, now),
+            lambda group, waiter, now: group.classic_join(wants, self._metadata.image, waiter, now),
         )
-        return answer
 
     def _make_way(self, group_id: str) -> None:
         """A new member joins by the classic protocol: delete a group that cannot be one with it. Its offsets stay."""
@@ -125,21 +123,18 @@ class GroupService:
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
     ) -> Deferred[Result[Synced]]:
-        answer: Deferred[Result[Synced]] = _waiting()
-        self._do(
+        return self._do(
             group_id,
-            answer,
             lambda machine, _: machine.for_member(group_id),
-            lambda group, now: group.classic_sync(*by, protocol, assignments, self._metadata.image, answer, now),
+            lambda group, waiter, now: group.classic_sync(by, protocol, assignments, self._metadata.image, waiter, now),
         )
-        return answer
 
     def heartbeat(self, group_id: str, by: Committer) -> None:
         """A member of the classic protocol is alive. Raises the error to answer with."""
         shard = self._shard(group_id)
         group = shard.machine.for_member(group_id)
         try:
-            group.classic_heartbeat(*by, self._metadata.image, self._now())
+            group.classic_heartbeat(by, self._metadata.image, self._now())
         finally:
             if group.is_hastened_by_heartbeats:
                 self._arm(shard, group_id)
@@ -148,50 +143,37 @@ class GroupService:
         self, group_id: str, leaving: Sequence[tuple[str, str | None]]
     ) -> Deferred[Result[list[HeadraceError | None]]]:
         """One result for each that leaves, when it is certain that it has left."""
-        answer: Deferred[Result[list[HeadraceError | None]]] = _waiting()
 
-        def leave(group: Group, now: Now) -> Effects:
+        def leave(group: Group, waiter: Deferred[Any], now: Now) -> Effects:
             results, effects = group.classic_leave(leaving, self._metadata.image, now)
-            return [*effects, Outcome((), [Reply(answer, Result(results))])]
+            return [*effects, Outcome((), [Reply(waiter, Result(results))])]
 
-        self._do(group_id, answer, lambda machine, _: machine.for_member(group_id), leave)
-        return answer
+        return self._do(group_id, lambda machine, _: machine.for_member(group_id), leave)
 
     def consumer_heartbeat(self, group_id: str, beat: Heartbeat) -> Deferred[Result[Beat]]:
-        """A member of a group of the consumer protocol lives, comes or goes."""
-        answer: Deferred[Result[Beat]] = Deferred()
-        return self._beat(
-            group_id,
-            answer,
-            lambda machine: machine.consumer_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
-        )
+        """A member of a group of the consumer protocol is alive, joins or leaves."""
+        return self._beat(group_id, beat, GroupMachine.consumer_heartbeat)
 
     def share_heartbeat(self, group_id: str, beat: ShareHeartbeat) -> Deferred[Result[Beat]]:
-        """A member of a share group lives, comes or goes."""
-        answer: Deferred[Result[Beat]] = Deferred()
-        return self._beat(
-            group_id,
-            answer,
-            lambda machine: machine.share_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
-        )
+        """A member of a share group is alive, joins or leaves."""
+        return self._beat(group_id, beat, GroupMachine.share_heartbeat)
 
     def streams_heartbeat(self, group_id: str, beat: StreamsHeartbeat) -> Deferred[Result[StreamsBeat]]:
-        """A member of a streams group lives, comes or goes."""
-        answer: Deferred[Result[StreamsBeat]] = Deferred()
-        return self._beat(
-            group_id,
-            answer,
-            lambda machine: machine.streams_heartbeat(group_id, beat, self._metadata.image, answer, self._now()),
-        )
+        """A member of a streams group is alive, joins or leaves."""
+        return self._beat(group_id, beat, GroupMachine.streams_heartbeat)
 
     def _beat(
-        self, group_id: str, answer: Deferred[Result[A]], heartbeat: Callable[[GroupMachine], Effects]
+        self,
+        group_id: str,
+        beat: H,
+        heartbeat: Callable[[GroupMachine, str, H, ClusterImage, Deferred[Result[A]], Now], Effects],
     ) -> Deferred[Result[A]]:
+        answer: Deferred[Result[A]] = Deferred()
         try:
             shard = self._shard(group_id)
-            effects = heartbeat(shard.machine)
+            effects = heartbeat(shard.machine, group_id, beat, self._metadata.image, answer, self._now())
         except HeadraceError as error:
-            return _done(Result(error=error))
+            return done(Result(error=error))
         self._apply(shard, effects)
         self._arm(shard, group_id)
         return answer
@@ -215,9 +197,9 @@ class GroupService:
             shard.machine.check_commit(group_id, by, now, transactional=True, commits=commits)
             records, refused = shard.machine.commit_records(group_id, commits, now)
         except HeadraceError as error:
-            return _done(Result(error=error))
+            return done(Result(error=error))
         if not records:
-            return _done(Result(refused))
+            return done(Result(refused))
         return shard.write_in_transaction(records, producer_id, producer_epoch, refused)
 
     def fetch(
@@ -275,7 +257,7 @@ class GroupService:
     def begin_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
         """Remember that a share group has state in these topics, and make it if there is no group of this name."""
         if not group_id:
-            return _done(Result(error=InvalidGroupId("a group must have a name")))
+            return done(Result(error=InvalidGroupId("a group must have a name")))
         return self._run(group_id, lambda machine: machine.begin_share(group_id, topic_ids))
 
     def forget_share(self, group_id: str, topic_ids: Iterable[UUID]) -> Deferred[Result[None]]:
@@ -313,29 +295,28 @@ class GroupService:
         try:
             shard = self._any_shard(group_id)
         except HeadraceError as error:
-            return _done(Result(error=error))
+            return done(Result(error=error))
         return shard.run(lambda _: operation(shard.machine))
 
     def _do(
         self,
         group_id: str,
-        answer: Deferred[Result[Any]],
         find: Callable[[GroupMachine, Now], Group],
-        tell: Callable[[Group, Now], Effects],
-    ) -> None:
-        """Call a group, and apply the effects that it returns."""
-        now = self._now()
+        tell: Callable[[Group, Deferred[Result[Any]], Now], Effects],
+    ) -> Deferred[Result[Any]]:
+        """Call a group, and apply the effects that it returns. The group resolves the answer."""
+        answer, now = waiting(), self._now()
         try:
             shard = self._shard(group_id)
             group = find(shard.machine, now)
         except HeadraceError as error:
-            answer.resolve(Result(error=error))
-            return
+            return done(Result(error=error))
         try:
-            self._apply(shard, tell(group, now))
+            self._apply(shard, tell(group, answer, now))
         except HeadraceError as error:
             answer.resolve(Result(error=error))
         self._arm(shard, group_id)
+        return answer
 
     def _apply(self, shard: GroupShard, effects: Effects) -> None:
         for effect in effects:
@@ -349,7 +330,7 @@ class GroupService:
             if isinstance(effect, CreateTopics):
                 self._internal_topics.create(effect.group_id, effect.topics)
                 continue
-            shard.run(lambda _, outcome=effect: outcome).then(partial(_reply_all, effect.answer))  # type: ignore[misc]
+            shard.run(lambda _, outcome=effect: outcome).then(partial(reply_all, effect.answer))  # type: ignore[misc]
 
     # -- time
 
@@ -369,23 +350,6 @@ class GroupService:
             self._apply(shard, group.expire(self._metadata.image, self._now()))
             self._arm(shard, group_id)
 
-    def _arm_retention(self) -> None:
-        due_ms = self._clock.monotonic_ms() + self._retention_check_ms
-        self.coordinator.timers.set(_RETENTION_TIMER, due_ms, self._expire_offsets)
-
-    def _expire_offsets(self) -> None:
-        """Shard after shard, with time for others in between."""
-        self._arm_retention()
-        due_ms = self._clock.monotonic_ms()
-        for shard in self.coordinator.shards():
-            self.coordinator.timers.set(
-                (_RETENTION_TIMER, shard.partition.index), due_ms, partial(self._expire_in, shard)
-            )
-            due_ms += _RETENTION_STEP_MS
-
-    def _expire_in(self, shard: GroupShard) -> None:
-        shard.run(lambda _: shard.machine.expire_offsets(self._clock.wall_ms()))
-
     # -- what happens around
 
     def _loaded(self, shard: GroupShard) -> None:
@@ -397,9 +361,8 @@ class GroupService:
         lost: Result[Any] = Result(error=NotCoordinator(f"the coordinator on {shard.partition} has moved"))
         for group in shard.machine.groups.values():
             self.coordinator.timers.cancel(("group", group.group_id))
-            for effect in group.fail_waiters(lost):
-                if isinstance(effect, Reply):
-                    effect.waiter.resolve(effect.result)
+            for waiter, result in group.fail_waiters(lost):
+                waiter.resolve(result)
 
     async def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         gone = {
@@ -411,23 +374,3 @@ class GroupService:
             for shard in self.coordinator.shards():
                 if shard.is_active:
                     shard.run(lambda _, shard=shard: shard.machine.forget_topics(gone))  # type: ignore[misc]
-
-
-def _reply_all(replies: Sequence[Reply], committed: Result[Any]) -> None:
-    """Send replies when their records are committed, or the error that kept these from it."""
-    for waiter, result in replies:
-        waiter.resolve(result if committed.error is None else Result(error=committed.error))
-
-
-def _waiting() -> Deferred[Result[Any]]:
-    """An answer that waits for others, and says so when it may wait no longer."""
-    answer: Deferred[Result[Any]] = Deferred(
-        hurry=lambda: answer.resolve(Result(error=CoordinatorNotAvailable("the broker stops waiting: ask again")))
-    )
-    return answer
-
-
-def _done(result: Result[Any]) -> Deferred[Result[Any]]:
-    answer: Deferred[Result[Any]] = Deferred()
-    answer.resolve(result)
-    return answer

@@ -21,7 +21,7 @@ from headrace.groups.assignors import Assignment, Subscriber, assign_shared
 from headrace.groups.consumer_records import MemberKey, TargetKey, restored, stored
 from headrace.groups.deadlines import Deadline, MemberDeadlines
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects, Group, GroupLimits, Now, Reply
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.records import GroupKey, GroupRecord, Key, OffsetValue, Value
 from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue
 from headrace.model.errors import FencedMemberEpoch, GroupFull, GroupNotFound, ProtocolError, UnknownMember
@@ -88,14 +88,7 @@ class ShareGroup(Group):
         return False
 
     def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool,
-        now: Now,
-        commits: Sequence[OffsetCommit] = (),
+        self, by: Committer, *, transactional: bool, now: Now, commits: Sequence[OffsetCommit] = ()
     ) -> None:
         raise GroupNotFound(f"the group {self.group_id} is a share group: it has no committed offsets")
 

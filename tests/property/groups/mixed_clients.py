@@ -8,6 +8,7 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Joined, JoinRequest, Synced
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, Effects
+from headrace.groups.offsets import Committer
 from headrace.groups.subscription import CONSUMER, read_assignment, read_subscription, write_assignment
 from headrace.model.errors import IllegalGeneration, MemberIdRequired, RebalanceInProgress
 from headrace.runtime.deferred import Deferred
@@ -98,8 +99,8 @@ class ClassicClient(Client):
         }
 
         def tell(waiter: Deferred[Result[Synced]]) -> Effects:
-            group, by = world.machine.for_member(GROUP), (self.member_id, self.instance_id, self.epoch)
-            return group.classic_sync(*by, (None, None), shares, world.image, waiter, world.now)
+            group, by = world.machine.for_member(GROUP), Committer(self.member_id, self.instance_id, self.epoch)
+            return group.classic_sync(by, (None, None), shares, world.image, waiter, world.now)
 
         world.ask(self, tell, self.synced)
 
@@ -125,8 +126,8 @@ class ClassicClient(Client):
 
     def beat(self, world: "World") -> None:
         def tell(_: Any) -> Effects:
-            group, by = world.machine.for_member(GROUP), (self.member_id, self.instance_id, self.epoch)
-            group.classic_heartbeat(*by, world.image, world.now)
+            group, by = world.machine.for_member(GROUP), Committer(self.member_id, self.instance_id, self.epoch)
+            group.classic_heartbeat(by, world.image, world.now)
             return []
 
         world.ask(self, tell, lambda *_: None)

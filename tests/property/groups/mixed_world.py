@@ -23,8 +23,8 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, Beat, ConsumerLimits, Convert, Effects, GroupLimits, Now, Reply
-from headrace.groups.machine import Committer, GroupMachine
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.machine import GroupMachine
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.model.errors import GroupError, RebalanceInProgress
 from headrace.model.ids import BrokerId, LeaderEpoch, TopicId, TopicName
 from headrace.model.image import ClusterImage, PartitionState, TopicImage

@@ -19,8 +19,8 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.generation import GroupState
 from headrace.groups.group import Effects, GroupLimits, Now, Reply
-from headrace.groups.machine import Committer, GroupMachine
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.machine import GroupMachine
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.model.errors import (
     FencedInstance,
     GroupError,
@@ -190,7 +190,12 @@ class Groups(RuleBasedStateMachine):
         self.tell(
             waiter,
             lambda: self.machine.for_member(GROUP).classic_sync(
-                client.member_id, client.instance_id, generation, (None, None), assignments, IMAGE, waiter, self.now
+                Committer(client.member_id, client.instance_id, generation),
+                (None, None),
+                assignments,
+                IMAGE,
+                waiter,
+                self.now,
             ),
         )
 
@@ -199,7 +204,7 @@ class Groups(RuleBasedStateMachine):
         client = self.clients[number]
         try:
             self.machine.for_member(GROUP).classic_heartbeat(
-                client.member_id, client.instance_id, client.generation, IMAGE, self.now
+                Committer(client.member_id, client.instance_id, client.generation), IMAGE, self.now
             )
             assert client.member_id not in self.replaced
         except (UnknownMember, FencedInstance):

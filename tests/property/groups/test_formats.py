@@ -15,8 +15,8 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup
 from headrace.groups.consumer_records import ConsumerValue, MemberKey, SubscriptionValue, TargetKey
 from headrace.groups.group import GroupLimits, Now
-from headrace.groups.machine import Committer, GroupMachine
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.machine import GroupMachine
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.records import ClassicValue, GroupKey, Key, Value
 from headrace.groups.share import ShareGroup
 from headrace.groups.share_records import ShareMemberValue, ShareTargetValue, ShareValue

@@ -20,8 +20,8 @@ from headrace.coordinator.machine import InternalRecord, Outcome
 from headrace.coordinator.result import Result
 from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, LEAVE, Convert, CreateTopics, Effects, GroupLimits, Now, Reply, StreamsLimits
-from headrace.groups.machine import Committer, GroupMachine
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.machine import GroupMachine
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue

@@ -9,8 +9,7 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.consumer import ConsumerGroup, Heartbeat
 from headrace.groups.group import JOIN, LEAVE, GroupLimits, Now
-from headrace.groups.machine import Committer
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.model.errors import GroupNotEmpty, GroupNotFound, UnknownMember, UnsupportedAssignor
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage

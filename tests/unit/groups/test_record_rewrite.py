@@ -14,8 +14,7 @@ from headrace.cluster.feature_level import update_features
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import Put
 from headrace.coordinator import record_rewrite
-from headrace.groups.machine import Committer
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.service import GroupService
 from headrace.model.errors import DiskFull
 from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL

@@ -16,8 +16,7 @@ from headrace.config.broker import broker_settings
 from headrace.config.topic import TopicSettings
 from headrace.coordinator.shard import ShardState
 from headrace.groups.classic_protocol import Joined, JoinRequest
-from headrace.groups.machine import Committer
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.service import OFFSETS_TOPIC, GroupService
 from headrace.model.errors import CoordinatorNotAvailable, DiskFull, NotCoordinator
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId

@@ -12,8 +12,7 @@ from headrace.groups.classic import ClassicGroup
 from headrace.groups.classic_protocol import JoinRequest
 from headrace.groups.consumer import Heartbeat
 from headrace.groups.group import JOIN, LEAVE, Beat, GroupLimits, Now, ShareMemberLimits
-from headrace.groups.machine import Committer
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.share import ShareGroup, ShareHeartbeat
 from headrace.model.errors import (
     FencedMemberEpoch,
@@ -142,7 +141,7 @@ def test_a_share_group_is_no_other_group() -> None:
     with pytest.raises(InconsistentProtocol):
         machine.for_join("g", "", NOW).classic_join(wants, world.image, Deferred(), NOW)
     with pytest.raises(UnknownMember):
-        machine.for_member("g").classic_heartbeat("a", None, 1, world.image, NOW)
+        machine.for_member("g").classic_heartbeat(Committer("a", None, 1), world.image, NOW)
     with pytest.raises(GroupNotFound):
         machine.commit("g", Committer(), [OffsetCommit("t", 0, 1)], NOW)
     assert machine.fetch("g", None, require_stable=False) == {}

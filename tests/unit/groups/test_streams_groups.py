@@ -13,8 +13,7 @@ from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import CurrentKey, MemberKey
 from headrace.groups.epoch_members import LEFT_FOR_NOW
 from headrace.groups.group import JOIN, LEAVE, CreateTopics, Effects, GroupLimits, Now, StreamsLimits
-from headrace.groups.machine import Committer
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.groups.share import ShareHeartbeat
 from headrace.groups.streams import StreamsBeat, StreamsGroup, StreamsHeartbeat
 from headrace.groups.streams_endpoints import EndpointPartitions
@@ -470,7 +469,7 @@ def test_groups_of_other_kinds_stay_what_they_are() -> None:
     with pytest.raises(InconsistentProtocol):
         world.machine.for_join("g", "", now).classic_join(CLASSIC, image, waiter, now)
     with pytest.raises(UnknownMember):
-        world.machine.for_member("g").classic_heartbeat("x", None, 1, image, now)
+        world.machine.for_member("g").classic_heartbeat(Committer("x", None, 1), image, now)
     world.apply(world.machine.consumer_heartbeat("c", consumer, image, waiter, now))
     joins = StreamsHeartbeat("a", JOIN, rebalance_timeout_ms=1, topology=PLAIN, process_id="p")
     with pytest.raises(GroupNotFound):

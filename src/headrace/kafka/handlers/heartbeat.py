@@ -4,7 +4,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headrace.groups.machine import Committer
+from headrace.groups.offsets import Committer
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError

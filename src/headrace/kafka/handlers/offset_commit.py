@@ -14,8 +14,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
-from headrace.groups.machine import Committer, Refused
-from headrace.groups.offsets import OffsetCommit, Place
+from headrace.groups.machine import Refused
+from headrace.groups.offsets import Committer, OffsetCommit, Place
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Synced
-from headrace.groups.machine import Committer
+from headrace.groups.offsets import Committer
 from headrace.kafka.deferred_answers import answer_with
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code

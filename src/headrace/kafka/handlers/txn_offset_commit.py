@@ -12,8 +12,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
-from headrace.groups.machine import Committer, Refused
-from headrace.groups.offsets import OffsetCommit
+from headrace.groups.machine import Refused
+from headrace.groups.offsets import Committer, OffsetCommit
 from headrace.kafka.dispatch import Answer, Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.transaction_requests import code_for_writing, joined, producer_of
