@@ -3,30 +3,31 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-from headrace.kafka.dispatch import Answer
 from headrace.runtime.deferred import Deferred
 
 log = logging.getLogger(__name__)
 
-_RUNNING: set["asyncio.Task[Answer]"] = set()
+A = TypeVar("A")
+
+_RUNNING: set["asyncio.Task[Any]"] = set()
 """A loop keeps no hold on its tasks."""
 
 
 def answer_later(
-    work: Coroutine[Any, Any, Answer],
-    failed: Callable[[BaseException], Answer],
+    work: Coroutine[Any, Any, A],
+    failed: Callable[[BaseException], A],
     *,
     hurry: Callable[[], None] | None = None,
     size_bytes: int = 0,
-) -> Deferred[Answer]:
+) -> Deferred[A]:
     """What `work` returns, or what `failed` makes of its error. `hurry` is called when nobody waits any more."""
-    later: Deferred[Answer] = Deferred(hurry, size_bytes=size_bytes)
+    later: Deferred[A] = Deferred(hurry, size_bytes=size_bytes)
     task = asyncio.get_running_loop().create_task(work)
     _RUNNING.add(task)
 
-    def done(task: "asyncio.Task[Answer]") -> None:
+    def done(task: "asyncio.Task[A]") -> None:
         _RUNNING.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -17,7 +17,7 @@ from headrace.config.settings import Setting, parse_all
 from headrace.config.topic import TOPIC_SETTINGS
 from headrace.kafka.broker_loggers import change_levels, logger_level, logger_rows, set_levels
 from headrace.kafka.config_entries import ResourceType
-from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, InvalidSettings, ProtocolError, SettingsError, UnknownTopic
 from headrace.model.ids import TopicName
@@ -37,6 +37,8 @@ class AlterConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+R = TypeVar("R")
+
 InForce = Callable[[str], str]
 """The value in force of a setting, as text: what a list is appended to when it was not set before."""
 
@@ -46,11 +48,11 @@ the changes are not well formed."""
 
 
 async def alter_resources(
-    ctx: Context, request: Any, response: Any, make_edit: MakeEdit, *, may_change_loggers: bool
-) -> Answer:
+    ctx: Context, request: Any, response: type[R], make_edit: MakeEdit, *, may_change_loggers: bool
+) -> R:
     """Change each resource on its own, and answer for each."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-    answers = []
+    answers: list[Any] = []
     for resource in request.resources:
         error, message = ErrorCode.none, None
         try:

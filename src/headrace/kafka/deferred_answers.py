@@ -4,35 +4,33 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headrace.coordinator.result import Result
-from headrace.kafka.dispatch import Answer
 from headrace.runtime.deferred import Deferred
 
+T = TypeVar("T")
 A = TypeVar("A")
 
 
-def answer_with(result: Deferred[Result[A]], build: Callable[[Result[A]], Answer]) -> Answer | Deferred[Answer]:
+def answer_with(result: Deferred[Result[T]], build: Callable[[Result[T]], A]) -> A | Deferred[A]:
     """The answer that `build` makes of a result: at once if it is there, else when it comes."""
     return answer_with_all([result], lambda results: build(results[0]))
 
 
-def answer_with_all(
-    waited: Sequence[Deferred[Result[A]]], build: Callable[[list[Result[A]]], Answer]
-) -> Answer | Deferred[Answer]:
+def answer_with_all(waited: Sequence[Deferred[Result[T]]], build: Callable[[list[Result[T]]], A]) -> A | Deferred[A]:
     """The answer that `build` makes of all results, which are in the order of `waited`."""
 
     def hurry() -> None:
         for one in waited:
             one.hurry()
 
-    later: Deferred[Answer] = Deferred(hurry)
-    results: dict[int, Result[A]] = {}
-    answer: list[Answer] = []
+    later: Deferred[A] = Deferred(hurry)
+    results: dict[int, Result[T]] = {}
+    answer: list[A] = []
 
     def finish() -> None:
         answer.append(build([results[at] for at in range(len(waited))]))
         later.resolve(answer[0])
 
-    def settled(at: int, result: Result[A]) -> None:
+    def settled(at: int, result: Result[T]) -> None:
         results[at] = result
         if len(results) == len(waited):
             finish()

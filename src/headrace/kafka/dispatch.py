@@ -14,12 +14,13 @@ request of that connection may be handled; answers always leave in the order of 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, NamedTuple
+from types import ModuleType
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from headrace.kafka.outbox import Part
 from headrace.kafka.services import Services
 from headrace.model.image import Endpoint
-from headrace.protocol.codec import RequestHeader, is_flexible, read_request, response_schema
+from headrace.protocol.codec import Entity, RequestHeader, is_flexible, read_request, response_schema
 from headrace.protocol.framing import Frame
 from headrace.runtime.deferred import Deferred
 
@@ -37,7 +38,7 @@ class NoAnswer:
 
 NO_ANSWER: Final = NoAnswer()
 
-Answer = Any
+Answer = Entity | Raw | NoAnswer
 """A kio response entity, `Raw` or `NO_ANSWER`."""
 
 
@@ -70,45 +71,66 @@ class Context(NamedTuple):
         return self.header.api_version
 
     @property
-    def schema(self) -> Any:
+    def schema(self) -> ModuleType:
         """The module of this version's response classes: `make(ctx.schema.MetadataResponse, …)`."""
         return response_schema(self.header.api_key, self.header.api_version)
 
 
-Result = Answer | Deferred[Answer] | Coroutine[Any, Any, Answer]
-Handler = Callable[[Context, Any], Result]
-Read = Callable[[Frame, RequestHeader], Any]
+Q = TypeVar("Q")
+"""A request: kio's class of the newest version that is served. Older ones lack fields, read with `getattr`."""
+A = TypeVar("A", bound=Answer)
+
+Result: TypeAlias = A | Deferred[A] | Coroutine[Any, Any, A | Deferred[A]]
+Handler = Callable[[Context, Q], Result[A]]
+Read = Callable[[Frame, RequestHeader], Q]
 """Reads a request; what it returns may refer to the frame, which lives until the handler has returned or ended."""
 
 
+Refuse = Callable[[bytes | memoryview, int], bytes]
+"""Writes the answer (body, no header) to a request of a version that is advertised but not served."""
+
+
 @dataclass(frozen=True, slots=True)
-class Api:
+class Api(Generic[Q, A]):
     key: int
     min_version: int
     max_version: int
-    handler: Handler
-    read: Read
+    handler: Handler[Q, A]
+    read: Read[Q]
     min_served: int
     """Versions below this are advertised for the sake of old clients and refused by `refuse`."""
-    refuse: Callable[[bytes | memoryview, int], bytes] | None
-    """The answer (body, no header) to a request of a version that is advertised but not served."""
+    refuse: Refuse | None
 
 
-APIS: dict[int, Api] = {}
+APIS: dict[int, Api[Any, Any]] = {}
 
 
+@overload
+def handles(
+    key: int, min_version: int, max_version: int, *, min_served: int | None = None, refuse: Refuse | None = None
+) -> Callable[[Handler[Q, A]], Handler[Q, A]]: ...
+@overload
 def handles(
     key: int,
     min_version: int,
     max_version: int,
     *,
-    read: Read = read_request,
+    read: Read[Q],
     min_served: int | None = None,
-    refuse: Callable[[bytes | memoryview, int], bytes] | None = None,
-) -> Callable[[Handler], Handler]:
+    refuse: Refuse | None = None,
+) -> Callable[[Handler[Q, A]], Handler[Q, A]]: ...
+def handles(
+    key: int,
+    min_version: int,
+    max_version: int,
+    *,
+    read: Read[Any] = read_request,
+    min_served: int | None = None,
+    refuse: Refuse | None = None,
+) -> Callable[[Handler[Any, Any]], Handler[Any, Any]]:
     """Register a function as the handler of an API for a range of versions."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: Handler[Any, Any]) -> Handler[Any, Any]:
         if key in APIS:
             raise ValueError(f"API {key} has two handlers")
         served = min_version if min_served is None else min_served
@@ -121,8 +143,8 @@ def handles(
 class Route(NamedTuple):
     """An API at one version, looked up once."""
 
-    handler: Handler
-    read: Read
+    handler: Callable[[Context, Any], Any]
+    read: Read[Any]
     flexible: bool
 
 

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -13,26 +13,28 @@ from headrace.coordinator.result import Result
 from headrace.groups.consumer_records import StoredPlaces, stored
 from headrace.groups.group import Beat
 from headrace.kafka import authorized_operations
-from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+R = TypeVar("R")
+
 _NOT_DESCRIBED = {"group_state": "", "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": ()}
 
 
-def heartbeat_answer(ctx: Context, response: Any, result: Result[Beat], interval_ms: int) -> Answer:
+def heartbeat_answer(ctx: Context, response: type[R], result: Result[Beat], interval_ms: int) -> R:
     """What a member is told that sent a heartbeat."""
     if result.error is not None:
         return heartbeat_refused(response, error_code(result.error), error_message(result.error))
     beat, assignment = result.get(), None
     if beat.assignment is not None:
-        topics = tuple(
+        topics: tuple[Any, ...] = tuple(
             make(ctx.schema.TopicPartitions, topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in stored(beat.assignment)
         )
-        assignment = make(ctx.schema.Assignment, topic_partitions=topics)
+        assignment = ctx.schema.Assignment(topic_partitions=topics)
     return make(
         response,
         throttle_time=NO_THROTTLE,
@@ -45,7 +47,7 @@ def heartbeat_answer(ctx: Context, response: Any, result: Result[Beat], interval
     )
 
 
-def heartbeat_refused(response: Any, error: ErrorCode, message: str | None) -> Answer:
+def heartbeat_refused(response: type[R], error: ErrorCode, message: str | None) -> R:
     return make(
         response,
         throttle_time=NO_THROTTLE,
@@ -58,10 +60,10 @@ def heartbeat_refused(response: Any, error: ErrorCode, message: str | None) -> A
     )
 
 
-def describe_groups(ctx: Context, response: Any, request: Any, describe: Callable[[str], dict[str, Any]]) -> Answer:
+def describe_groups(ctx: Context, response: type[R], request: Any, describe: Callable[[str], dict[str, object]]) -> R:
     """Each group that was asked for: the fields that `describe` gives, or the error that it raises."""
     operations = authorized_operations.on_group(request.include_authorized_operations)
-    groups = []
+    groups: list[Any] = []
     for group_id in request.group_ids:
         try:
             fields = {"error_code": ErrorCode.none, "error_message": None, **describe(group_id)}

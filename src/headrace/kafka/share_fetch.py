@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
-from headrace.kafka.dispatch import Answer, Context
+from headrace.kafka.dispatch import Context
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.share_acks import Outcomes
@@ -34,6 +35,10 @@ from headrace.queues.share.service import SharePartitionId
 from headrace.runtime.disk import Buffer
 from headrace.storage.log import Slice
 
+if TYPE_CHECKING:
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+    from kio.schema.share_fetch.v2.response import LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchResponse
+
 log = logging.getLogger(__name__)
 
 _PARTITION_MAX_BYTES = 1024 * 1024
@@ -52,7 +57,7 @@ Acquired = dict[SharePlace, tuple[SharePartition, AcquiredBatches]]
 class ShareFetch:
     """What one request takes for its member."""
 
-    def __init__(self, ctx: Context, request: Any, session: ShareSession) -> None:
+    def __init__(self, ctx: Context, request: "ShareFetchRequest", session: ShareSession) -> None:
         self._ctx = ctx
         self._session = session
         self._max_bytes = min(request.max_bytes, ctx.services.settings.fetch_max_bytes)
@@ -212,13 +217,13 @@ def answer(
     error: BaseException | None = None,
     fetched: ShareFetch | None = None,
     acknowledged: Outcomes | None = None,
-) -> Answer:
+) -> "ShareFetchResponse":
     """The partitions with records or errors, and those of which something was acknowledged."""
     schema = ctx.schema
     taken = {} if fetched is None else fetched.taken
     errors = {} if fetched is None else fetched.errors
     acknowledged = acknowledged or {}
-    by_topic: dict[Any, list[Any]] = {}
+    by_topic: dict[UUID, list[PartitionData]] = {}
     leaders: list[tuple[int, int] | None] = []
     for place in dict.fromkeys([*taken, *errors, *acknowledged]):
         failed, refused = errors.get(place), acknowledged.get(place)
@@ -267,12 +272,12 @@ def leader_instead(ctx: Context, place: SharePlace, *problems: HeadraceError | N
     return None
 
 
-def make_leader(ctx: Context, leader: tuple[int, int] | None) -> Any:
+def make_leader(ctx: Context, leader: tuple[int, int] | None) -> "LeaderIdAndEpoch":
     leader_id, epoch = leader or _NO_LEADER
     return make(ctx.schema.LeaderIdAndEpoch, leader_id=leader_id, leader_epoch=epoch)
 
 
-def make_endpoints(ctx: Context, leaders: list[tuple[int, int] | None]) -> tuple[Any, ...]:
+def make_endpoints(ctx: Context, leaders: list[tuple[int, int] | None]) -> "tuple[NodeEndpoint, ...]":
     return tuple(
         make(ctx.schema.NodeEndpoint, node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
         for node in endpoints_of(ctx, leaders)

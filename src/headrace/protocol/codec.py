@@ -10,13 +10,14 @@ from io import BytesIO
 from struct import Struct
 from struct import error as StructError
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
+from kio.static.primitive import i16
 
 from headrace.model.errors import ProtocolError
 from headrace.protocol.bounds import check_lengths, prepare_lengths, with_bounded_times
@@ -28,6 +29,15 @@ Buffer = bytes | memoryview
 _FIXED = Struct(">hhih")
 _CORRELATION = Struct(">i")
 API_VERSIONS_KEY = 18
+
+E = TypeVar("E")
+
+
+class Entity(Protocol):
+    """A request or response of kio, of one version."""
+
+    __version__: ClassVar[i16]
+    __api_key__: ClassVar[i16]
 
 
 class RequestHeader(NamedTuple):
@@ -149,7 +159,7 @@ def response_header(header: RequestHeader) -> bytes:
     return head
 
 
-def write_response(header: RequestHeader, response: Any) -> bytes:
+def write_response(header: RequestHeader, response: Entity) -> bytes:
     """A response with its header, without the length in front."""
     buffer = BytesIO()
     buffer.write(response_header(header))
@@ -162,10 +172,14 @@ def _field_names(entity: type) -> frozenset[str]:
     return frozenset(field.name for field in fields(entity))
 
 
-def make(entity: Any, /, **values: Any) -> Any:
-    """An entity from those of `values` that its version has; a field that it needs and lacks is a `TypeError`."""
+def make(entity: Any, /, **values: Any) -> E:  # type: ignore[type-var]
+    """An entity from those of `values` that its version has; a field that it needs and lacks is a `TypeError`.
+
+    The type is the one that the caller expects: the class of the newest version stands for all of them.
+    """
     names = _field_names(entity)
-    return entity(**{name: value for name, value in values.items() if name in names})
+    made: E = entity(**{name: value for name, value in values.items() if name in names})
+    return made
 
 
 def api_name(api_key: int) -> str:

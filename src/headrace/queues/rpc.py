@@ -92,7 +92,7 @@ async def ask(peers: Peers, broker_id: BrokerId, call: Call, result: type[A], *,
     if call.level > peers.feature_level:
         raise FeatureUpdateRefused(needed(type(call).__name__, call.level, peers.feature_level))
     schema = request_schema(ENVELOPE, VERSION)
-    request = make(
+    request: Any = make(
         schema.EnvelopeRequest, request_data=encode_call(call), request_principal=None, client_host_address=b""
     )
     try:

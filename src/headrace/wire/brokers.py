@@ -181,7 +181,7 @@ def elect_preferred(router: LeaderRouter, partitions: Iterable[Partition] | None
     wanted = None if partitions is None else by_topic(partitions)
 
     def build(schema: ModuleType) -> Any:
-        chosen = None
+        chosen: tuple[Any, ...] | None = None
         if wanted is not None:
             chosen = tuple(
                 make(schema.TopicPartitions, topic=topic, partitions=tuple(indexes))
@@ -215,7 +215,7 @@ def set_broker_settings(router: LeaderRouter, broker_id: int | None, settings: M
     whose = "all brokers" if broker_id is None else f"broker {broker_id}"
 
     def build(schema: ModuleType) -> Any:
-        resource = make(
+        resource: Any = make(
             schema.AlterConfigsResource,
             resource_type=_BROKER,
             resource_name="" if broker_id is None else str(broker_id),
@@ -242,7 +242,7 @@ def broker_settings(router: LeaderRouter, broker_id: int) -> dict[str, str]:
     """Every setting of a broker that has a value, defaults included, as that broker says."""
 
     def build(schema: ModuleType) -> Any:
-        resource = make(
+        resource: Any = make(
             schema.DescribeConfigsResource, resource_type=_BROKER, resource_name=str(broker_id), configuration_keys=None
         )
         return make(schema.DescribeConfigsRequest, resources=(resource,))
@@ -261,7 +261,7 @@ def topics_settings(router: LeaderRouter, names: Iterable[str], setting: str) ->
     wanted = tuple(names)
 
     def build(schema: ModuleType) -> Any:
-        resources = tuple(
+        resources: tuple[Any, ...] = tuple(
             make(
                 schema.DescribeConfigsResource, resource_type=_TOPIC, resource_name=name, configuration_keys=(setting,)
             )

@@ -42,7 +42,7 @@ def upgrade_feature(router: LeaderRouter, name: str, version: int) -> None:
     """Raise a feature to a version. `Refused` says why it cannot be."""
 
     def build(schema: ModuleType) -> Any:
-        update = make(schema.FeatureUpdateKey, feature=name, max_version_level=version, upgrade_type=_UPGRADE)
+        update: Any = make(schema.FeatureUpdateKey, feature=name, max_version_level=version, upgrade_type=_UPGRADE)
         return make(
             schema.UpdateFeaturesRequest,
             timeout=from_ms(_TIMEOUT_MS),

@@ -118,7 +118,9 @@ def send_fetch(
     """Ask for records; `receive_fetch` waits for them."""
 
     def build(schema: ModuleType) -> Any:
-        wanted = make(schema.FetchPartition, partition=partition[1], fetch_offset=offset, partition_max_bytes=max_bytes)
+        wanted: Any = make(
+            schema.FetchPartition, partition=partition[1], fetch_offset=offset, partition_max_bytes=max_bytes
+        )
         return make(
             schema.FetchRequest,
             replica_id=_NOBODY,

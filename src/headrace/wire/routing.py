@@ -179,7 +179,7 @@ class LeaderRouter:
         wanted = None if names is None else list(dict.fromkeys(names))
 
         def build(schema: ModuleType) -> Any:
-            topics = None
+            topics: tuple[Any, ...] | None = None
             if wanted is not None:
                 topics = tuple(make(schema.MetadataRequestTopic, name=name, topic_id=None) for name in wanted)
             return make(

@@ -43,7 +43,7 @@ def settings_of(router: LeaderRouter, resource: Resource, name: str) -> list[Set
     """All settings of a group, a broker or its loggers, by name. Defaults are included."""
 
     def build(schema: ModuleType) -> Any:
-        one = make(
+        one: Any = make(
             schema.DescribeConfigsResource, resource_type=int(resource), resource_name=name, configuration_keys=None
         )
         return make(schema.DescribeConfigsRequest, resources=(one,))
@@ -70,11 +70,11 @@ def alter_settings(router: LeaderRouter, resource: Resource, name: str, changes:
     """Change settings, all of them or none; a value of None takes a setting back. An empty name is all brokers."""
 
     def build(schema: ModuleType) -> Any:
-        configs = tuple(
+        configs: tuple[Any, ...] = tuple(
             make(schema.AlterableConfig, name=key, config_operation=_DELETE if text is None else _SET, value=text)
             for key, text in changes.items()
         )
-        one = make(schema.AlterConfigsResource, resource_type=int(resource), resource_name=name, configs=configs)
+        one: Any = make(schema.AlterConfigsResource, resource_type=int(resource), resource_name=name, configs=configs)
         return make(schema.IncrementalAlterConfigsRequest, resources=(one,), validate_only=False)
 
     def attempt() -> None:

@@ -25,7 +25,7 @@ def create_topic(
     """Whether it was made: False if it was there already. Returns when all of its partitions have leaders."""
 
     def build(schema: ModuleType) -> Any:
-        topic = make(
+        topic: Any = make(
             schema.CreatableTopic,
             name=name,
             num_partitions=partitions,
@@ -72,7 +72,7 @@ def add_partitions(router: LeaderRouter, name: str, count: int) -> None:
     """Give a topic `count` partitions in all."""
 
     def build(schema: ModuleType) -> Any:
-        topic = make(schema.CreatePartitionsTopic, name=name, count=count, assignments=None)
+        topic: Any = make(schema.CreatePartitionsTopic, name=name, count=count, assignments=None)
         return make(schema.CreatePartitionsRequest, topics=(topic,), timeout=from_ms(_TIMEOUT_MS), validate_only=False)
 
     def attempt() -> None:
@@ -86,7 +86,7 @@ def topic_settings(router: LeaderRouter, name: str) -> dict[str, str]:
     """Every setting of a topic that has a value, defaults included."""
 
     def build(schema: ModuleType) -> Any:
-        resource = make(
+        resource: Any = make(
             schema.DescribeConfigsResource, resource_type=_TOPIC, resource_name=name, configuration_keys=None
         )
         return make(schema.DescribeConfigsRequest, resources=(resource,))
@@ -102,7 +102,7 @@ def topic_settings(router: LeaderRouter, name: str) -> dict[str, str]:
 
 def set_topic_settings(router: LeaderRouter, name: str, settings: Mapping[str, str]) -> None:
     def build(schema: ModuleType) -> Any:
-        resource = make(
+        resource: Any = make(
             schema.AlterConfigsResource,
             resource_type=_TOPIC,
             resource_name=name,

@@ -245,7 +245,7 @@ def _clock(connection: WireConnection, metadata: Any) -> Iterator[Finding]:
         return
 
     def build(schema: ModuleType) -> Any:
-        topics = tuple(
+        topics: tuple[Any, ...] = tuple(
             make(
                 schema.ListOffsetsTopic,
                 name=topic.name,

@@ -4,21 +4,25 @@ The group's partition of `__consumer_offsets` becomes part of the transaction: o
 count when it is committed. Errors as for AddPartitionsToTxn.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError, InvalidGroupId
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
+    from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
+
 KEY = 25
 
 
 @handles(KEY, 0, 4)
-async def add_offsets_to_txn(ctx: Context, request: Any) -> Answer:
+async def add_offsets_to_txn(ctx: Context, request: "AddOffsetsToTxnRequest") -> "AddOffsetsToTxnResponse":
     error = ErrorCode.none
     try:
         producer = producer_of(request)

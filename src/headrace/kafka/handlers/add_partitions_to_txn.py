@@ -10,17 +10,30 @@
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.transactions.records import Place
+
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as SingleRequest
+    from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnTopic as SingleTopic
+    from kio.schema.add_partitions_to_txn.v5.request import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTransaction,
+    )
+    from kio.schema.add_partitions_to_txn.v5.response import AddPartitionsToTxnResponse, AddPartitionsToTxnTopicResult
+
+_Topic: TypeAlias = "AddPartitionsToTxnTopic | SingleTopic"
 
 KEY = 24
 _BATCHED_FROM = 4
@@ -28,7 +41,7 @@ _BATCH_PATIENCE_S = 2.0
 
 
 @handles(KEY, 0, 5)
-async def add_partitions_to_txn(ctx: Context, request: Any) -> Answer:
+async def add_partitions_to_txn(ctx: Context, request: "AddPartitionsToTxnRequest") -> "AddPartitionsToTxnResponse":
     schema = ctx.schema
     if ctx.version >= _BATCHED_FROM:
         codes_of_each = await asyncio.gather(
@@ -47,26 +60,32 @@ async def add_partitions_to_txn(ctx: Context, request: Any) -> Answer:
                 for asked, codes in zip(request.transactions, codes_of_each, strict=True)
             ),
         )
-    asked = _Single(request)
-    codes = await _add(ctx, asked, asked.topics, verify_only=False)
+    single = _Single(cast("SingleRequest", request))
+    codes = await _add(ctx, single, single.topics, verify_only=False)
     return make(
         schema.AddPartitionsToTxnResponse,
         throttle_time=NO_THROTTLE,
-        results_by_topic_v3_and_below=_topics(schema, asked.topics, codes),
+        results_by_topic_v3_and_below=_topics(schema, single.topics, codes),
     )
 
 
 class _Single:
     """A request of an early version under the names of a transaction in a later one."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: "SingleRequest") -> None:
         self.transactional_id = request.v3_and_below_transactional_id
         self.producer_id = request.v3_and_below_producer_id
         self.producer_epoch = request.v3_and_below_producer_epoch
         self.topics = request.v3_and_below_topics
 
 
-async def _add(ctx: Context, asked: Any, topics: Any, *, verify_only: bool) -> Mapping[Place, ErrorCode]:
+async def _add(
+    ctx: Context,
+    asked: "AddPartitionsToTxnTransaction | _Single",
+    topics: "Iterable[_Topic]",
+    *,
+    verify_only: bool,
+) -> Mapping[Place, ErrorCode]:
     """What to tell of each partition."""
     knows_fenced = ctx.version >= 2
     places: list[Place] = [(topic.name, index) for topic in topics for index in topic.partitions]
@@ -100,7 +119,9 @@ async def _add(ctx: Context, asked: Any, topics: Any, *, verify_only: bool) -> M
     return dict.fromkeys(places, ErrorCode.none)
 
 
-def _topics(schema: Any, topics: Any, codes: Mapping[Place, ErrorCode]) -> tuple[Any, ...]:
+def _topics(
+    schema: ModuleType, topics: "Iterable[_Topic]", codes: Mapping[Place, ErrorCode]
+) -> "tuple[AddPartitionsToTxnTopicResult, ...]":
     return tuple(
         make(
             schema.AddPartitionsToTxnTopicResult,

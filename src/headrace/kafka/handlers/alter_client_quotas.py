@@ -4,19 +4,24 @@ There are no quotas here, and one that is accepted and not enforced would be a t
 that reason, where Kafka stores it. Removing one that is not there succeeds, as in Kafka.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
+    from kio.schema.alter_client_quotas.v1.request import EntryData as RequestEntry
+    from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse, EntryData
 
 KEY = 49
 
 
 @handles(KEY, 0, 1)
-def alter_client_quotas(ctx: Context, request: Any) -> Answer:
+def alter_client_quotas(ctx: Context, request: "AlterClientQuotasRequest") -> "AlterClientQuotasResponse":
     return make(
         ctx.schema.AlterClientQuotasResponse,
         throttle_time=NO_THROTTLE,
@@ -24,7 +29,7 @@ def alter_client_quotas(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _answer(ctx: Context, entry: Any) -> Any:
+def _answer(ctx: Context, entry: "RequestEntry") -> "EntryData":
     schema = ctx.schema
     set_keys = [op.key for op in entry.ops if not op.remove]
     return make(

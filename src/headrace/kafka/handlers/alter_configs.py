@@ -6,25 +6,29 @@ without a restart can be changed on a broker. Levels of loggers cannot be replac
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Setting
 from headrace.kafka.config_changes import InForce, alter_resources
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.model.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsRequest
+    from kio.schema.alter_configs.v2.response import AlterConfigsResponse
 
 KEY = 33
 
 
 @handles(KEY, 0, 2)
-async def alter_configs(ctx: Context, request: Any) -> Answer:
-    response = ctx.schema.AlterConfigsResponse
+async def alter_configs(ctx: Context, request: "AlterConfigsRequest") -> "AlterConfigsResponse":
+    response: type[AlterConfigsResponse] = ctx.schema.AlterConfigsResponse
     return await alter_resources(ctx, request, response, _replace_all, may_change_loggers=False)
 
 
-def _replace_all(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
+def _replace_all(configs: "Sequence[AlterableConfig]", rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
     if empty := [config.name for config in configs if config.value is None]:
         raise ProtocolError(f"a setting needs a value: {', '.join(empty)}")
-    replacement = {config.name: config.value for config in configs}
+    replacement = {config.name: config.value or "" for config in configs}
     return lambda _: replacement

@@ -12,30 +12,40 @@ Any broker answers. Difference from Kafka: a move never ends with fewer replicas
 are wanted.
 """
 
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster import partition_requests
 from headrace.cluster.partition_requests import Outcomes
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
-from headrace.model.ids import PartitionIndex, TopicPartition
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1.request import (
+        AlterPartitionReassignmentsRequest,
+        ReassignablePartition,
+        ReassignableTopic,
+    )
+    from kio.schema.alter_partition_reassignments.v1.response import (
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+    )
 
 KEY = 45
 
 
 @handles(KEY, 0, 1)
-async def alter_partition_reassignments(ctx: Context, request: Any) -> Answer:
+async def alter_partition_reassignments(
+    ctx: Context, request: "AlterPartitionReassignmentsRequest"
+) -> "AlterPartitionReassignmentsResponse":
     may_change_factor = getattr(request, "allow_replication_factor_change", True)
-    wanted = {
-        TopicPartition(topic.name, PartitionIndex(part.partition_index)): part.replicas
-        for topic in request.topics
-        for part in topic.partitions
-    }
+    wanted = {_place(topic, part): part.replicas for topic in request.topics for part in topic.partitions}
     outcomes: Outcomes = {}
     error, message = ErrorCode.none, None
     try:
@@ -54,8 +64,7 @@ async def alter_partition_reassignments(ctx: Context, request: Any) -> Answer:
                 schema.ReassignableTopicResponse,
                 name=topic.name,
                 partitions=tuple(
-                    _result(schema, part.partition_index, outcomes[TopicPartition(topic.name, part.partition_index)])
-                    for part in topic.partitions
+                    _result(schema, part.partition_index, outcomes[_place(topic, part)]) for part in topic.partitions
                 ),
             )
             for topic in request.topics
@@ -64,7 +73,11 @@ async def alter_partition_reassignments(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _result(schema: Any, index: int, failure: HeadraceError | None) -> Any:
+def _place(topic: "ReassignableTopic", part: "ReassignablePartition") -> TopicPartition:
+    return TopicPartition(TopicName(topic.name), PartitionIndex(part.partition_index))
+
+
+def _result(schema: ModuleType, index: int, failure: HeadraceError | None) -> "ReassignablePartitionResponse":
     return make(
         schema.ReassignablePartitionResponse,
         partition_index=index,

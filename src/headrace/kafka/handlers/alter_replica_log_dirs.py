@@ -6,20 +6,24 @@ one that this broker has no replica of REPLICA_NOT_AVAILABLE.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.model.ids import TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
+    from kio.schema.alter_replica_log_dirs.v2.response import AlterReplicaLogDirsResponse
 
 KEY = 34
 
 
 @handles(KEY, 1, 2)
-def alter_replica_log_dirs(ctx: Context, request: Any) -> Answer:
+def alter_replica_log_dirs(ctx: Context, request: "AlterReplicaLogDirsRequest") -> "AlterReplicaLogDirsResponse":
     schema = ctx.schema
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

@@ -8,24 +8,41 @@
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_offsets import reset, settled, topic_named, without_members
 from headrace.model.errors import HeadraceError
+from headrace.model.ids import TopicName
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.alter_share_group_offsets.v0.request import (
+        AlterShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsRequestTopic,
+    )
+    from kio.schema.alter_share_group_offsets.v0.response import (
+        AlterShareGroupOffsetsResponse,
+        AlterShareGroupOffsetsResponseTopic,
+    )
 
 KEY = 91
 
 
 @handles(KEY, 0, 0)
-async def alter_share_group_offsets(ctx: Context, request: Any) -> Answer:
+async def alter_share_group_offsets(
+    ctx: Context, request: "AlterShareGroupOffsetsRequest"
+) -> "AlterShareGroupOffsetsResponse":
     group_id, groups, image = request.group_id, ctx.services.groups, ctx.services.metadata.image
-    known = [topic.topic_id for asked in request.topics if (topic := image.topics.get(asked.topic_name)) is not None]
+    known = [
+        topic.topic_id
+        for asked in request.topics
+        if (topic := image.topics.get(TopicName(asked.topic_name))) is not None
+    ]
     try:
         if groups.is_share(group_id):
             without_members(ctx, group_id)
@@ -35,7 +52,9 @@ async def alter_share_group_offsets(ctx: Context, request: Any) -> Answer:
     return _answer(ctx, tuple(await asyncio.gather(*(_topic(ctx, group_id, asked) for asked in request.topics))), None)
 
 
-async def _topic(ctx: Context, group_id: str, asked: Any) -> Any:
+async def _topic(
+    ctx: Context, group_id: str, asked: "AlterShareGroupOffsetsRequestTopic"
+) -> "AlterShareGroupOffsetsResponseTopic":
     topic = None
     problems: list[HeadraceError | None]
     try:
@@ -63,7 +82,9 @@ async def _topic(ctx: Context, group_id: str, asked: Any) -> Any:
     )
 
 
-def _answer(ctx: Context, topics: tuple[Any, ...], error: HeadraceError | None) -> Answer:
+def _answer(
+    ctx: Context, topics: "tuple[AlterShareGroupOffsetsResponseTopic, ...]", error: HeadraceError | None
+) -> "AlterShareGroupOffsetsResponse":
     return make(
         ctx.schema.AlterShareGroupOffsetsResponse,
         throttle_time=NO_THROTTLE,

@@ -6,14 +6,18 @@ is one answer for each user.
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_USERS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
+    from kio.schema.alter_user_scram_credentials.v0.response import AlterUserScramCredentialsResponse
 
 KEY = 51
 _MECHANISMS = frozenset({1, 2})
@@ -21,9 +25,11 @@ _MECHANISMS = frozenset({1, 2})
 
 
 @handles(KEY, 0, 0)
-def alter_user_scram_credentials(ctx: Context, request: Any) -> Answer:
+def alter_user_scram_credentials(
+    ctx: Context, request: "AlterUserScramCredentialsRequest"
+) -> "AlterUserScramCredentialsResponse":
     schema = ctx.schema
-    counts = Counter(change.name for change in (*request.deletions, *request.upsertions))
+    counts = Counter([one.name for one in request.deletions] + [one.name for one in request.upsertions])
     deleted = {deletion.name for deletion in request.deletions if deletion.mechanism in _MECHANISMS}
     return make(
         schema.AlterUserScramCredentialsResponse,

@@ -19,15 +19,19 @@
 import re
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import APIS, Answer, Context, handles
+from headrace.kafka.dispatch import APIS, Context, handles
 from headrace.model.features import FEATURE, FIRST_LEVEL, LATEST_LEVEL, finalized, level
 from headrace.protocol.codec import API_VERSIONS_KEY, make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.peers import BROKER_SOFTWARE
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
+    from kio.schema.api_versions.v4.response import ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _SOFTWARE_MAX_LENGTH = 128
@@ -38,7 +42,7 @@ _UNSUPPORTED = Struct(">ihihhh")
 
 
 @handles(API_VERSIONS_KEY, 0, 4)
-def api_versions(ctx: Context, request: Any) -> Answer:
+def api_versions(ctx: Context, request: "ApiVersionsRequest") -> "ApiVersionsResponse":
     name = getattr(request, "client_software_name", "unknown")
     software_version = getattr(request, "client_software_version", "unknown")
     error = ErrorCode.none if _is_software(name) and _is_software(software_version) else ErrorCode.invalid_request

@@ -4,24 +4,28 @@ A group that does not exist, or is of the classic protocol, is GROUP_ID_NOT_FOUN
 From v1 on the answer says which protocol each member speaks: a consumer group may have some of the classic one.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.groups.consumer_records import stored
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import describe_groups, described_assignment
 from headrace.protocol.codec import make
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+    from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
 
 KEY = 69
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 @handles(KEY, 0, 1)
-def consumer_group_describe(ctx: Context, request: Any) -> Answer:
-    response = ctx.schema.ConsumerGroupDescribeResponse
+def consumer_group_describe(ctx: Context, request: "ConsumerGroupDescribeRequest") -> "ConsumerGroupDescribeResponse":
+    response: type[ConsumerGroupDescribeResponse] = ctx.schema.ConsumerGroupDescribeResponse
     return describe_groups(ctx, response, request, lambda group_id: _described(ctx, group_id))
 
 
-def _described(ctx: Context, group_id: str) -> dict[str, Any]:
+def _described(ctx: Context, group_id: str) -> dict[str, object]:
     group = ctx.services.groups.consumer(group_id)
     return {
         "group_state": group.state_name,

@@ -8,7 +8,7 @@
   consumers, the member is refused with GROUP_ID_NOT_FOUND.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -18,17 +18,23 @@ from headrace.groups.consumer import Heartbeat
 from headrace.groups.consumer_records import restored
 from headrace.groups.group import JOIN, Beat
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
 from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest, TopicPartitions
+    from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
 
 KEY = 68
 
 
 @handles(KEY, 0, 1)
-def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
-    response = ctx.schema.ConsumerGroupHeartbeatResponse
+def consumer_group_heartbeat(
+    ctx: Context, request: "ConsumerGroupHeartbeatRequest"
+) -> "ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]":
+    response: type[ConsumerGroupHeartbeatResponse] = ctx.schema.ConsumerGroupHeartbeatResponse
     if "consumer" not in ctx.services.settings.group_coordinator_rebalance_protocols:
         return heartbeat_refused(
             response, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no consumer"
@@ -50,14 +56,14 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[An
         client_host=ctx.peer.host,
     )
 
-    def told(result: Result[Beat]) -> Answer:
+    def told(result: Result[Beat]) -> "ConsumerGroupHeartbeatResponse":
         settings = ctx.services.metadata.group_settings(request.group_id)
         return heartbeat_answer(ctx, response, result, settings.consumer_heartbeat_interval_ms)
 
     return answer_with(ctx.services.groups.consumer_heartbeat(request.group_id, beat), told)
 
 
-def _owned(topics: Any) -> Assignment | None:
+def _owned(topics: "tuple[TopicPartitions, ...] | None") -> Assignment | None:
     if topics is None:
         return None
     return restored((topic.topic_id, topic.partitions) for topic in topics if topic.topic_id is not None)

@@ -4,20 +4,24 @@ Tokens belong to clients that have authenticated, and here none does: DELEGATION
 PLAINTEXT listener of Kafka's.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import ANONYMOUS, NO_TIME, USER
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.create_delegation_token.v3.request import CreateDelegationTokenRequest
+    from kio.schema.create_delegation_token.v3.response import CreateDelegationTokenResponse
 
 KEY = 38
 
 
 @handles(KEY, 1, 3)
-def create_delegation_token(ctx: Context, request: Any) -> Answer:
+def create_delegation_token(ctx: Context, request: "CreateDelegationTokenRequest") -> "CreateDelegationTokenResponse":
     return make(
         ctx.schema.CreateDelegationTokenResponse,
         error_code=ErrorCode.delegation_token_request_not_allowed,

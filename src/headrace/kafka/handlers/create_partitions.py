@@ -6,24 +6,28 @@ when the answer leaves; the timeout of the request is not needed.
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
+    from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+
 KEY = 37
 
 
 @handles(KEY, 0, 3)
-async def create_partitions(ctx: Context, request: Any) -> Answer:
+async def create_partitions(ctx: Context, request: "CreatePartitionsRequest") -> "CreatePartitionsResponse":
     schema = ctx.schema
     counts = Counter(topic.name for topic in request.topics)
-    results = []
+    results: list[CreatePartitionsTopicResult] = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         error, message = ErrorCode.none, None
         try:

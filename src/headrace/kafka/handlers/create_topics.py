@@ -8,24 +8,29 @@
 """
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.config_entries import topic_entries
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, InvalidReplicaAssignment, InvalidSettings, ProtocolError
 from headrace.model.image import TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+    from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+
 KEY = 19
 DEFAULT = -1
 
 
 @handles(KEY, 2, 7)
-async def create_topics(ctx: Context, request: Any) -> Answer:
+async def create_topics(ctx: Context, request: "CreateTopicsRequest") -> "CreateTopicsResponse":
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
@@ -39,8 +44,8 @@ async def create_topics(ctx: Context, request: Any) -> Answer:
     return make(ctx.schema.CreateTopicsResponse, throttle_time=NO_THROTTLE, topics=tuple(results))
 
 
-async def _create(ctx: Context, wanted: Any, *, validate_only: bool) -> TopicImage:
-    assignment = None
+async def _create(ctx: Context, wanted: "CreatableTopic", *, validate_only: bool) -> TopicImage:
+    assignment: dict[int, Sequence[int]] | None = None
     if wanted.assignments:
         if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
             raise ProtocolError("with a manual assignment, partitions and replication factor must both be -1")
@@ -57,7 +62,7 @@ async def _create(ctx: Context, wanted: Any, *, validate_only: bool) -> TopicIma
     )
 
 
-def _settings(wanted: Any) -> dict[str, str]:
+def _settings(wanted: "CreatableTopic") -> dict[str, str]:
     settings: dict[str, str] = {}
     for config in wanted.configs:
         if config.value is None:
@@ -68,7 +73,7 @@ def _settings(wanted: Any) -> dict[str, str]:
     return settings
 
 
-def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> Any:
+def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> "CreatableTopicResult":
     schema = ctx.schema
     configs = ()
     if hasattr(schema, "CreatableTopicConfigs"):
@@ -94,7 +99,7 @@ def _created(ctx: Context, topic: TopicImage, *, validate_only: bool) -> Any:
     )
 
 
-def _failed(ctx: Context, name: str, failure: HeadraceError) -> Any:
+def _failed(ctx: Context, name: str, failure: HeadraceError) -> "CreatableTopicResult":
     return make(
         ctx.schema.CreatableTopicResult,
         name=name,

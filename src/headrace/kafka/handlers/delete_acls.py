@@ -1,22 +1,26 @@
 """DeleteAcls (31), versions 1-3: take back what CreateAcls made. There is no access control here: SECURITY_DISABLED for
 each filter, as in Kafka."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_ACCESS_CONTROL
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.delete_acls.v3.request import DeleteAclsRequest
+    from kio.schema.delete_acls.v3.response import DeleteAclsFilterResult, DeleteAclsResponse
 
 KEY = 31
 
 
 @handles(KEY, 1, 3)
-def delete_acls(ctx: Context, request: Any) -> Answer:
+def delete_acls(ctx: Context, request: "DeleteAclsRequest") -> "DeleteAclsResponse":
     schema = ctx.schema
-    refused = make(
+    refused: DeleteAclsFilterResult = make(
         schema.DeleteAclsFilterResult,
         error_code=ErrorCode.security_disabled,
         error_message=NO_ACCESS_CONTROL,

@@ -5,22 +5,26 @@ still there to be deleted again.
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.share_offsets import forget, settled, without_members
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+    from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+
 KEY = 42
 
 
 @handles(KEY, 0, 2)
-async def delete_groups(ctx: Context, request: Any) -> Answer:
+async def delete_groups(ctx: Context, request: "DeleteGroupsRequest") -> "DeleteGroupsResponse":
     names = list(dict.fromkeys(request.groups_names))
     codes = await asyncio.gather(*(_delete(ctx, name) for name in names))
     return make(

@@ -8,28 +8,36 @@ Compacted topics without the delete policy refuse, as in Kafka.
 import asyncio
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, PolicyViolation
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.partition import Partition
 
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.request import DeleteRecordsRequest
+    from kio.schema.delete_records.v2.response import (
+        DeleteRecordsPartitionResult,
+        DeleteRecordsResponse,
+        DeleteRecordsTopicResult,
+    )
+
 KEY = 21
 _LOOK_AGAIN_S = 0.02
 
 
 @handles(KEY, 0, 2)
-async def delete_records(ctx: Context, request: Any) -> Answer:
+async def delete_records(ctx: Context, request: "DeleteRecordsRequest") -> "DeleteRecordsResponse":
     schema = ctx.schema
     in_worker = partial(asyncio.get_running_loop().run_in_executor, ctx.services.workers)
-    topics = []
+    topics: list[DeleteRecordsTopicResult] = []
     for topic in request.topics:
-        parts = []
+        parts: list[DeleteRecordsPartitionResult] = []
         for wanted in topic.partitions:
             error, low_watermark = ErrorCode.none, -1
             try:

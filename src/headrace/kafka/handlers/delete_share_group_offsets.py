@@ -4,23 +4,32 @@ The group must have no members (NON_EMPTY_GROUP). When it comes to a topic again
 says. A topic with which it has not begun is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.share import ShareGroup
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_offsets import forget, settled, topic_named, without_members
 from headrace.model.errors import HeadraceError, UnknownTopic
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.delete_share_group_offsets.v0.request import DeleteShareGroupOffsetsRequest
+    from kio.schema.delete_share_group_offsets.v0.response import (
+        DeleteShareGroupOffsetsResponse,
+        DeleteShareGroupOffsetsResponseTopic,
+    )
+
 KEY = 92
 
 
 @handles(KEY, 0, 0)
-async def delete_share_group_offsets(ctx: Context, request: Any) -> Answer:
+async def delete_share_group_offsets(
+    ctx: Context, request: "DeleteShareGroupOffsetsRequest"
+) -> "DeleteShareGroupOffsetsResponse":
     try:
         group = without_members(ctx, request.group_id)
     except HeadraceError as error:
@@ -28,7 +37,7 @@ async def delete_share_group_offsets(ctx: Context, request: Any) -> Answer:
     return _answer(ctx, tuple([await _topic(ctx, group, asked.topic_name) for asked in request.topics]), None)
 
 
-async def _topic(ctx: Context, group: ShareGroup, name: str) -> Any:
+async def _topic(ctx: Context, group: ShareGroup, name: str) -> "DeleteShareGroupOffsetsResponseTopic":
     topic = None
     problem: HeadraceError | None = None
     try:
@@ -48,7 +57,9 @@ async def _topic(ctx: Context, group: ShareGroup, name: str) -> Any:
     )
 
 
-def _answer(ctx: Context, topics: tuple[Any, ...], error: HeadraceError | None) -> Answer:
+def _answer(
+    ctx: Context, topics: "tuple[DeleteShareGroupOffsetsResponseTopic, ...]", error: HeadraceError | None
+) -> "DeleteShareGroupOffsetsResponse":
     return make(
         ctx.schema.DeleteShareGroupOffsetsResponse,
         throttle_time=NO_THROTTLE,

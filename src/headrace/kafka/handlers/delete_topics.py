@@ -7,18 +7,23 @@
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as NamingDeleteTopicsRequest
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+    from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
 
 KEY = 20
 
@@ -38,11 +43,11 @@ class TopicDeletion(NamedTuple):
 
 
 @handles(KEY, 1, 6)
-async def delete_topics(ctx: Context, request: Any) -> Answer:
+async def delete_topics(ctx: Context, request: "DeleteTopicsRequest") -> "DeleteTopicsResponse":
     if ctx.version >= 6:
         wanted = [TopicToDelete(topic.name, topic.topic_id) for topic in request.topics]
     else:
-        wanted = [TopicToDelete(name, None) for name in request.topic_names]
+        wanted = [TopicToDelete(name, None) for name in cast("NamingDeleteTopicsRequest", request).topic_names]
     image = ctx.services.metadata.image
     counts = Counter(_resolve(image, topic) for topic in wanted)
     outcomes = [await _delete(ctx, image, topic, counts) for topic in dict.fromkeys(wanted)]

@@ -1,19 +1,23 @@
 """DescribeAcls (29), versions 1-3: who may do what. There is no access control here: SECURITY_DISABLED, as in Kafka."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_ACCESS_CONTROL
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_acls.v3.request import DescribeAclsRequest
+    from kio.schema.describe_acls.v3.response import DescribeAclsResponse
 
 KEY = 29
 
 
 @handles(KEY, 1, 3)
-def describe_acls(ctx: Context, request: Any) -> Answer:
+def describe_acls(ctx: Context, request: "DescribeAclsRequest") -> "DescribeAclsResponse":
     return make(
         ctx.schema.DescribeAclsResponse,
         throttle_time=NO_THROTTLE,

@@ -4,13 +4,17 @@ An entity type other than user, client-id and ip is UNSUPPORTED_VERSION, an unkn
 Kafka.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+    from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
 
 KEY = 48
 _ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
@@ -19,7 +23,7 @@ _MATCHES = range(3)
 
 
 @handles(KEY, 0, 1)
-def describe_client_quotas(ctx: Context, request: Any) -> Answer:
+def describe_client_quotas(ctx: Context, request: "DescribeClientQuotasRequest") -> "DescribeClientQuotasResponse":
     error, message = ErrorCode.none, None
     for component in request.components:
         if component.entity_type not in _ENTITY_TYPES:

@@ -5,21 +5,25 @@
 - v2 may ask for fenced brokers too: those that are not alive, or have not been admitted since they started.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka import authorized_operations, views
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+    from kio.schema.describe_cluster.v2.response import DescribeClusterResponse
 
 KEY = 60
 BROKERS, CONTROLLERS = 1, 2
 
 
 @handles(KEY, 0, 2)
-def describe_cluster(ctx: Context, request: Any) -> Answer:
+def describe_cluster(ctx: Context, request: "DescribeClusterRequest") -> "DescribeClusterResponse":
     schema = ctx.schema
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type != BROKERS:

@@ -11,7 +11,7 @@ loggers.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -27,21 +27,30 @@ from headrace.kafka.config_entries import (
     logger_entries,
     topic_entries,
 )
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+    from kio.schema.describe_configs.v4.response import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+        DescribeConfigsResult,
+    )
+
 KEY = 32
 
 
 @handles(KEY, 1, 4)
-def describe_configs(ctx: Context, request: Any) -> Answer:
+def describe_configs(ctx: Context, request: "DescribeConfigsRequest") -> "DescribeConfigsResponse":
     schema = ctx.schema
-    results = []
+    results: list[DescribeConfigsResult] = []
     for resource in request.resources:
-        error, message, configs = ErrorCode.none, None, ()
+        error, message = ErrorCode.none, None
+        configs: tuple[DescribeConfigsResourceResult, ...] = ()
         try:
             wanted = frozenset(resource.configuration_keys or ())
             configs = tuple(
@@ -64,16 +73,16 @@ def describe_configs(ctx: Context, request: Any) -> Answer:
     return make(schema.DescribeConfigsResponse, throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def _entries(ctx: Context, resource: Any) -> Iterable[ConfigEntry]:
-    metadata = ctx.services.metadata
-    if resource.resource_type == ResourceType.TOPIC:
+def _entries(ctx: Context, resource: "DescribeConfigsResource") -> Iterable[ConfigEntry]:
+    metadata, kind = ctx.services.metadata, int(resource.resource_type)
+    if kind == ResourceType.TOPIC:
         return topic_entries(metadata, existing_topic(metadata, check_name(resource.resource_name)))
-    if resource.resource_type == ResourceType.GROUP:
+    if kind == ResourceType.GROUP:
         return group_entries(metadata, named_group(resource.resource_name))
-    if resource.resource_type == ResourceType.BROKER_LOGGER:
+    if kind == ResourceType.BROKER_LOGGER:
         this_broker(metadata, resource.resource_name)
         return logger_entries()
-    if resource.resource_type == ResourceType.CLIENT_METRICS:
+    if kind == ResourceType.CLIENT_METRICS:
         named_subscription(resource.resource_name)
         return client_metrics_entries()
     if named_broker(metadata, resource.resource_type, resource.resource_name) is None:
@@ -81,7 +90,7 @@ def _entries(ctx: Context, resource: Any) -> Iterable[ConfigEntry]:
     return broker_entries(metadata, ctx.services.http_listeners)
 
 
-def _entry(ctx: Context, request: Any, entry: ConfigEntry) -> Any:
+def _entry(ctx: Context, request: "DescribeConfigsRequest", entry: ConfigEntry) -> "DescribeConfigsResourceResult":
     schema = ctx.schema
     synonyms = entry.synonyms if request.include_synonyms else ()
     return make(

@@ -4,19 +4,25 @@ Tokens belong to clients that have authenticated, and here none does: DELEGATION
 PLAINTEXT listener of Kafka's.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_delegation_token.v3.request import DescribeDelegationTokenRequest
+    from kio.schema.describe_delegation_token.v3.response import DescribeDelegationTokenResponse
 
 KEY = 41
 
 
 @handles(KEY, 1, 3)
-def describe_delegation_token(ctx: Context, request: Any) -> Answer:
+def describe_delegation_token(
+    ctx: Context, request: "DescribeDelegationTokenRequest"
+) -> "DescribeDelegationTokenResponse":
     return make(
         ctx.schema.DescribeDelegationTokenResponse,
         error_code=ErrorCode.delegation_token_request_not_allowed,

@@ -5,27 +5,31 @@
   of the consumer protocol, which ConsumerGroupDescribe shows.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.classic import ClassicGroup
 from headrace.groups.generation import GroupState
 from headrace.kafka import authorized_operations
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import GroupNotFound, HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+    from kio.schema.describe_groups.v6.response import DescribedGroup, DescribeGroupsResponse
 
 KEY = 15
 _NOT_FOUND_FROM = 6
 
 
 @handles(KEY, 0, 6)
-def describe_groups(ctx: Context, request: Any) -> Answer:
+def describe_groups(ctx: Context, request: "DescribeGroupsRequest") -> "DescribeGroupsResponse":
     asked = getattr(request, "include_authorized_operations", False)
-    groups = []
+    groups: list[DescribedGroup] = []
     for group_id in request.groups:
         try:
             fields = _described(ctx, ctx.services.groups.classic(group_id))
@@ -42,7 +46,7 @@ def describe_groups(ctx: Context, request: Any) -> Answer:
     return make(ctx.schema.DescribeGroupsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def _described(ctx: Context, group: ClassicGroup) -> dict[str, Any]:
+def _described(ctx: Context, group: ClassicGroup) -> dict[str, object]:
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return {
         "error_code": ErrorCode.none,
@@ -65,7 +69,7 @@ def _described(ctx: Context, group: ClassicGroup) -> dict[str, Any]:
     }
 
 
-def _failed(ctx: Context, error: HeadraceError) -> dict[str, Any]:
+def _failed(ctx: Context, error: HeadraceError) -> dict[str, object]:
     is_dead = isinstance(error, GroupNotFound)
     code = ErrorCode.none if is_dead and ctx.version < _NOT_FOUND_FROM else error_code(error)
     return {

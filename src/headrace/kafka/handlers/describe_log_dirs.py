@@ -8,26 +8,34 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.partition import Partition
 from headrace.runtime.volume import volume_size
 
+if TYPE_CHECKING:
+    from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
+    from kio.schema.describe_log_dirs.v5.response import (
+        DescribeLogDirsPartition,
+        DescribeLogDirsResponse,
+        DescribeLogDirsResult,
+    )
+
 KEY = 35
 
 
 @handles(KEY, 1, 5)
-def describe_log_dirs(ctx: Context, request: Any) -> Answer:
+def describe_log_dirs(ctx: Context, request: "DescribeLogDirsRequest") -> "DescribeLogDirsResponse":
     schema = ctx.schema
     own = ctx.services.metadata.image.brokers.get(ctx.services.metadata.broker_id)
     log_dir = Path(ctx.services.settings.data_dir).absolute()
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in _wanted(ctx, request):
         by_topic.setdefault(partition.topic, []).append(
             make(
@@ -43,7 +51,7 @@ def describe_log_dirs(ctx: Context, request: Any) -> Answer:
         total_bytes, usable_bytes = volume_size(log_dir)
     except OSError:
         error = ErrorCode.kafka_storage_error
-    result = make(
+    result: DescribeLogDirsResult = make(
         schema.DescribeLogDirsResult,
         error_code=error,
         log_dir=str(log_dir),
@@ -57,7 +65,7 @@ def describe_log_dirs(ctx: Context, request: Any) -> Answer:
     return make(schema.DescribeLogDirsResponse, throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(result,))
 
 
-def _wanted(ctx: Context, request: Any) -> Iterable[Partition]:
+def _wanted(ctx: Context, request: "DescribeLogDirsRequest") -> Iterable[Partition]:
     partitions = ctx.services.partitions
     if request.topics is None:
         return partitions.all()

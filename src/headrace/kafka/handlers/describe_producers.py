@@ -1,20 +1,24 @@
 """DescribeProducers (61), version 0: the producers that a partition knows, and what they have open."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+    from kio.schema.describe_producers.v0.response import DescribeProducersResponse, PartitionResponse, ProducerState
+
 KEY = 61
 
 
 @handles(KEY, 0, 0)
-def describe_producers(ctx: Context, request: Any) -> Answer:
+def describe_producers(ctx: Context, request: "DescribeProducersRequest") -> "DescribeProducersResponse":
     schema = ctx.schema
     return make(
         schema.DescribeProducersResponse,
@@ -30,9 +34,9 @@ def describe_producers(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _partition(ctx: Context, topic: str, index: int) -> Any:
+def _partition(ctx: Context, topic: str, index: int) -> "PartitionResponse":
     schema = ctx.schema
-    producers: tuple[Any, ...] = ()
+    producers: tuple[ProducerState, ...] = ()
     error, message = ErrorCode.none, None
     try:
         known = ctx.services.partitions.get(topic, index).log.producers

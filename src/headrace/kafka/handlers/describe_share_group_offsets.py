@@ -6,12 +6,13 @@
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.share import ShareGroup
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_offsets import position
 from headrace.model.errors import HeadraceError
@@ -20,17 +21,33 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.queues.share.partition import SharePosition
 
+if TYPE_CHECKING:
+    from kio.schema.describe_share_group_offsets.v1.request import (
+        DescribeShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsRequestGroup,
+    )
+    from kio.schema.describe_share_group_offsets.v1.response import (
+        DescribeShareGroupOffsetsResponse,
+        DescribeShareGroupOffsetsResponseGroup,
+        DescribeShareGroupOffsetsResponsePartition,
+        DescribeShareGroupOffsetsResponseTopic,
+    )
+
 KEY = 90
 
 
 @handles(KEY, 0, 1)
-async def describe_share_group_offsets(ctx: Context, request: Any) -> Answer:
+async def describe_share_group_offsets(
+    ctx: Context, request: "DescribeShareGroupOffsetsRequest"
+) -> "DescribeShareGroupOffsetsResponse":
     groups = await asyncio.gather(*(_group(ctx, asked) for asked in request.groups))
     return make(ctx.schema.DescribeShareGroupOffsetsResponse, throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-async def _group(ctx: Context, asked: Any) -> Any:
-    topics: tuple[Any, ...] = ()
+async def _group(
+    ctx: Context, asked: "DescribeShareGroupOffsetsRequestGroup"
+) -> "DescribeShareGroupOffsetsResponseGroup":
+    topics: tuple[DescribeShareGroupOffsetsResponseTopic, ...] = ()
     problem: HeadraceError | None = None
     try:
         group = ctx.services.groups.share(asked.group_id)
@@ -51,13 +68,15 @@ async def _group(ctx: Context, asked: Any) -> Any:
     )
 
 
-def _begun(ctx: Context, group: ShareGroup) -> list[tuple[str, Any]]:
+def _begun(ctx: Context, group: ShareGroup) -> list[tuple[str, Sequence[int]]]:
     image = ctx.services.metadata.image
     topics = (image.topic_by_id(TopicId(topic_id)) for topic_id in group.about.begun)
     return [(topic.name, range(len(topic.partitions))) for topic in topics if topic is not None]
 
 
-async def _topic(ctx: Context, group: ShareGroup, name: str, partitions: Any) -> Any:
+async def _topic(
+    ctx: Context, group: ShareGroup, name: str, partitions: Sequence[int]
+) -> "DescribeShareGroupOffsetsResponseTopic":
     topic = ctx.services.metadata.image.topics.get(TopicName(name))
     found = await asyncio.gather(*(position(ctx, group, topic, index) for index in partitions))
     return make(
@@ -68,7 +87,9 @@ async def _topic(ctx: Context, group: ShareGroup, name: str, partitions: Any) ->
     )
 
 
-def _partition(ctx: Context, index: int, found: SharePosition | HeadraceError) -> Any:
+def _partition(
+    ctx: Context, index: int, found: SharePosition | HeadraceError
+) -> "DescribeShareGroupOffsetsResponsePartition":
     problem = found if isinstance(found, HeadraceError) else None
     start_offset, leader_epoch, lag = (-1, -1, -1) if isinstance(found, HeadraceError) else found
     return make(

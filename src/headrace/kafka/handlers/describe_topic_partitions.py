@@ -9,23 +9,34 @@
 Eligible leader replicas (KIP-966) are not kept and told as null.
 """
 
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka import authorized_operations, views
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+    from kio.schema.describe_topic_partitions.v0.response import (
+        DescribeTopicPartitionsResponse,
+        DescribeTopicPartitionsResponsePartition,
+        DescribeTopicPartitionsResponseTopic,
+    )
 
 KEY = 75
 MAX_PARTITIONS_PER_PAGE = 2_000
 
 
 @handles(KEY, 0, 0)
-def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
+def describe_topic_partitions(
+    ctx: Context, request: "DescribeTopicPartitionsRequest"
+) -> "DescribeTopicPartitionsResponse":
     schema, image = ctx.schema, ctx.services.metadata.image
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
@@ -36,7 +47,7 @@ def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
             return make(schema.DescribeTopicPartitionsResponse, throttle_time=NO_THROTTLE, topics=refused)
         names = [name for name in names if name >= cursor.topic_name]
     room = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
-    topics: list[Any] = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor = None
     for name in names:
         topic = image.topics.get(TopicName(name))
@@ -63,12 +74,17 @@ def describe_topic_partitions(ctx: Context, request: Any) -> Answer:
             next_cursor = schema.Cursor(topic_name=name, partition_index=last)
             break
         room -= max(0, last - first)
-    return schema.DescribeTopicPartitionsResponse(
-        throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=next_cursor
+    return make(
+        schema.DescribeTopicPartitionsResponse,
+        throttle_time=NO_THROTTLE,
+        topics=tuple(topics),
+        next_cursor=next_cursor,
     )
 
 
-def _partition(schema: Any, image: ClusterImage, name: str, index: int) -> Any:
+def _partition(
+    schema: ModuleType, image: ClusterImage, name: str, index: int
+) -> "DescribeTopicPartitionsResponsePartition":
     state = image.topics[TopicName(name)].partitions[index]
     # Java's client takes null for these two as a fault: without tracking of eligible leaders they are empty.
     return make(
@@ -79,5 +95,5 @@ def _partition(schema: Any, image: ClusterImage, name: str, index: int) -> Any:
     )
 
 
-def _failed(schema: Any, name: str, error: ErrorCode) -> Any:
+def _failed(schema: ModuleType, name: str, error: ErrorCode) -> "DescribeTopicPartitionsResponseTopic":
     return make(schema.DescribeTopicPartitionsResponseTopic, error_code=error, name=name, topic_id=None, partitions=())

@@ -2,11 +2,11 @@
 
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, ProtocolError, TransactionalIdNotFound
 from headrace.protocol.codec import make
@@ -14,17 +14,22 @@ from headrace.protocol.units import NO_THROTTLE, from_ms, wall_time
 from headrace.transactions.records import TransactionEntry
 from headrace.transactions.states import TransactionState
 
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+    from kio.schema.describe_transactions.v0.response import DescribeTransactionsResponse
+    from kio.schema.describe_transactions.v0.response import TransactionState as DescribedState
+
 KEY = 65
 _NOTHING = TransactionEntry(0, 0, TransactionState.EMPTY, 0, 0, started_ms=0)
 
 
 @handles(KEY, 0, 0)
-async def describe_transactions(ctx: Context, request: Any) -> Answer:
+async def describe_transactions(ctx: Context, request: "DescribeTransactionsRequest") -> "DescribeTransactionsResponse":
     states = [await _describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
     return make(ctx.schema.DescribeTransactionsResponse, throttle_time=NO_THROTTLE, transaction_states=tuple(states))
 
 
-async def _describe(ctx: Context, transactional_id: str) -> Any:
+async def _describe(ctx: Context, transactional_id: str) -> "DescribedState":
     schema = ctx.schema
     error, found = ErrorCode.none, None
     try:

@@ -5,20 +5,26 @@ twice DUPLICATE_RESOURCE, as in Kafka.
 """
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_USERS
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
+    from kio.schema.describe_user_scram_credentials.v0.response import DescribeUserScramCredentialsResponse
 
 KEY = 50
 
 
 @handles(KEY, 0, 0)
-def describe_user_scram_credentials(ctx: Context, request: Any) -> Answer:
+def describe_user_scram_credentials(
+    ctx: Context, request: "DescribeUserScramCredentialsRequest"
+) -> "DescribeUserScramCredentialsResponse":
     schema = ctx.schema
     counts = Counter(user.name for user in request.users or ())
     return make(

@@ -12,31 +12,37 @@ Any broker answers. The new leaders are durable when the answer leaves; the time
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster import partition_requests
 from headrace.cluster.partition_requests import Outcomes
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import ElectionNotNeeded, HeadraceError
-from headrace.model.ids import PartitionIndex, TopicPartition
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.model.image import ClusterImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2.request import ElectLeadersRequest, TopicPartitions
+    from kio.schema.elect_leaders.v2.response import ElectLeadersResponse, PartitionResult
 
 KEY = 43
 PREFERRED, UNCLEAN = 0, 1
 
 
 @handles(KEY, 0, 2)
-async def elect_leaders(ctx: Context, request: Any) -> Answer:
+async def elect_leaders(ctx: Context, request: "ElectLeadersRequest") -> "ElectLeadersResponse":
     metadata = ctx.services.metadata
     kind = getattr(request, "election_type", PREFERRED)
     if kind not in (PREFERRED, UNCLEAN):
         return _answer(ctx, ErrorCode.invalid_request, {})
-    asked = dict.fromkeys(_asked_for(request) if request.topic_partitions is not None else _all(metadata.image))
+    topics = request.topic_partitions
+    asked = dict.fromkeys(_all(metadata.image) if topics is None else _asked_for(topics))
     try:
         if kind == UNCLEAN:
             outcomes = partition_requests.refuse_unclean(metadata.image, asked)
@@ -44,15 +50,15 @@ async def elect_leaders(ctx: Context, request: Any) -> Answer:
             outcomes = await partition_requests.elect_preferred(metadata, asked)
     except HeadraceError as failure:
         return _answer(ctx, error_code(failure), {})
-    if request.topic_partitions is None:
+    if topics is None:
         outcomes = {each: error for each, error in outcomes.items() if not isinstance(error, ElectionNotNeeded)}
     return _answer(ctx, ErrorCode.none, outcomes)
 
 
-def _asked_for(request: Any) -> Iterator[TopicPartition]:
-    for topic in request.topic_partitions:
+def _asked_for(topics: "Iterable[TopicPartitions]") -> Iterator[TopicPartition]:
+    for topic in topics:
         for index in topic.partitions:
-            yield TopicPartition(topic.topic, PartitionIndex(index))
+            yield TopicPartition(TopicName(topic.topic), PartitionIndex(index))
 
 
 def _all(image: ClusterImage) -> Iterable[TopicPartition]:
@@ -61,7 +67,7 @@ def _all(image: ClusterImage) -> Iterable[TopicPartition]:
             yield TopicPartition(topic.name, PartitionIndex(index))
 
 
-def _answer(ctx: Context, error: ErrorCode, outcomes: Outcomes) -> Answer:
+def _answer(ctx: Context, error: ErrorCode, outcomes: Outcomes) -> "ElectLeadersResponse":
     schema = ctx.schema
     return make(
         schema.ElectLeadersResponse,
@@ -78,7 +84,7 @@ def _answer(ctx: Context, error: ErrorCode, outcomes: Outcomes) -> Answer:
     )
 
 
-def _result(schema: Any, partition: TopicPartition, failure: HeadraceError | None) -> Any:
+def _result(schema: ModuleType, partition: TopicPartition, failure: HeadraceError | None) -> "PartitionResult":
     return make(
         schema.PartitionResult,
         partition_id=partition.partition,

@@ -8,23 +8,27 @@
   PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before v2).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.transaction_requests import code_for, producer_of
 from headrace.model.errors import HeadraceError
 from headrace.model.ids import NO_PRODUCER
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.request import EndTxnRequest
+    from kio.schema.end_txn.v5.response import EndTxnResponse
+
 KEY = 26
 _BUMPS_EPOCH_FROM = 5
 
 
 @handles(KEY, 0, 5)
-async def end_txn(ctx: Context, request: Any) -> Answer:
+async def end_txn(ctx: Context, request: "EndTxnRequest") -> "EndTxnResponse":
     error, next_producer = ErrorCode.none, NO_PRODUCER
     try:
         next_producer = await ctx.services.transactions.end(

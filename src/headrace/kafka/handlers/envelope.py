@@ -10,14 +10,18 @@
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.replication.peers import BROKER_SOFTWARE
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.envelope.v0.request import EnvelopeRequest
+    from kio.schema.envelope.v0.response import EnvelopeResponse
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +29,11 @@ KEY = 58
 
 
 @handles(KEY, 0, 0)
-def envelope(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def envelope(ctx: Context, request: "EnvelopeRequest") -> "EnvelopeResponse | Deferred[EnvelopeResponse]":
     if ctx.peer.client_software.partition(" ")[0] != BROKER_SOFTWARE:
         return _answer(ctx, None, ErrorCode.cluster_authorization_failed)
     task = asyncio.get_running_loop().create_task(ctx.services.queues.serve(bytes(request.request_data)))
-    later: Deferred[Answer] = Deferred(lambda: _cancel(task))
+    later: Deferred[EnvelopeResponse] = Deferred(lambda: _cancel(task))
 
     def settled(done: "asyncio.Task[bytes]") -> None:
         if done.cancelled():
@@ -44,7 +48,7 @@ def envelope(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     return later
 
 
-def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> Answer:
+def _answer(ctx: Context, data: bytes | None, code: ErrorCode) -> "EnvelopeResponse":
     return make(ctx.schema.EnvelopeResponse, response_data=data, error_code=code)
 
 

@@ -4,20 +4,24 @@ Tokens belong to clients that have authenticated, and here none does: DELEGATION
 PLAINTEXT listener of Kafka's.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_TIME
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.expire_delegation_token.v2.request import ExpireDelegationTokenRequest
+    from kio.schema.expire_delegation_token.v2.response import ExpireDelegationTokenResponse
 
 KEY = 40
 
 
 @handles(KEY, 1, 2)
-def expire_delegation_token(ctx: Context, request: Any) -> Answer:
+def expire_delegation_token(ctx: Context, request: "ExpireDelegationTokenRequest") -> "ExpireDelegationTokenResponse":
     return make(
         ctx.schema.ExpireDelegationTokenResponse,
         error_code=ErrorCode.delegation_token_request_not_allowed,

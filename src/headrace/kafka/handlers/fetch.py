@@ -17,7 +17,7 @@
 - A request of a session ends the wait of the one before it.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -32,11 +32,15 @@ from headrace.model.ids import BrokerId
 from headrace.protocol.fast import FETCH_TOPIC_IDS_FROM, FetchedPartition
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.fetch.v14.request import FetchRequest as EarlyFetchRequest
+    from kio.schema.fetch.v18.request import FetchRequest, ReplicaState
+
 KEY = 1
 
 
 @handles(KEY, 4, 18)
-def fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def fetch(ctx: Context, request: "FetchRequest") -> Answer | Deferred[Answer]:
     by_id = ctx.version >= FETCH_TOPIC_IDS_FROM
     services = ctx.services
     replica_id, replica_epoch = _replica(request)
@@ -71,7 +75,11 @@ def _refusal(ctx: Context, replica_id: int, replica_epoch: int) -> ErrorCode | N
     return ErrorCode.stale_broker_epoch if replica_epoch < broker.epoch else None
 
 
-def _replica(request: Any) -> tuple[int, int]:
+def _replica(request: "FetchRequest") -> tuple[int, int]:
     """Replica id and broker epoch, -1 each where there is none."""
-    state = getattr(request, "replica_state", None)
-    return (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
+    state: ReplicaState | None = getattr(request, "replica_state", None)
+    return (
+        (cast("EarlyFetchRequest", request).replica_id, -1)
+        if state is None
+        else (state.replica_id, state.replica_epoch)
+    )

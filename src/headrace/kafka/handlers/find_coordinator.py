@@ -5,16 +5,21 @@
   one that this broker does not coordinate is COORDINATOR_NOT_AVAILABLE, with a sentence that says so.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka import views
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import CoordinatorNotAvailable, HeadraceError, ProtocolError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as SingleFindCoordinatorRequest
+    from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+    from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 
 KEY = 10
 _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups", 6)}
@@ -22,12 +27,12 @@ _KINDS = {0: ("consumer groups", 0), 1: ("transactions", 1), 2: ("share groups",
 
 
 @handles(KEY, 0, 6)
-async def find_coordinator(ctx: Context, request: Any) -> Answer:
+async def find_coordinator(ctx: Context, request: "FindCoordinatorRequest") -> "FindCoordinatorResponse":
     schema = ctx.schema
     key_type = getattr(request, "key_type", 0)
     keys = getattr(request, "coordinator_keys", None)
     if keys is None:
-        found = await _find(ctx, key_type, request.key)
+        found = await _find(ctx, key_type, cast("SingleFindCoordinatorRequest", request).key)
         return make(schema.FindCoordinatorResponse, throttle_time=NO_THROTTLE, **found)
     return make(
         schema.FindCoordinatorResponse,
@@ -36,7 +41,7 @@ async def find_coordinator(ctx: Context, request: Any) -> Answer:
     )
 
 
-async def _find(ctx: Context, key_type: int, key: str) -> dict[str, Any]:
+async def _find(ctx: Context, key_type: int, key: str) -> dict[str, object]:
     try:
         broker_id = await _broker_for(ctx, key_type, key)
         for broker, endpoint in views.brokers(ctx, ctx.services.metadata.image):

@@ -1,21 +1,25 @@
 """Heartbeat (12), versions 0-4: a member of a classic group says that it lives, and hears if it must join again."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.offsets import Committer
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+    from kio.schema.heartbeat.v4.response import HeartbeatResponse
+
 KEY = 12
 
 
 @handles(KEY, 0, 4)
-def heartbeat(ctx: Context, request: Any) -> Answer:
+def heartbeat(ctx: Context, request: "HeartbeatRequest") -> "HeartbeatResponse":
     error = ErrorCode.none
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
     try:

@@ -13,43 +13,53 @@ its loggers.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.cluster.metadata import SettingsEdit
 from headrace.config.settings import Kind, Setting, did_you_mean
 from headrace.kafka.config_changes import AlterConfigOperation, InForce, alter_resources
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.model.errors import InvalidSettings, ProtocolError
+
+if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1.request import AlterableConfig, IncrementalAlterConfigsRequest
+    from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
 
 KEY = 44
 
 
 @handles(KEY, 0, 1)
-async def incremental_alter_configs(ctx: Context, request: Any) -> Answer:
-    response = ctx.schema.IncrementalAlterConfigsResponse
+async def incremental_alter_configs(
+    ctx: Context, request: "IncrementalAlterConfigsRequest"
+) -> "IncrementalAlterConfigsResponse":
+    response: type[IncrementalAlterConfigsResponse] = ctx.schema.IncrementalAlterConfigsResponse
     return await alter_resources(ctx, request, response, _change_some, may_change_loggers=True)
 
 
-def _change_some(configs: Sequence[Any], rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
+def _change_some(configs: "Sequence[AlterableConfig]", rows: Mapping[str, Setting], in_force: InForce) -> SettingsEdit:
+    changes: list[tuple[str, str, AlterConfigOperation]] = []
     for config in configs:
-        if config.config_operation not in list(AlterConfigOperation):
-            raise ProtocolError(f"{config.name}: there is no operation {config.config_operation}")
-        if config.value is None and config.config_operation != AlterConfigOperation.DELETE:
+        number = int(config.config_operation)
+        if number not in list(AlterConfigOperation):
+            raise ProtocolError(f"{config.name}: there is no operation {number}")
+        operation = AlterConfigOperation(number)
+        if config.value is None and operation is not AlterConfigOperation.DELETE:
             raise ProtocolError(f"{config.name}: a value is missing")
+        changes.append((config.name, config.value or "", operation))
 
     def edit(current: Mapping[str, str]) -> Mapping[str, str]:
         changed = dict(current)
-        for config in configs:
-            name, row = config.name, rows.get(config.name)
-            if config.config_operation == AlterConfigOperation.DELETE:
+        for name, value, operation in changes:
+            row = rows.get(name)
+            if operation is AlterConfigOperation.DELETE:
                 changed.pop(name, None)
             elif row is None and name not in current:
                 raise InvalidSettings(f"unknown setting {name}{did_you_mean(name, rows)}")
-            elif config.config_operation == AlterConfigOperation.SET or row is None:
-                changed[name] = config.value
+            elif operation is AlterConfigOperation.SET or row is None:
+                changed[name] = value
             else:
                 before = current[name] if name in current else in_force(name)
-                changed[name] = _merge(row, before, config.value, AlterConfigOperation(config.config_operation))
+                changed[name] = _merge(row, before, value, operation)
         return changed
 
     return edit

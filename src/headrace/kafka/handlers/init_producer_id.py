@@ -12,11 +12,11 @@
   stays open; the answer has the new epoch to end it with, and the id and epoch that it was begun with.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.transaction_requests import code_for
 from headrace.model.errors import HeadraceError, ProtocolError, TwoPhaseCommitRefused
 from headrace.model.ids import NO_PRODUCER, ProducerIdAndEpoch
@@ -24,11 +24,15 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.transactions.machine import ResumedProducer
 
+if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+    from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
+
 KEY = 22
 
 
 @handles(KEY, 0, 6)
-async def init_producer_id(ctx: Context, request: Any) -> Answer:
+async def init_producer_id(ctx: Context, request: "InitProducerIdRequest") -> "InitProducerIdResponse":
     error, resumed = ErrorCode.none, ResumedProducer(NO_PRODUCER, NO_PRODUCER)
     try:
         resumed = await _init(ctx, request)
@@ -45,7 +49,7 @@ async def init_producer_id(ctx: Context, request: Any) -> Answer:
     )
 
 
-async def _init(ctx: Context, request: Any) -> ResumedProducer:
+async def _init(ctx: Context, request: "InitProducerIdRequest") -> ResumedProducer:
     claimed = ProducerIdAndEpoch(getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if (claimed.producer_id < 0 or claimed.epoch < 0) and claimed != NO_PRODUCER:
         raise ProtocolError("a producer id and an epoch come together, or not at all")

@@ -14,19 +14,23 @@
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Joined, JoinRequest
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import GroupFull, MemberIdRequired
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.join_group.v9.request import JoinGroupRequest
+    from kio.schema.join_group.v9.response import JoinGroupResponse
 
 KEY = 11
 _IDS_REQUIRED_FROM, _SKIPPING_FROM, _NULL_PROTOCOL_FROM = 4, 9, 7
@@ -36,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @handles(KEY, 0, 9)
-def join_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def join_group(ctx: Context, request: "JoinGroupRequest") -> "JoinGroupResponse | Deferred[JoinGroupResponse]":
     groups = ctx.services.groups
     instance_id = getattr(request, "group_instance_id", None)
     session_timeout_ms = to_ms(request.session_timeout)
@@ -61,7 +65,7 @@ def join_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     return answer_with(groups.join(request.group_id, wants), lambda result: _answer(ctx, request.member_id, result))
 
 
-def _answer(ctx: Context, member_id: str, result: Result[Joined]) -> Answer:
+def _answer(ctx: Context, member_id: str, result: Result[Joined]) -> "JoinGroupResponse":
     schema, error = ctx.schema, result.error
     if error is not None:
         if isinstance(error, MemberIdRequired):

@@ -5,18 +5,23 @@ how an operator removes it); each has a result of its own. Before v3 there is on
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, UnknownMember
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v2.request import LeaveGroupRequest as EarlyLeaveGroupRequest
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest
+    from kio.schema.leave_group.v5.response import LeaveGroupResponse
 
 KEY = 13
 _REASON_MAX = 255
@@ -25,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 @handles(KEY, 0, 5)
-def leave_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def leave_group(ctx: Context, request: "LeaveGroupRequest") -> "LeaveGroupResponse | Deferred[LeaveGroupResponse]":
     members = getattr(request, "members", None)
     if members is None:
-        leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
+        leaving: list[tuple[str, str | None]] = [(cast("EarlyLeaveGroupRequest", request).member_id, None)]
     else:
         leaving = [(member.member_id, member.group_instance_id) for member in members]
         for member in members:
@@ -39,7 +44,9 @@ def leave_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     )
 
 
-def _answer(ctx: Context, leaving: list[tuple[str, str | None]], result: Result[list[HeadraceError | None]]) -> Answer:
+def _answer(
+    ctx: Context, leaving: list[tuple[str, str | None]], result: Result[list[HeadraceError | None]]
+) -> "LeaveGroupResponse":
     schema = ctx.schema
     has_results = hasattr(schema, "MemberResponse")
     error: HeadraceError | None = None

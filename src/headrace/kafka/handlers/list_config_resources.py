@@ -6,21 +6,25 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.config_entries import ResourceType
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+    from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 KEY = 74
 LISTED = frozenset(map(int, ResourceType))
 
 
 @handles(KEY, 0, 1)
-def list_config_resources(ctx: Context, request: Any) -> Answer:
+def list_config_resources(ctx: Context, request: "ListConfigResourcesRequest") -> "ListConfigResourcesResponse":
     schema = ctx.schema
     types = frozenset(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or LISTED
     known = types <= LISTED

@@ -3,22 +3,26 @@
 v4 filters by state, v5 by type, both without regard to case; no filter means all.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.group import Listed
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.list_groups.v5.request import ListGroupsRequest
+    from kio.schema.list_groups.v5.response import ListGroupsResponse
+
 KEY = 16
 
 
 @handles(KEY, 0, 5)
-def list_groups(ctx: Context, request: Any) -> Answer:
+def list_groups(ctx: Context, request: "ListGroupsRequest") -> "ListGroupsResponse":
     schema = ctx.schema
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     kinds = {kind.lower() for kind in getattr(request, "types_filter", ())}

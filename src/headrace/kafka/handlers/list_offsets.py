@@ -14,16 +14,24 @@ Looking for a time reads the log, so it is done by a worker thread.
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, OffsetNotAvailable
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v11.request import ListOffsetsRequest
+    from kio.schema.list_offsets.v11.response import (
+        ListOffsetsPartitionResponse,
+        ListOffsetsResponse,
+        ListOffsetsTopicResponse,
+    )
 
 KEY = 2
 READ_COMMITTED = 1
@@ -37,13 +45,13 @@ _NOWHERE: Located = (-1, -1, -1)
 
 
 @handles(KEY, 1, 11)
-async def list_offsets(ctx: Context, request: Any) -> Answer:
+async def list_offsets(ctx: Context, request: "ListOffsetsRequest") -> "ListOffsetsResponse":
     schema = ctx.schema
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-    topics = []
+    topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         counts = Counter(wanted.partition_index for wanted in topic.partitions)
-        parts = []
+        parts: list[ListOffsetsPartitionResponse] = []
         for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
             error, located = ErrorCode.none, _NOWHERE
             try:

@@ -4,25 +4,39 @@ Null topics stand for all. As in Kafka, topics and partitions that are not there
 that do not move.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
+from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.list_partition_reassignments.v0.request import (
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsTopics,
+    )
+    from kio.schema.list_partition_reassignments.v0.response import (
+        ListPartitionReassignmentsResponse,
+        OngoingPartitionReassignment,
+        OngoingTopicReassignment,
+    )
 
 KEY = 46
 
 
 @handles(KEY, 0, 0)
-def list_partition_reassignments(ctx: Context, request: Any) -> Answer:
+def list_partition_reassignments(
+    ctx: Context, request: "ListPartitionReassignmentsRequest"
+) -> "ListPartitionReassignmentsResponse":
     schema = ctx.schema
-    topics = []
+    topics: list[OngoingTopicReassignment] = []
     for topic, indexes in _asked_for(ctx.services.metadata.image, request.topics):
-        moving = tuple(
+        moving: tuple[OngoingPartitionReassignment, ...] = tuple(
             make(
                 schema.OngoingPartitionReassignment,
                 partition_index=index,
@@ -44,12 +58,14 @@ def list_partition_reassignments(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _asked_for(image: ClusterImage, wanted: Any) -> Iterator[tuple[TopicImage, Sequence[int]]]:
+def _asked_for(
+    image: ClusterImage, wanted: "Iterable[ListPartitionReassignmentsTopics] | None"
+) -> Iterator[tuple[TopicImage, Sequence[int]]]:
     if wanted is None:
         for topic in image.topics.values():
             yield topic, range(len(topic.partitions))
         return
     for each in wanted:
-        found = image.topics.get(each.name)
+        found = image.topics.get(TopicName(each.name))
         if found is not None:
             yield found, each.partition_indexes

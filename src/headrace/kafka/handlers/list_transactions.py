@@ -5,31 +5,36 @@ for the id, in RE2's syntax. A name that is no state is told back. While a shard
 COORDINATOR_LOAD_IN_PROGRESS, rather than a part of the list.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.patterns import topic_pattern
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.transactions.states import TransactionState
 
+if TYPE_CHECKING:
+    from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+    from kio.schema.list_transactions.v2.response import ListTransactionsResponse
+    from kio.schema.list_transactions.v2.response import TransactionState as ListedTransaction
+
 KEY = 66
 _STATES = frozenset(state.value for state in TransactionState)
 
 
 @handles(KEY, 0, 2)
-def list_transactions(ctx: Context, request: Any) -> Answer:
+def list_transactions(ctx: Context, request: "ListTransactionsRequest") -> "ListTransactionsResponse":
     schema = ctx.schema
     states, producers = set(request.state_filters), set(request.producer_id_filters)
     duration_ms = getattr(request, "duration_filter", -1)
     pattern = getattr(request, "transactional_id_pattern", None)
     now_ms = ctx.services.clock.wall_ms()
     error = ErrorCode.none
-    found = []
+    found: list[ListedTransaction] = []
     try:
         is_wanted = topic_pattern(pattern).matches if pattern else _is_any
         for transactional_id, transaction in ctx.services.transactions.all():

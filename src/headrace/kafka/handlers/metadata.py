@@ -16,13 +16,13 @@ and lets the client ask again. While no broker is alive all of them are told, wh
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka import authorized_operations, views
-from headrace.kafka.dispatch import Answer, Context, Result, handles
+from headrace.kafka.dispatch import Context, Result, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError, TopicExists
 from headrace.model.ids import TopicName
@@ -30,38 +30,46 @@ from headrace.model.image import INTERNAL_TOPICS, ClusterImage, TopicImage
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+    from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
+
+    Topics = tuple[MetadataRequestTopic, ...]
+
 KEY = 3
 IDS_IN_REQUESTS_FROM = 12
 
 
 @handles(KEY, 0, 13)
-def metadata(ctx: Context, request: Any) -> Result:
+def metadata(ctx: Context, request: "MetadataRequest") -> "Result[MetadataResponse]":
     image = ctx.services.metadata.image
     wanted = request.topics
     if wanted is None or (not wanted and ctx.version == 0):
         return _answer(ctx, request, image, [_topic(ctx, request, image, topic) for topic in image.topics.values()])
-    if missing := _to_create(ctx, request, image):
-        return _create_and_answer(ctx, request, missing)
-    return _answer(ctx, request, image, _wanted(ctx, request, image, {}))
+    if missing := _to_create(ctx, request, wanted, image):
+        return _create_and_answer(ctx, request, wanted, missing)
+    return _answer(ctx, request, image, _wanted(ctx, request, wanted, image, {}))
 
 
-def _to_create(ctx: Context, request: Any, image: ClusterImage) -> list[str]:
+def _to_create(ctx: Context, request: "MetadataRequest", wanted: "Topics", image: ClusterImage) -> list[str]:
     """The names that are asked for, do not exist and may be created, each once."""
     if not (ctx.services.metadata.settings.auto_create_topics_enable and _allows_creation(request)):
         return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and not _topic_id(topic))
-    return [name for name in names if name not in image.topics and name not in INTERNAL_TOPICS]
+    names = dict.fromkeys(topic.name for topic in wanted if topic.name and not _topic_id(topic))
+    return [name for name in names if TopicName(name) not in image.topics and name not in INTERNAL_TOPICS]
 
 
-def _allows_creation(request: Any) -> bool:
+def _allows_creation(request: "MetadataRequest") -> bool:
     return bool(getattr(request, "allow_auto_topic_creation", True))
 
 
-def _topic_id(topic: Any) -> UUID | None:
+def _topic_id(topic: "MetadataRequestTopic") -> UUID | None:
     return getattr(topic, "topic_id", None)
 
 
-async def _create_and_answer(ctx: Context, request: Any, names: Iterable[str]) -> Answer:
+async def _create_and_answer(
+    ctx: Context, request: "MetadataRequest", wanted: "Topics", names: Iterable[str]
+) -> "MetadataResponse":
     failures: dict[str, ErrorCode] = {}
     for name in names:
         try:
@@ -71,13 +79,15 @@ async def _create_and_answer(ctx: Context, request: Any, names: Iterable[str]) -
         except HeadraceError as error:
             failures[name] = error_code(error)
     image = ctx.services.metadata.image
-    return _answer(ctx, request, image, _wanted(ctx, request, image, failures))
+    return _answer(ctx, request, image, _wanted(ctx, request, wanted, image, failures))
 
 
-def _wanted(ctx: Context, request: Any, image: ClusterImage, failures: dict[str, ErrorCode]) -> list[Any]:
+def _wanted(
+    ctx: Context, request: "MetadataRequest", wanted: "Topics", image: ClusterImage, failures: dict[str, ErrorCode]
+) -> "list[MetadataResponseTopic]":
     """The answers for the topics that were asked for, each once, in the order of the request."""
-    answers: dict[tuple[str | None, UUID | None], Any] = {}
-    for asked in request.topics:
+    answers: dict[tuple[str | None, UUID | None], MetadataResponseTopic] = {}
+    for asked in wanted:
         name, topic_id = asked.name, _topic_id(asked)
         if (name, topic_id) in answers:
             continue
@@ -99,11 +109,11 @@ def _wanted(ctx: Context, request: Any, image: ClusterImage, failures: dict[str,
     return list(answers.values())
 
 
-def _failed(ctx: Context, name: str | None, topic_id: UUID | None, error: ErrorCode) -> Any:
+def _failed(ctx: Context, name: str | None, topic_id: UUID | None, error: ErrorCode) -> "MetadataResponseTopic":
     return make(ctx.schema.MetadataResponseTopic, error_code=error, name=name, topic_id=topic_id, partitions=())
 
 
-def _topic(ctx: Context, request: Any, image: ClusterImage, topic: TopicImage) -> Any:
+def _topic(ctx: Context, request: "MetadataRequest", image: ClusterImage, topic: TopicImage) -> "MetadataResponseTopic":
     schema = ctx.schema
     asked = getattr(request, "include_topic_authorized_operations", False)
     return make(
@@ -120,10 +130,12 @@ def _topic(ctx: Context, request: Any, image: ClusterImage, topic: TopicImage) -
     )
 
 
-def _answer(ctx: Context, request: Any, image: ClusterImage, topics: list[Any]) -> Answer:
+def _answer(
+    ctx: Context, request: "MetadataRequest", image: ClusterImage, topics: "list[MetadataResponseTopic]"
+) -> "MetadataResponse":
     schema = ctx.schema
     own_id = ctx.services.metadata.broker_id
-    brokers = tuple(
+    brokers: tuple[MetadataResponseBroker, ...] = tuple(
         make(
             schema.MetadataResponseBroker,
             node_id=broker.broker_id,

@@ -9,7 +9,7 @@
 - A retention time (v2-4) outweighs `offsets.retention.minutes`.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -17,18 +17,24 @@ from headrace.coordinator.result import Result
 from headrace.groups.machine import Refused
 from headrace.groups.offsets import Committer, OffsetCommit, Place
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v10.request import OffsetCommitRequest, OffsetCommitRequestTopic
+    from kio.schema.offset_commit.v10.response import OffsetCommitResponse
+
 KEY = 8
 
 
 @handles(KEY, 2, 10)
-def offset_commit(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def offset_commit(
+    ctx: Context, request: "OffsetCommitRequest"
+) -> "OffsetCommitResponse | Deferred[OffsetCommitResponse]":
     keys = TopicKeys(ctx.services.metadata.image)
     commits: dict[Place, OffsetCommit] = {}
     for topic in request.topics:
@@ -50,11 +56,13 @@ def offset_commit(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     return answer_with(committed, lambda result: _answer(ctx, request, keys, result))
 
 
-def _answer(ctx: Context, request: Any, keys: TopicKeys, result: Result[Refused]) -> Answer:
+def _answer(
+    ctx: Context, request: "OffsetCommitRequest", keys: TopicKeys, result: Result[Refused]
+) -> "OffsetCommitResponse":
     schema = ctx.schema
     refused = {} if result.error is not None else result.get()
 
-    def outcome(topic: Any, index: int) -> ErrorCode:
+    def outcome(topic: "OffsetCommitRequestTopic", index: int) -> ErrorCode:
         problem = keys.problem(topic, index) or result.error or refused.get((keys.name_of(topic) or "", index))
         return ErrorCode.none if problem is None else error_code(problem)
 

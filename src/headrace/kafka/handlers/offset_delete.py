@@ -4,25 +4,31 @@ A topic that a member of the group subscribes to is GROUP_SUBSCRIBED_TO_TOPIC; a
 consumers is NON_EMPTY_GROUP, as nobody knows what it reads.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
 from headrace.groups.machine import Refused
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0.request import OffsetDeleteRequest, OffsetDeleteRequestTopic
+    from kio.schema.offset_delete.v0.response import OffsetDeleteResponse
+
 KEY = 47
 
 
 @handles(KEY, 0, 0)
-def offset_delete(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def offset_delete(
+    ctx: Context, request: "OffsetDeleteRequest"
+) -> "OffsetDeleteResponse | Deferred[OffsetDeleteResponse]":
     keys = TopicKeys(ctx.services.metadata.image)
     places = [
         (topic.name, one.partition_index)
@@ -31,10 +37,10 @@ def offset_delete(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
         if keys.problem(topic, one.partition_index) is None
     ]
 
-    def answer(result: Result[Refused]) -> Answer:
+    def answer(result: Result[Refused]) -> "OffsetDeleteResponse":
         refused = {} if result.error is not None else result.get()
 
-        def outcome(topic: Any, index: int) -> ErrorCode:
+        def outcome(topic: "OffsetDeleteRequestTopic", index: int) -> ErrorCode:
             problem = keys.problem(topic, index) or refused.get((topic.name, index))
             return ErrorCode.none if problem is None else error_code(problem)
 

@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -17,13 +17,21 @@ from headrace.coordinator.result import Result
 from headrace.groups.machine import Fetched
 from headrace.groups.records import OffsetValue
 from headrace.kafka.deferred_answers import answer_with_all
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.topic_keys import TopicKeys
 from headrace.model.errors import HeadraceError, UnknownTopicId
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequest, OffsetFetchRequestGroup
+    from kio.schema.offset_fetch.v10.response import (
+        OffsetFetchResponse,
+        OffsetFetchResponsePartitions,
+        OffsetFetchResponseTopics,
+    )
 
 KEY = 9
 _GROUPS_FROM = 8
@@ -33,9 +41,10 @@ Offsets = dict[str, dict[int, Fetched]]
 
 
 @handles(KEY, 1, 10)
-def offset_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def offset_fetch(ctx: Context, request: "OffsetFetchRequest") -> "OffsetFetchResponse | Deferred[OffsetFetchResponse]":
     keys = TopicKeys(ctx.services.metadata.image)
-    groups = [request] if ctx.version < _GROUPS_FROM else list(request.groups)
+    # A request of an early version is itself the only group.
+    groups = [cast("OffsetFetchRequestGroup", request)] if ctx.version < _GROUPS_FROM else list(request.groups)
     waited: list[Deferred[Result[Offsets]]] = []
     for group in groups:
         wanted: Mapping[str, Sequence[int]] | None = None
@@ -51,7 +60,7 @@ def offset_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
             )
         )
 
-    def answer(results: list[Result[Offsets]]) -> Answer:
+    def answer(results: list[Result[Offsets]]) -> "OffsetFetchResponse":
         told = [_group(ctx, keys, group, result) for group, result in zip(groups, results, strict=True)]
         if ctx.version < _GROUPS_FROM:
             return make(ctx.schema.OffsetFetchResponse, throttle_time=NO_THROTTLE, **told[0])
@@ -67,11 +76,13 @@ def offset_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     return answer_with_all(waited, answer)
 
 
-def _group(ctx: Context, keys: TopicKeys, group: Any, result: Result[Offsets]) -> dict[str, Any]:
+def _group(
+    ctx: Context, keys: TopicKeys, group: "OffsetFetchRequestGroup", result: Result[Offsets]
+) -> dict[str, object]:
     code = ErrorCode.none if result.error is None else error_code(result.error)
     if result.error is not None:
         # Before v2 there is no place for an error but in each partition.
-        asked = group.topics if ctx.version < _TOP_ERROR_FROM else ()
+        asked = (group.topics or ()) if ctx.version < _TOP_ERROR_FROM else ()
         topics = [
             _topic(ctx, keys.fields(topic), dict.fromkeys(topic.partition_indexes, result.error)) for topic in asked
         ]
@@ -94,12 +105,12 @@ def _group(ctx: Context, keys: TopicKeys, group: Any, result: Result[Offsets]) -
     return {"error_code": code, "topics": tuple(topics)}
 
 
-def _topic(ctx: Context, key: dict[str, Any], offsets: Mapping[int, Fetched]) -> Any:
+def _topic(ctx: Context, key: Mapping[str, object], offsets: Mapping[int, Fetched]) -> "OffsetFetchResponseTopics":
     schema = ctx.schema
     many = ctx.version >= _GROUPS_FROM
     topic = schema.OffsetFetchResponseTopics if many else schema.OffsetFetchResponseTopic
     partition = schema.OffsetFetchResponsePartitions if many else schema.OffsetFetchResponsePartition
-    parts = []
+    parts: list[OffsetFetchResponsePartitions] = []
     for index, found in offsets.items():
         value = found if isinstance(found, OffsetValue) else None
         parts.append(

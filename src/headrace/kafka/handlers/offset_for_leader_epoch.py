@@ -4,25 +4,33 @@ The current epoch ends at the end of the log, also while it has no records. An e
 with the largest one below it, or with (-1, -1) where there is none. Only the leader answers.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
+    from kio.schema.offset_for_leader_epoch.v4.response import (
+        EpochEndOffset,
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderTopicResult,
+    )
+
 KEY = 23
 
 
 @handles(KEY, 2, 4)
-def offset_for_leader_epoch(ctx: Context, request: Any) -> Answer:
+def offset_for_leader_epoch(ctx: Context, request: "OffsetForLeaderEpochRequest") -> "OffsetForLeaderEpochResponse":
     schema = ctx.schema
-    topics = []
+    topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
-        parts = []
+        parts: list[EpochEndOffset] = []
         for wanted in topic.partitions:
             error, epoch, end_offset = ErrorCode.none, -1, -1
             try:

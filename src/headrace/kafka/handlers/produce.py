@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import NO_ANSWER, Answer, Context, Raw, Result, handles
+from headrace.kafka.dispatch import NO_ANSWER, Context, NoAnswer, Raw, Result, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.leaders import LEADER_ERRORS, current_leader, endpoints_of
 from headrace.kafka.recompression import Refused
@@ -58,6 +58,7 @@ from headrace.storage.appender import AppendResult
 from headrace.transactions.records import Place
 
 KEY = 0
+Produced = Raw | NoAnswer
 ACKS_ALL = -1
 _ABORTABLE_FROM = 11
 _ADDS_PARTITIONS_FROM = 12
@@ -79,7 +80,7 @@ def refuse_old_versions(frame: bytes | memoryview, version: int) -> bytes:
 
 
 @handles(KEY, 0, 13, read=read_produce_request, min_served=3, refuse=refuse_old_versions)
-def produce(ctx: Context, request: ProduceRequest) -> Result:
+def produce(ctx: Context, request: ProduceRequest) -> "Result[Produced]":
     recompressor = ctx.services.recompressor
     if recompressor.is_needed and recompressor.concerns(request):
         return _produce_recompressed(ctx, request)
@@ -113,7 +114,7 @@ def _missing(ctx: Context, request: ProduceRequest) -> dict[ProducerIdAndEpoch, 
     return missing
 
 
-async def _produce_recompressed(ctx: Context, request: ProduceRequest) -> Answer | Deferred[Answer]:
+async def _produce_recompressed(ctx: Context, request: ProduceRequest) -> Produced | Deferred[Produced]:
     request, refused = await ctx.services.recompressor.recompress(request)
     if request.transactional_id is not None and _must_ask(ctx, request.transactional_id):
         return await _produce_when_joined(ctx, request, _missing(ctx, request), refused)
@@ -125,7 +126,7 @@ async def _produce_when_joined(
     request: ProduceRequest,
     missing: dict[ProducerIdAndEpoch, list[Partition]],
     refused: Refused | None = None,
-) -> Answer | Deferred[Answer]:
+) -> Produced | Deferred[Produced]:
     assert request.transactional_id is not None
     adds = ctx.header.api_version >= _ADDS_PARTITIONS_FROM
     async with joined(ctx.services, request.transactional_id, missing, adds=adds) as problems:
@@ -139,7 +140,7 @@ async def _produce_when_joined(
 
 def _produce(
     ctx: Context, request: ProduceRequest, refused: Refused | None = None, asked: Asked = _NOTHING_ASKED
-) -> Answer | Deferred[Answer]:
+) -> Produced | Deferred[Produced]:
     acks = request.acks
     waiting = _WaitingProduce(ctx) if acks == ACKS_ALL else None
     topics: Topics = []
@@ -294,7 +295,7 @@ class _WaitingProduce:
         self._ctx = ctx
         self._topics: Topics = []
         self._unsettled: dict[int, _Watched] = {}
-        self._answer: Deferred[Answer] | None = None
+        self._answer: Deferred[Produced] | None = None
         self.count = 0
 
     def watch(self, partition: Partition, offset: int, produced: list[ProducedPartition], topic: TopicKey) -> None:
@@ -303,7 +304,7 @@ class _WaitingProduce:
             self._unsettled[token] = _Watched(partition, topic, produced, len(produced) - 1)
             self.count += 1
 
-    def start(self, topics: Topics, timeout_ms: int) -> Deferred[Answer]:
+    def start(self, topics: Topics, timeout_ms: int) -> Deferred[Produced]:
         self._topics = topics
         self._answer = Deferred()
         if not self._unsettled:

@@ -4,20 +4,24 @@ Tokens belong to clients that have authenticated, and here none does: DELEGATION
 PLAINTEXT listener of Kafka's.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_TIME
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.renew_delegation_token.v2.request import RenewDelegationTokenRequest
+    from kio.schema.renew_delegation_token.v2.response import RenewDelegationTokenResponse
 
 KEY = 39
 
 
 @handles(KEY, 1, 2)
-def renew_delegation_token(ctx: Context, request: Any) -> Answer:
+def renew_delegation_token(ctx: Context, request: "RenewDelegationTokenRequest") -> "RenewDelegationTokenResponse":
     return make(
         ctx.schema.RenewDelegationTokenResponse,
         error_code=ErrorCode.delegation_token_request_not_allowed,

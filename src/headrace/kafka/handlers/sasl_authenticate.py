@@ -4,19 +4,23 @@ This broker authenticates nobody: ILLEGAL_SASL_STATE, as on a PLAINTEXT listener
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.unsecured import NO_AUTHENTICATION
 from headrace.protocol.codec import make
+
+if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+    from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 
 KEY = 36
 
 
 @handles(KEY, 0, 2)
-def sasl_authenticate(ctx: Context, request: Any) -> Answer:
+def sasl_authenticate(ctx: Context, request: "SaslAuthenticateRequest") -> "SaslAuthenticateResponse":
     return make(
         ctx.schema.SaslAuthenticateResponse,
         error_code=ErrorCode.illegal_sasl_state,

@@ -4,16 +4,20 @@ This broker authenticates nobody. As on a PLAINTEXT listener of Kafka's the answ
 mechanisms: a client that is set to SASL says so instead of meeting a closed connection.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.protocol.codec import make
+
+if TYPE_CHECKING:
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+    from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 
 KEY = 17
 
 
 @handles(KEY, 0, 1)
-def sasl_handshake(ctx: Context, request: Any) -> Answer:
+def sasl_handshake(ctx: Context, request: "SaslHandshakeRequest") -> "SaslHandshakeResponse":
     return make(ctx.schema.SaslHandshakeResponse, error_code=ErrorCode.illegal_sasl_state, mechanisms=())

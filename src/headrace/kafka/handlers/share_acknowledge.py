@@ -8,12 +8,13 @@
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from headrace.kafka.background_answers import answer_later
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.kafka.share_acks import Outcomes, acknowledge, acknowledgements, release
 from headrace.kafka.share_fetch import leader_instead, make_endpoints, make_leader
@@ -23,11 +24,17 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
+    from kio.schema.share_acknowledge.v2.response import PartitionData, ShareAcknowledgeResponse
+
 KEY = 79
 
 
 @handles(KEY, 1, 2)
-def share_acknowledge(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def share_acknowledge(
+    ctx: Context, request: "ShareAcknowledgeRequest"
+) -> "ShareAcknowledgeResponse | Deferred[ShareAcknowledgeResponse]":
     try:
         session = _session(ctx, request)
     except HeadraceError as error:
@@ -39,7 +46,7 @@ def share_acknowledge(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     )
 
 
-async def _work(ctx: Context, request: Any, session: ShareSession) -> Answer:
+async def _work(ctx: Context, request: "ShareAcknowledgeRequest", session: ShareSession) -> "ShareAcknowledgeResponse":
     settings = ctx.services.metadata.group_settings(session.group_id)
     may_renew = getattr(request, "is_renew_ack", False) and settings.share_renew_acknowledge_enable
     outcomes = await acknowledge(ctx, session, acknowledgements(request), may_renew=may_renew)
@@ -48,7 +55,7 @@ async def _work(ctx: Context, request: Any, session: ShareSession) -> Answer:
     return _answer(ctx, outcomes, lock_timeout_ms=settings.share_record_lock_duration_ms)
 
 
-def _session(ctx: Context, request: Any) -> ShareSession:
+def _session(ctx: Context, request: "ShareAcknowledgeRequest") -> ShareSession:
     sessions, epoch = ctx.services.share_sessions, request.share_session_epoch
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share acknowledgement must name its group and its member")
@@ -61,9 +68,9 @@ def _session(ctx: Context, request: Any) -> ShareSession:
 
 def _answer(
     ctx: Context, outcomes: Outcomes, *, lock_timeout_ms: int = 0, error: BaseException | None = None
-) -> Answer:
+) -> "ShareAcknowledgeResponse":
     schema = ctx.schema
-    by_topic: dict[Any, list[Any]] = {}
+    by_topic: dict[UUID, list[PartitionData]] = {}
     leaders: list[tuple[int, int] | None] = []
     for place, problem in outcomes.items():
         leader = leader_instead(ctx, place, problem)

@@ -13,10 +13,10 @@
 """
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.kafka.background_answers import answer_later
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.share_acks import acknowledge, acknowledgements, places_of, release
 from headrace.kafka.share_fetch import ShareFetch, answer
 from headrace.kafka.share_sessions import FINAL, INITIAL, ShareSession
@@ -24,14 +24,17 @@ from headrace.model.errors import HeadraceError, ProtocolError
 from headrace.protocol.units import to_ms
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+    from kio.schema.share_fetch.v2.response import ShareFetchResponse
+
 KEY = 78
 
 
 @handles(KEY, 1, 2)
-def share_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def share_fetch(ctx: Context, request: "ShareFetchRequest") -> "ShareFetchResponse | Deferred[ShareFetchResponse]":
     try:
-        _check(request)
-        session = _session(ctx, request)
+        session = _session(ctx, request, *_checked(request))
     except HeadraceError as error:
         return answer(ctx, error=error)
     session.end_wait()
@@ -45,7 +48,9 @@ def share_fetch(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     )
 
 
-async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareFetch) -> Answer:
+async def _work(
+    ctx: Context, request: "ShareFetchRequest", session: ShareSession, fetch: ShareFetch
+) -> "ShareFetchResponse":
     settings = ctx.services.metadata.group_settings(session.group_id)
     renews = getattr(request, "is_renew_ack", False)
     outcomes = await acknowledge(
@@ -62,7 +67,8 @@ async def _work(ctx: Context, request: Any, session: ShareSession, fetch: ShareF
     return answer(ctx, lock_timeout_ms=settings.share_record_lock_duration_ms, fetched=fetch, acknowledged=outcomes)
 
 
-def _check(request: Any) -> None:
+def _checked(request: "ShareFetchRequest") -> tuple[str, str]:
+    """The group and the member, if the request is sound."""
     if not request.group_id or not request.member_id:
         raise ProtocolError("a share fetch must name its group and its member")
     if request.share_session_epoch < FINAL:
@@ -72,16 +78,17 @@ def _check(request: Any) -> None:
     limits = (to_ms(request.max_wait), request.min_bytes, request.max_bytes, request.max_records)
     if getattr(request, "is_renew_ack", False) and any(limits):
         raise ProtocolError("a request that renews fetches nothing: its limits must be 0")
+    return request.group_id, request.member_id
 
 
-def _session(ctx: Context, request: Any) -> ShareSession:
+def _session(ctx: Context, request: "ShareFetchRequest", group_id: str, member_id: str) -> ShareSession:
     sessions, epoch = ctx.services.share_sessions, request.share_session_epoch
     if epoch == FINAL:
-        return sessions.end(request.group_id, request.member_id)
+        return sessions.end(group_id, member_id)
     if epoch != INITIAL:
-        session = sessions.go_on(request.group_id, request.member_id, epoch)
+        session = sessions.go_on(group_id, member_id, epoch)
     else:
-        session = sessions.begin(request.group_id, request.member_id)
+        session = sessions.begin(group_id, member_id)
         ctx.peer.on_closed[session] = partial(_disconnected, ctx, session)
         session.on_end = partial(_forget, ctx, session)
     sessions.change(session, places_of(request.topics), places_of(request.forgotten_topics_data))
@@ -99,6 +106,5 @@ def _disconnected(ctx: Context, session: ShareSession) -> None:
         answer_later(_release(ctx, session), lambda _: None)
 
 
-async def _release(ctx: Context, session: ShareSession) -> Answer:
+async def _release(ctx: Context, session: ShareSession) -> None:
     await release(ctx, session, is_excused=False)
-    return None

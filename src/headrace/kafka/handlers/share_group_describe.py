@@ -3,23 +3,27 @@
 A group that does not exist, or is of another kind, is GROUP_ID_NOT_FOUND.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.groups.share import ASSIGNOR
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import describe_groups, described_assignment
 from headrace.protocol.codec import make
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+    from kio.schema.share_group_describe.v1.response import ShareGroupDescribeResponse
 
 KEY = 77
 
 
 @handles(KEY, 1, 1)
-def share_group_describe(ctx: Context, request: Any) -> Answer:
-    response = ctx.schema.ShareGroupDescribeResponse
+def share_group_describe(ctx: Context, request: "ShareGroupDescribeRequest") -> "ShareGroupDescribeResponse":
+    response: type[ShareGroupDescribeResponse] = ctx.schema.ShareGroupDescribeResponse
     return describe_groups(ctx, response, request, lambda group_id: _described(ctx, group_id))
 
 
-def _described(ctx: Context, group_id: str) -> dict[str, Any]:
+def _described(ctx: Context, group_id: str) -> dict[str, object]:
     group = ctx.services.groups.share(group_id)
     return {
         "group_state": group.state_name,

@@ -5,7 +5,7 @@
 - A group of another kind stays what it is: the member is refused with GROUP_ID_NOT_FOUND.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -13,16 +13,22 @@ from headrace.coordinator.result import Result
 from headrace.groups.group import Beat
 from headrace.groups.share import ShareHeartbeat
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.group_answers import heartbeat_answer, heartbeat_refused
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+    from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
 
 KEY = 76
 
 
 @handles(KEY, 1, 1)
-def share_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
-    response = ctx.schema.ShareGroupHeartbeatResponse
+def share_group_heartbeat(
+    ctx: Context, request: "ShareGroupHeartbeatRequest"
+) -> "ShareGroupHeartbeatResponse | Deferred[ShareGroupHeartbeatResponse]":
+    response: type[ShareGroupHeartbeatResponse] = ctx.schema.ShareGroupHeartbeatResponse
     if "share" not in ctx.services.settings.group_coordinator_rebalance_protocols:
         return heartbeat_refused(
             response, ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols has no share"
@@ -36,7 +42,7 @@ def share_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answe
         client_host=ctx.peer.host,
     )
 
-    def told(result: Result[Beat]) -> Answer:
+    def told(result: Result[Beat]) -> "ShareGroupHeartbeatResponse":
         settings = ctx.services.metadata.group_settings(request.group_id)
         return heartbeat_answer(ctx, response, result, settings.share_heartbeat_interval_ms)
 

@@ -5,28 +5,40 @@
 - Below feature level 2: UNSUPPORTED_VERSION.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.groups.streams import StreamsGroup
 from headrace.groups.streams_member import StreamsMember
 from headrace.groups.streams_records import InternalTopic, Subtopology, TopologyValue
-from headrace.groups.streams_tasks import TaskSet, stored_tasks
+from headrace.groups.streams_tasks import Tasks, TaskSet, stored_tasks
 from headrace.groups.streams_topology import Configured
 from headrace.kafka import authorized_operations
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 
+if TYPE_CHECKING:
+    from kio.schema.streams_group_describe.v0.request import StreamsGroupDescribeRequest
+    from kio.schema.streams_group_describe.v0.response import (
+        Assignment,
+        Member,
+        StreamsGroupDescribeResponse,
+        TaskIds,
+        TopicInfo,
+        Topology,
+    )
+    from kio.schema.streams_group_describe.v0.response import Subtopology as DescribedSubtopology
+
 KEY = 89
 
 
 @handles(KEY, 0, 0)
-def streams_group_describe(ctx: Context, request: Any) -> Answer:
+def streams_group_describe(ctx: Context, request: "StreamsGroupDescribeRequest") -> "StreamsGroupDescribeResponse":
     operations = authorized_operations.on_group(request.include_authorized_operations)
     return make(
         ctx.schema.StreamsGroupDescribeResponse,
@@ -40,7 +52,7 @@ def streams_group_describe(ctx: Context, request: Any) -> Answer:
     )
 
 
-def _fields(ctx: Context, group_id: str) -> dict[str, Any]:
+def _fields(ctx: Context, group_id: str) -> dict[str, object]:
     level = ctx.services.metadata.image.feature_level
     if level < STREAMS_LEVEL:
         return _not_described(ErrorCode.unsupported_version, needed("a streams group", STREAMS_LEVEL, level))
@@ -59,7 +71,7 @@ def _fields(ctx: Context, group_id: str) -> dict[str, Any]:
     }
 
 
-def _not_described(error: ErrorCode, message: str | None) -> dict[str, Any]:
+def _not_described(error: ErrorCode, message: str | None) -> dict[str, object]:
     return {
         "error_code": error,
         "error_message": message,
@@ -71,7 +83,7 @@ def _not_described(error: ErrorCode, message: str | None) -> dict[str, Any]:
     }
 
 
-def _topology(ctx: Context, group: StreamsGroup) -> Any:
+def _topology(ctx: Context, group: StreamsGroup) -> "Topology | None":
     topology = group.topology
     if topology is None:
         return None
@@ -79,13 +91,15 @@ def _topology(ctx: Context, group: StreamsGroup) -> Any:
     return make(ctx.schema.Topology, epoch=topology.epoch, subtopologies=_subtopologies(ctx, topology, configured))
 
 
-def _subtopologies(ctx: Context, topology: TopologyValue, configured: Configured) -> tuple[Any, ...] | None:
+def _subtopologies(
+    ctx: Context, topology: TopologyValue, configured: Configured
+) -> "tuple[DescribedSubtopology, ...] | None":
     if not configured.task_counts:
         return None
     return tuple(_subtopology(ctx, one, configured) for one in topology.subtopologies)
 
 
-def _subtopology(ctx: Context, one: Subtopology, configured: Configured) -> Any:
+def _subtopology(ctx: Context, one: Subtopology, configured: Configured) -> "DescribedSubtopology":
     return make(
         ctx.schema.Subtopology,
         subtopology_id=one.subtopology_id,
@@ -98,7 +112,7 @@ def _subtopology(ctx: Context, one: Subtopology, configured: Configured) -> Any:
     )
 
 
-def _internal_topic(ctx: Context, topic: InternalTopic, configured: Configured) -> Any:
+def _internal_topic(ctx: Context, topic: InternalTopic, configured: Configured) -> "TopicInfo":
     return make(
         ctx.schema.TopicInfo,
         name=topic.name,
@@ -108,7 +122,7 @@ def _internal_topic(ctx: Context, topic: InternalTopic, configured: Configured) 
     )
 
 
-def _member(ctx: Context, member: StreamsMember, target: TaskSet) -> Any:
+def _member(ctx: Context, member: StreamsMember, target: TaskSet) -> "Member":
     about, schema = member.about, ctx.schema
     endpoint = about.endpoint
     return make(
@@ -131,12 +145,17 @@ def _member(ctx: Context, member: StreamsMember, target: TaskSet) -> Any:
     )
 
 
-def _assignment(ctx: Context, tasks: TaskSet) -> Any:
-    active, standby = (
-        tuple(
-            make(ctx.schema.TaskIds, subtopology_id=subtopology, partitions=partitions)
-            for subtopology, partitions in stored_tasks(of_role)
-        )
-        for of_role in (tasks.active, tasks.standby)
+def _assignment(ctx: Context, tasks: TaskSet) -> "Assignment":
+    return make(
+        ctx.schema.Assignment,
+        active_tasks=_task_ids(ctx, tasks.active),
+        standby_tasks=_task_ids(ctx, tasks.standby),
+        warmup_tasks=(),
     )
-    return make(ctx.schema.Assignment, active_tasks=active, standby_tasks=standby, warmup_tasks=())
+
+
+def _task_ids(ctx: Context, tasks: Tasks) -> "tuple[TaskIds, ...]":
+    return tuple(
+        make(ctx.schema.TaskIds, subtopology_id=subtopology, partitions=partitions)
+        for subtopology, partitions in stored_tasks(tasks)
+    )

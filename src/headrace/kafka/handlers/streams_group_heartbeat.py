@@ -18,7 +18,7 @@ at.
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -29,13 +29,24 @@ from headrace.groups.streams_records import InternalTopic, Subtopology, Topology
 from headrace.groups.streams_tasks import Tasks, TaskSet, restored_tasks, stored_tasks
 from headrace.groups.streams_topology import GroupStatus, StatusCode
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError, InvalidTopology, ProtocolError
 from headrace.model.features import STREAMS_LEVEL, needed
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE, to_ms
 from headrace.runtime.deferred import Deferred
+
+if TYPE_CHECKING:
+    from kio.schema.streams_group_heartbeat.v0.request import StreamsGroupHeartbeatRequest, TopicInfo
+    from kio.schema.streams_group_heartbeat.v0.request import Subtopology as RequestSubtopology
+    from kio.schema.streams_group_heartbeat.v0.request import Topology as RequestTopology
+    from kio.schema.streams_group_heartbeat.v0.response import (
+        Status,
+        StreamsGroupHeartbeatResponse,
+        TaskIds,
+        TopicPartition,
+    )
 
 KEY = 88
 _ACCEPTABLE_RECOVERY_LAG = 10_000
@@ -44,7 +55,9 @@ _TASK_OFFSET_INTERVAL = timedelta(minutes=1)
 
 
 @handles(KEY, 0, 0)
-def streams_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def streams_group_heartbeat(
+    ctx: Context, request: "StreamsGroupHeartbeatRequest"
+) -> "StreamsGroupHeartbeatResponse | Deferred[StreamsGroupHeartbeatResponse]":
     level = ctx.services.metadata.image.feature_level
     if level < STREAMS_LEVEL:
         return _refused(ctx, ErrorCode.unsupported_version, needed("a streams group", STREAMS_LEVEL, level))
@@ -61,7 +74,7 @@ def streams_group_heartbeat(ctx: Context, request: Any) -> Answer | Deferred[Ans
     )
 
 
-def _beat(ctx: Context, request: Any) -> StreamsHeartbeat:
+def _beat(ctx: Context, request: "StreamsGroupHeartbeatRequest") -> StreamsHeartbeat:
     endpoint = request.user_endpoint
     return StreamsHeartbeat(
         member_id=request.member_id,
@@ -81,22 +94,25 @@ def _beat(ctx: Context, request: Any) -> StreamsHeartbeat:
     )
 
 
-def _owned(request: Any) -> TaskSet | None:
+def _owned(request: "StreamsGroupHeartbeatRequest") -> TaskSet | None:
     said = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if all(tasks is None for tasks in said):
         return None
-    if any(tasks is None for tasks in said):
+    active, standby, _ = said
+    if active is None or standby is None or request.warmup_tasks is None:
         raise ProtocolError("a member says all of its active, standby and warm-up tasks, or nothing of them")
     if request.warmup_tasks:
         raise ProtocolError("there are no warm-up tasks")
-    return TaskSet(*(restored_tasks((one.subtopology_id, one.partitions) for one in tasks) for tasks in said[:2]))
+    return TaskSet(
+        *(restored_tasks((one.subtopology_id, one.partitions) for one in tasks) for tasks in (active, standby))
+    )
 
 
-def _topology(topology: Any) -> TopologyValue:
+def _topology(topology: "RequestTopology") -> TopologyValue:
     return TopologyValue(topology.epoch, tuple(_subtopology(one) for one in topology.subtopologies))
 
 
-def _subtopology(one: Any) -> Subtopology:
+def _subtopology(one: "RequestSubtopology") -> Subtopology:
     if one.source_topic_regex:
         raise ProtocolError("patterns of source topics are not supported")
     repartitioned = tuple(map(_internal_topic, one.repartition_source_topics))
@@ -122,12 +138,12 @@ def _subtopology(one: Any) -> Subtopology:
     )
 
 
-def _internal_topic(topic: Any) -> InternalTopic:
+def _internal_topic(topic: "TopicInfo") -> InternalTopic:
     settings = tuple((config.key, config.value) for config in topic.topic_configs)
     return InternalTopic(topic.name, topic.partitions, topic.replication_factor, settings)
 
 
-def _told(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> Answer:
+def _told(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> "StreamsGroupHeartbeatResponse":
     if result.error is not None:
         return _refused(ctx, error_code(result.error), error_message(result.error))
     beat, schema = result.get(), ctx.schema
@@ -162,7 +178,7 @@ def _told(ctx: Context, group_id: str, result: Result[StreamsBeat]) -> Answer:
     )
 
 
-def _refused(ctx: Context, error: ErrorCode, message: str | None) -> Answer:
+def _refused(ctx: Context, error: ErrorCode, message: str | None) -> "StreamsGroupHeartbeatResponse":
     return make(
         ctx.schema.StreamsGroupHeartbeatResponse,
         throttle_time=NO_THROTTLE,
@@ -182,7 +198,7 @@ def _refused(ctx: Context, error: ErrorCode, message: str | None) -> Answer:
     )
 
 
-def _status(ctx: Context, group_id: str, status: GroupStatus) -> Any:
+def _status(ctx: Context, group_id: str, status: GroupStatus) -> "Status":
     detail = status.detail
     if status.code is StatusCode.MISSING_INTERNAL_TOPICS:
         problem = ctx.services.groups.internal_topics_problem(group_id)
@@ -190,12 +206,12 @@ def _status(ctx: Context, group_id: str, status: GroupStatus) -> Any:
     return make(ctx.schema.Status, status_code=int(status.code), status_detail=detail)
 
 
-def _tasks(ctx: Context, tasks: Tasks) -> tuple[Any, ...]:
+def _tasks(ctx: Context, tasks: Tasks) -> "tuple[TaskIds, ...]":
     return tuple(
         make(ctx.schema.TaskIds, subtopology_id=subtopology, partitions=partitions)
         for subtopology, partitions in stored_tasks(tasks)
     )
 
 
-def _partitions(ctx: Context, topics: TopicPartitions) -> tuple[Any, ...]:
+def _partitions(ctx: Context, topics: TopicPartitions) -> "tuple[TopicPartition, ...]":
     return tuple(make(ctx.schema.TopicPartition, topic=topic, partitions=partitions) for topic, partitions in topics)

@@ -6,7 +6,7 @@
 - From v5 on a client says which protocol it believes in; another one is INCONSISTENT_GROUP_PROTOCOL.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
@@ -14,17 +14,21 @@ from headrace.coordinator.result import Result
 from headrace.groups.classic_protocol import Synced
 from headrace.groups.offsets import Committer
 from headrace.kafka.deferred_answers import answer_with
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.sync_group.v5.request import SyncGroupRequest
+    from kio.schema.sync_group.v5.response import SyncGroupResponse
+
 KEY = 14
 
 
 @handles(KEY, 0, 5)
-def sync_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
+def sync_group(ctx: Context, request: "SyncGroupRequest") -> "SyncGroupResponse | Deferred[SyncGroupResponse]":
     by = Committer(request.member_id, getattr(request, "group_instance_id", None), request.generation_id)
     protocol = (getattr(request, "protocol_type", None), getattr(request, "protocol_name", None))
     assignments = {one.member_id: one.assignment for one in request.assignments}
@@ -32,7 +36,7 @@ def sync_group(ctx: Context, request: Any) -> Answer | Deferred[Answer]:
     return answer_with(synced, lambda result: _answer(ctx, result))
 
 
-def _answer(ctx: Context, result: Result[Synced]) -> Answer:
+def _answer(ctx: Context, result: Result[Synced]) -> "SyncGroupResponse":
     error = result.error
     synced = Synced("", None, b"") if error is not None else result.get()
     return make(

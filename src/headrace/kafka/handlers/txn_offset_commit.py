@@ -7,14 +7,14 @@
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.coordinator.result import Result
 from headrace.groups.machine import Refused
 from headrace.groups.offsets import Committer, OffsetCommit
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.kafka.transaction_requests import code_for_writing, joined, producer_of
 from headrace.model.errors import HeadraceError, TransactionError
@@ -23,12 +23,16 @@ from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+    from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
+
 KEY = 28
 _ADDS_FROM = 5
 
 
 @handles(KEY, 0, 5)
-async def txn_offset_commit(ctx: Context, request: Any) -> Answer:
+async def txn_offset_commit(ctx: Context, request: "TxnOffsetCommitRequest") -> "TxnOffsetCommitResponse":
     refused: Refused = {}
     problem = ErrorCode.none
     try:
@@ -69,7 +73,7 @@ async def txn_offset_commit(ctx: Context, request: Any) -> Answer:
     )
 
 
-async def _commit(ctx: Context, request: Any) -> Refused:
+async def _commit(ctx: Context, request: "TxnOffsetCommitRequest") -> Refused:
     producer, services = producer_of(request), ctx.services
     await services.groups.coordinator.ensure_topic()
     partition = services.groups.coordinator.shard(request.group_id).partition
@@ -81,7 +85,7 @@ async def _commit(ctx: Context, request: Any) -> Refused:
     return (await _until(written)).get()
 
 
-def _write(ctx: Context, request: Any, producer: ProducerIdAndEpoch) -> Deferred[Result[Refused]]:
+def _write(ctx: Context, request: "TxnOffsetCommitRequest", producer: ProducerIdAndEpoch) -> Deferred[Result[Refused]]:
     image = ctx.services.metadata.image
     commits = [
         OffsetCommit(

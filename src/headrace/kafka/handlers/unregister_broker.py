@@ -4,20 +4,25 @@ A broker that is not of the cluster is BROKER_ID_NOT_REGISTERED, as in Kafka. On
 drained and stopped, so that no replica is lost with it: INVALID_REQUEST says how, where Kafka forgets it at once.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
+from headrace.model.ids import BrokerId
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
+    from kio.schema.unregister_broker.v0.response import UnregisterBrokerResponse
 
 KEY = 64
 
 
 @handles(KEY, 0, 0)
-def unregister_broker(ctx: Context, request: Any) -> Answer:
-    broker_id = request.broker_id
+def unregister_broker(ctx: Context, request: "UnregisterBrokerRequest") -> "UnregisterBrokerResponse":
+    broker_id = BrokerId(request.broker_id)
     if broker_id in ctx.services.metadata.image.brokers:
         error, message = (
             ErrorCode.invalid_request,

@@ -13,16 +13,20 @@
 Any broker answers. The features are durable, and in force on this broker, when the answer leaves.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from headrace.cluster import feature_level
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code, error_message
 from headrace.model.errors import HeadraceError
 from headrace.protocol.codec import make
 from headrace.protocol.units import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
+    from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 
 KEY = 57
 _UPGRADE = 1
@@ -30,7 +34,7 @@ _ONE_ERROR_FROM = 2
 
 
 @handles(KEY, 0, 2)
-async def update_features(ctx: Context, request: Any) -> Answer:
+async def update_features(ctx: Context, request: "UpdateFeaturesRequest") -> "UpdateFeaturesResponse":
     wanted = {update.feature: update.max_version_level for update in request.feature_updates}
     failure: HeadraceError | None = None
     try:
@@ -45,12 +49,12 @@ async def update_features(ctx: Context, request: Any) -> Answer:
     return _answer(ctx, tuple(wanted), failure)
 
 
-def _is_downgrade(update: Any) -> bool:
+def _is_downgrade(update: "FeatureUpdateKey") -> bool:
     """Version 0 says it with a flag, later ones with a type."""
     return bool(getattr(update, "allow_downgrade", False)) or getattr(update, "upgrade_type", _UPGRADE) > _UPGRADE
 
 
-def _answer(ctx: Context, features: tuple[str, ...], failure: HeadraceError | None) -> Answer:
+def _answer(ctx: Context, features: tuple[str, ...], failure: HeadraceError | None) -> "UpdateFeaturesResponse":
     schema = ctx.schema
     code = ErrorCode.none if failure is None else error_code(failure)
     message = None if failure is None else error_message(failure)

@@ -8,30 +8,34 @@ not looked at: a marker of an older epoch is INVALID_PRODUCER_EPOCH in either.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from headrace.kafka.dispatch import Answer, Context, handles
+from headrace.kafka.dispatch import Context, handles
 from headrace.kafka.errors import error_code
 from headrace.model.errors import HeadraceError
-from headrace.model.ids import ProducerIdAndEpoch
+from headrace.model.ids import ProducerIdAndEpoch, TopicName
 from headrace.protocol.codec import make
 from headrace.records.markers import Marker
 from headrace.runtime.deferred import Deferred
 
+if TYPE_CHECKING:
+    from kio.schema.write_txn_markers.v2.request import WriteTxnMarkersRequest
+    from kio.schema.write_txn_markers.v2.response import WriteTxnMarkersResponse
+
 KEY = 27
 _PATIENCE_MS = 2_000
-_Place = tuple[int, str, int]
+_Place = tuple[int, TopicName, int]
 """Position of the marker in the request, topic, partition."""
 
 
 @handles(KEY, 1, 2)
-def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
-    answer: Deferred[Answer] = Deferred()
+def write_txn_markers(ctx: Context, request: "WriteTxnMarkersRequest") -> "Deferred[WriteTxnMarkersResponse]":
+    answer: Deferred[WriteTxnMarkersResponse] = Deferred()
     codes: dict[_Place, ErrorCode] = {}
-    places = [
-        (at, topic.name, index)
+    places: list[_Place] = [
+        (at, TopicName(topic.name), index)
         for at, marker in enumerate(request.markers)
         for topic in marker.topics
         for index in topic.partition_indexes
@@ -64,7 +68,9 @@ def write_txn_markers(ctx: Context, request: Any) -> Deferred[Answer]:
     return answer
 
 
-def _answer(ctx: Context, request: Any, codes: Mapping[_Place, ErrorCode]) -> Answer:
+def _answer(
+    ctx: Context, request: "WriteTxnMarkersRequest", codes: Mapping[_Place, ErrorCode]
+) -> "WriteTxnMarkersResponse":
     schema = ctx.schema
     return make(
         schema.WriteTxnMarkersResponse,
@@ -80,7 +86,7 @@ def _answer(ctx: Context, request: Any, codes: Mapping[_Place, ErrorCode]) -> An
                             make(
                                 schema.WritableTxnMarkerPartitionResult,
                                 partition_index=index,
-                                error_code=codes[at, topic.name, index],
+                                error_code=codes[at, TopicName(topic.name), index],
                             )
                             for index in topic.partition_indexes
                         ),
