@@ -12,24 +12,23 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from inspect import iscoroutine
 from struct import Struct
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from headrace.kafka.answers import AnswerSlot, encode_answer, refusal
-from headrace.kafka.budget import RequestBudget
+from headrace.kafka.connection_host import ConnectionHost
 from headrace.kafka.connection_state import ConnectionState, Phase
 from headrace.kafka.dispatch import Answer, Context, Peer, route
 from headrace.kafka.outbox import Outbox, Part
-from headrace.kafka.services import Services
 from headrace.model.errors import ProtocolError
 from headrace.protocol.codec import api_name, peek_api, read_request_header
 from headrace.protocol.framing import Frame, FrameReader
-from headrace.runtime.buffers import BufferPool
 from headrace.runtime.deferred import Deferred
 from headrace.runtime.disk import Buffer
 
 log = logging.getLogger(__name__)
 
 _LENGTH = Struct(">i")
+_SERVING = Phase.SERVING  # a global name costs less than a member of an enum
 _HELD_ANSWERS_MAX_BYTES = 16 * 1024 * 1024
 _PROMISED_ANSWERS_MAX_BYTES = 64 * 1024 * 1024
 """Past this no further request is begun. What one of them may bring comes on top."""
@@ -37,24 +36,6 @@ _JOIN_BELOW_BYTES = 4096
 _SEND_AT_BYTES = 64 * 1024
 _SLOWEST_BYTES_PER_MS = 16
 """A request may take the time allowed for it, and longer while at least this much of it comes on average."""
-
-
-class ConnectionHost(Protocol):
-    """What a connection needs from the server that accepted it."""
-
-    services: Services
-    budget: RequestBudget
-    scratch: memoryview
-    buffers: BufferPool
-    max_in_flight: int
-
-    def opened(self, connection: "Connection", transport: asyncio.Transport) -> Peer | None:
-        """Admit the connection, or refuse it with None."""
-
-    def closed(self, connection: "Connection") -> None: ...
-    def drained(self) -> None: ...
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
-    def now_ms(self) -> float: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -244,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not state.is_blocked:
             return
         self._regulate()
-        if state.phase is not Phase.SERVING and not self.has_unanswered:
+        if state.phase is not _SERVING and not self.has_unanswered:
             self._host.drained()
 
     def _may_handle(self) -> bool:
@@ -353,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.send(out)
             if self._outbox is not None and self._outbox.is_full:
                 self._regulate()
-        if self._state.phase is not Phase.SERVING and not self._slots:
+        if not self._slots and self._state.phase is not _SERVING:
             self._host.drained()
 
     # -- backpressure

@@ -1,0 +1,31 @@
+"""What a connection needs from the server that accepted it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.kafka.budget import RequestBudget
+from headrace.kafka.dispatch import Peer
+from headrace.kafka.services import Services
+from headrace.runtime.buffers import BufferPool
+
+if TYPE_CHECKING:
+    from headrace.kafka.connection import Connection
+
+
+class ConnectionHost(Protocol):
+    """The server of a connection: limits, shared memory, the clock."""
+
+    services: Services
+    budget: RequestBudget
+    scratch: memoryview
+    buffers: BufferPool
+    max_in_flight: int
+
+    def opened(self, connection: "Connection", transport: asyncio.Transport) -> Peer | None:
+        """Admit the connection, or refuse it with None."""
+
+    def closed(self, connection: "Connection") -> None: ...
+    def drained(self) -> None: ...
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
+    def now_ms(self) -> float: ...
