@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from headrace.model.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageFailed
 from headrace.model.ids import LeaderEpoch, PartitionIndex, TopicId, TopicName
+from headrace.model.invariants import invariant
 from headrace.records.batch import iter_headers
 from headrace.replication.follower import (
     Fetched,
@@ -124,6 +125,7 @@ class Copying(Readable):
             _log.info("%s is cut off at %d of %d: the rest is not in the log of leader epoch %d", self, offset,
                       self.log.end_offset, self.leader_epoch)  # fmt: skip
         self.log.truncate_to(offset)
+        invariant(self.log.end_offset <= offset, 28, "records that the leader does not have are dropped")
         self._release_flush_waiters()
 
     def _restart(self, part: Fetched) -> None:

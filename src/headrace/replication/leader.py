@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from headrace.model.ids import BrokerId
 from headrace.model.image import PartitionState
+from headrace.model.invariants import invariant
 
 UNKNOWN = -1
 
@@ -127,6 +128,7 @@ class Leading:
         state = self.state
         if len(state.isr) < min(min_in_sync, len(state.replicas)):
             return UNKNOWN
+        invariant(self.maximal.issuperset(state.isr), 27, "every replica in sync counts")
         least = own_offset
         for broker_id in self.maximal:
             follower = self._followers.get(broker_id)

@@ -19,6 +19,7 @@ from headrace.config.topic import TopicSettings
 from headrace.model.errors import HeadraceError, NotLeader, OffsetNotAvailable, OffsetOutOfRange, StorageFailed
 from headrace.model.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
+from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader, Buffer
 from headrace.records.markers import Marker
 from headrace.replication.copying import Copying
@@ -181,6 +182,7 @@ class Partition(Copying):
         """A follower asked for `offset`: it has what is below. The caller has checked its epoch, and that it does not
         diverge. `NotLeader` unless it is a replica of what is led here."""
         leading = self.led_for(replica_id)
+        invariant(offset <= self.log.end_offset, 29, "a replica has no more than its leader")
         if leading.fetched(
             replica_id,
             broker_epoch,
@@ -328,6 +330,8 @@ class Partition(Copying):
             committed = self._leading.committed(committed, self._min_in_sync)
         if committed <= log.high_watermark:
             return
+        if self._visible_when_flushed:
+            invariant(committed <= log.flushed_offset, 2, "only flushed records are committed")
         log.advance_high_watermark(committed)
         if self._commit_waiters:
             self._commit_waiters.advanced(committed)

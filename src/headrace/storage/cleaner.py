@@ -198,7 +198,7 @@ class Cleaner:
         removed = 0
         # One at a time: each waits for the disk a little, and others may run in between.
         for segment in log.segments[:-1]:
-            if segment.next_offset > below or log.is_closed:
+            if segment.next_offset > min(below, log.high_watermark) or log.is_closed:
                 break
             removed += log.remove_segments_below(segment.next_offset)
             await self._run(_nothing)

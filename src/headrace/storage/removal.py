@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from headrace.model.errors import HeadraceError, OffsetOutOfRange
+from headrace.model.invariants import invariant
 from headrace.storage.files import storage_error
 from headrace.storage.state import LogState
 
@@ -63,6 +64,7 @@ class FrontRemoval:
         """
         log = self._log
         log.check_writable()
+        invariant(offset <= log.high_watermark, 30, "only committed records are removed")
         segments = log.segments.all
         removed = 0
         due_ms = log.clock.wall_ms() + log.limits.settings.file_delete_delay_ms

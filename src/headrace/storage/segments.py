@@ -2,8 +2,9 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
+from headrace.model.invariants import invariant
 from headrace.records.batch import BatchHeader
 from headrace.storage.segment import Segment
 
@@ -29,6 +30,7 @@ class SegmentList:
 
     def _note_bounds(self) -> None:
         self._bases = [segment.base_offset for segment in self.all]
+        invariant(all(one < next_one for one, next_one in pairwise(self._bases)), 4, "segments lie in order")
         self._closed_bytes = sum(segment.size for segment in self.all[:-1])
 
     @property

@@ -165,6 +165,7 @@ class LogState:
         if not old.size:
             return
         base = self.end_offset if base_offset is None else base_offset
+        invariant(base >= self.end_offset, 4, "a segment begins at or past the end of the log")
         new = self.create_segment(base)
         try:
             old.add_newest_time()
@@ -187,6 +188,7 @@ class LogState:
         if segments[first:after] != list(old) or old[-1] is self.segments.active:
             return False
         new.next_offset = old[-1].next_offset
+        invariant(new.next_offset <= self.high_watermark, 30, "only committed records are compacted")
         self.set_segments([*segments[:first], new, *segments[after:]])
         for segment in old:
             segment.retire()

@@ -8,6 +8,7 @@ import pytest
 from headrace.model.errors import FencedLeaderEpoch, NotLeader, OffsetNotAvailable, OffsetOutOfRange
 from headrace.model.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicName
 from headrace.model.image import PartitionState
+from headrace.model.invariants import InvariantViolation
 from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.reader import Record
@@ -49,6 +50,15 @@ def fetched(partition: Partition, replica: BrokerId, offset: int, *, epoch: int 
 
 def os_bench() -> LogBench:
     return LogBench(ModelDisk(), replace(SMALL, flush_policy="os"))
+
+
+def test_a_replica_that_has_more_than_its_leader_does_not_count() -> None:
+    partition = make(os_bench())
+    partition.lead(STATE, 0)
+    append(partition, b"x")
+    with pytest.raises(InvariantViolation, match="invariant 29:"):
+        fetched(partition, TWO, 2)
+    assert partition.high_watermark == 0
 
 
 def test_a_partition_without_a_role_refuses_and_says_who_leads() -> None:
