@@ -53,12 +53,12 @@ class Log:
     """See the module."""
 
     append: Callable[[Buffer, BatchHeader, int], AppendResult]
-    """Append one batch of a producer, with the leader epoch; the caller has checked its checksum, its counts and the
-    topic's rules.
+    """Append one batch of a producer under a leader epoch; the caller has checked the batch. Raises
+    `OutOfOrderSequence`, `FencedProducer`, `RecordTooLarge` (than a segment), `DiskFull`, `StorageFailed` or
+    `LogClosed`; the log is then as before."""
 
-    Raises `OutOfOrderSequence`, `FencedProducer`, `RecordTooLarge` (than a segment), `DiskFull`, `StorageFailed` or
-    `LogClosed`; the log is then as before.
-    """
+    advance_high_watermark: Callable[[int], None]
+    """Everything below this offset is committed. The high watermark rises within the log (invariant 1)."""
 
     on_flushed: Callable[["Log"], None] | None = None
     """Called in the event loop each time that `flushed_offset` may have moved; set by the partition."""
@@ -68,7 +68,9 @@ class Log:
         self.directory = state.directory
         self._state = state
         self._appender = Appender(state)
-        self.append = self._appender.append  # Bound here: produce pays for one call instead of two.
+        # Bound here, because every produce makes these two calls.
+        self.append = self._appender.append
+        self.advance_high_watermark = state.advance_high_watermark
         self._removal = FrontRemoval(state)
 
     def __repr__(self) -> str:
@@ -107,10 +109,9 @@ class Log:
             producer_expiry_ms=producer_expiry_ms,
             summary=summary,
         )
-        state = LogState(directory, settings, loaded, disk=disk, clock=clock, files=files)
-        log = cls(state)
+        log = cls(LogState(directory, settings, loaded, disk=disk, clock=clock, files=files))
         if persist is not None:
-            state.persist = lambda: persist(log)
+            log._state.persist = lambda: persist(log)
         return log
 
     # What the log is
@@ -139,19 +140,12 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Every record below it is committed, as far as this replica knows (invariant 1).
-
-        The partition that leads or follows raises it; a truncation lowers it to what is left.
-        """
+        """Every record below it is committed, as far as this replica knows. A truncation lowers it to what is left."""
         return self._state.high_watermark
 
     def restore_high_watermark(self, offset: int) -> None:
         """Begin with what is known to be committed, as far as the log has it."""
         self._state.restore_high_watermark(offset)
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
-        self._state.advance_high_watermark(offset)
 
     @property
     def stable_offset(self) -> int:
@@ -322,6 +316,10 @@ class Log:
         """Put the start offset on disk. Blocking; safe in any thread."""
         self._removal.persist_start()
 
+    def persist_flushed(self) -> None:
+        """Put the flushed offset on disk. Blocking; safe in any thread."""
+        self._state.persist()
+
     def lower_start(self, before: int) -> None:
         """Undo `raise_start` as far as the segments are still there."""
         self._removal.lower_start(before)
@@ -335,11 +333,8 @@ class Log:
         self._removal.delete_due_files()
 
     def roll_to_remove(self) -> list[PendingSnapshot]:
-        """Roll, so that everything so far can be removed; returns the snapshots that must be on disk before it is.
-
-        They are the only record of producers whose batches go. No flush writes them any more: `snapshots_written` must
-        follow.
-        """
+        """Roll, so that everything so far can be removed; returns the snapshots that must be on disk before it is, for
+        they will be the only record of its producers. No flush writes them: `snapshots_written` must follow."""
         self._state.roll()
         return self._state.snapshots.take_pending()
 
@@ -354,10 +349,8 @@ class Log:
         return self._state.producers.expire(self._state.clock.wall_ms() - expiry_ms)
 
     def adopt(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Replace closed neighbours by a compacted segment; False if they are not all there any more.
-
-        Only in memory, and at once. `Replacement` takes care of the files, before and after.
-        """
+        """Replace closed neighbours by a compacted segment, in memory (`Replacement` takes care of the files); False if
+        they are not all there any more."""
         return self._state.adopt(old, new)
 
     # Flushing and closing
@@ -374,10 +367,6 @@ class Log:
         """Raise `flushed_offset` after a ticket's `sync` returned, unless the log was truncated meanwhile."""
         if flush.complete_flush(self._state, ticket) and self.on_flushed is not None:
             self.on_flushed(self)
-
-    def persist_flushed(self) -> None:
-        """Put the flushed offset on disk. Blocking; safe in any thread."""
-        self._state.persist()
 
     def summarize(self) -> None:
         """Bring `summary` up to date; None unless all of the log is flushed, committed and whole."""

@@ -113,7 +113,8 @@ class LogState:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed."""
-        invariant(self.high_watermark <= offset <= self.end_offset, 1, "the high watermark rises within the log")
+        if not self.high_watermark <= offset <= self.end_offset:
+            invariant(False, 1, "the high watermark rises within the log")
         self.high_watermark = offset
 
     def fit_high_watermark(self) -> None:
