@@ -63,7 +63,7 @@ QUEUE_SETTINGS: Mapping[str, Setting] = table(
     Setting("queue.receive.wait.ms", Kind.LONG, _D.receive_wait_ms,
             "How long a receive waits for a message, unless the receiver sets it.", 0, 20 * _SECOND_MS),
     Setting("queue.max.message.bytes", Kind.INT, _D.max_message_bytes,
-            "The largest message, its body and attributes together.", 1024, MAX_BODY_BYTES),
+            "The largest size of a message, body and attributes together.", 1024, MAX_BODY_BYTES),
     Setting("queue.retention.ms", Kind.LONG, _D.retention_ms,
             "A message that was not deleted expires after this time, counted from the end of its delay.",
             60 * _SECOND_MS, 10 * _YEAR_MS),

@@ -1,1 +1,1 @@
-"""Queues: messages that are handed out, acknowledged, retried, and never forgotten."""
+"""Queues: messages are leased to receivers, retried, and moved to dead-letter queues."""

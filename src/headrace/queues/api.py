@@ -1,4 +1,4 @@
-"""What the doors (SQS, the command line's and the SDK's API) ask of queues, on whichever broker they were asked.
+"""The operations of queues, for the SQS API and the API of the SDK and the command line, on any broker.
 
 Times are milliseconds: durations, or since the epoch where the name ends in `_at_ms`. Every error is a `HeadraceError`.
 """
@@ -36,21 +36,22 @@ class QueueInfo:
     topic_id: str
     settings: QueueSettings
     attributes: Mapping[str, str]
-    """What `queue.attributes` holds: tags, policies and times of the SQS API, as it wrote them."""
+    """The contents of `queue.attributes`: tags, policies and times of the SQS API."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveOptions:
     max_messages: int = 1
     wait_ms: int | None = None
-    """Without it, as the queue says."""
+    """None: the queue's `queue.receive.wait.ms`."""
     visibility_ms: int | None = None
     attempt_id: str | None = None
-    """In a fifo queue: the same id again, within 5 minutes and while nothing has changed, gets the same messages."""
+    """In a fifo queue: a receive with the same id, within 5 minutes and while nothing has changed, gets the same
+    messages."""
 
 
 Failures = list[HeadraceError | None]
-"""In the order of what was asked for: what failed, or None."""
+"""For each item of the request, in order: its error, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,11 @@ class QueueEdit:
 
 
 class Queues(Protocol):
-    # Queues. These change the cluster's metadata: any broker does it.
+    # Queues: changes of the cluster's metadata, on any broker.
 
     async def create(self, name: str, edit: QueueEdit) -> QueueInfo:
-        """A new queue: a topic of one partition. One that is there with the same settings is fine: `QueueExists` if
-        they differ, or if it is a topic that is no queue."""
+        """Create a queue: a topic of one partition. An existing queue with the same settings is fine; `QueueExists` if
+        they differ, or if the name is that of a topic."""
         ...
 
     async def delete(self, name: str) -> None: ...
@@ -83,10 +84,10 @@ class Queues(Protocol):
 
     async def alter(self, name: str, edit: QueueEdit) -> None: ...
 
-    # Messages. The broker that leads the queue's partition does it, whoever is asked.
+    # Messages: on the broker that leads the queue's partition, whichever broker is asked.
 
     async def send(self, name: str, messages: Sequence[OutgoingMessage]) -> list[Sent]:
-        """Acknowledged when every replica in sync has them on disk. All or none, of at most a batch's size."""
+        """Returns when every replica in sync has the messages on disk. All or none, of at most a batch's size."""
         ...
 
     async def receive(self, name: str, options: ReceiveOptions) -> list[Received]:
@@ -94,26 +95,26 @@ class Queues(Protocol):
         ...
 
     async def acknowledge(self, name: str, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
-        """They are done: none of them is received again. One that is done already is fine. `NotInFlight` if it was
-        received again since, or is not leased any more: unless `any_receipt` that the message had will do."""
+        """Delete messages: none of them is received again. Deleting one twice is fine. `NotInFlight` if it was received
+        again since, or is not leased any more, unless `any_receipt` that the message had is accepted."""
         ...
 
     async def extend(self, name: str, wanted: Sequence[tuple[str, int]], *, any_receipt: bool = False) -> Failures:
-        """Receipts, each with how long from now on it is to be leased; 0: available at once. `NotInFlight` if it is not
-        leased any more, or, unless `any_receipt` will do, to somebody else."""
+        """Set the visibility timeout from now on of each receipt; 0: available at once. `NotInFlight` if the message is
+        not in flight any more, or, unless `any_receipt` is accepted, with another receipt."""
         ...
 
     async def give_back(self, name: str, wanted: Sequence[tuple[str, int | None, str]]) -> Failures:
-        """Receipts, each with how long the message is to be hidden (None: as the queue's retry policy says) and why it
-        failed, which goes with it to the dead-letter queue."""
+        """Return messages that failed: receipt, how long to hide it (None: by the queue's retry policy), and the
+        reason, which goes with it to the dead-letter queue."""
         ...
 
     async def peek(self, name: str, wanted: Filter, after_offset: int = -1) -> list[Peeked]:
-        """Look at messages in the order of sending; nothing changes. At most `Filter.limit`, or 100."""
+        """Read messages in the order of sending, without receiving them. At most `Filter.limit`, or 100."""
         ...
 
     async def purge(self, name: str) -> None:
-        """Everything sent before is gone. `PurgeInProgress` within a minute of the last."""
+        """Delete all messages sent before. `PurgeInProgress` within a minute of the last purge."""
         ...
 
     async def counts(self, name: str) -> Counts: ...

@@ -1,6 +1,6 @@
-"""What queues there are, and what they are like: topics of the cluster's metadata with settings `queue.*`.
+"""The catalog of queues: topics of the cluster's metadata with settings `queue.*`.
 
-Any broker creates, changes and deletes them. What is kept beside for the SQS API is JSON in `queue.attributes`.
+Any broker creates, changes and deletes them. Attributes that only the SQS API has are JSON in `queue.attributes`.
 """
 
 import json
@@ -27,10 +27,10 @@ _ATTRIBUTES = "queue.attributes"
 _DEAD_LETTER = "queue.dead.letter"
 _ATTRIBUTES_MAX_BYTES = 256 * 1024
 _TOPIC_SETTINGS = {
-    # Messages go when they are done, or by queue.retention.ms, and not by the age of a segment.
+    # Messages are deleted when they are acked, or by queue.retention.ms, and not by the age of a segment.
     "retention.ms": "-1",
     "segment.bytes": str(64 * 1024 * 1024),
-    # A message of a MiB, with what belongs to it.
+    # A message of a MiB, with its headers.
     "max.message.bytes": str(2 * 1024 * 1024),
 }
 
@@ -40,7 +40,7 @@ class QueueCatalog:
         self._metadata = metadata
         self._parsed: dict[UUID, tuple[Mapping[str, str], QueueInfo]] = {}
 
-    # -- looking
+    # -- reading
 
     def find(self, name: str) -> QueueInfo:
         return self.info(self.topic(name))
@@ -84,10 +84,10 @@ class QueueCatalog:
         return self.info(topic)
 
     def _existing(self, name: str, wanted: QueueSettings, edit: QueueEdit) -> QueueInfo:
-        """That it is there is fine if it is as wanted, as far as that was said."""
+        """The existing queue, if it has the settings that were given."""
         topic = self._metadata.image.topics.get(TopicName(name))
         if topic is None or not is_queue(topic):
-            raise QueueExists(f"{name} is a topic, and no queue: choose another name")
+            raise QueueExists(f"{name} is a topic that is not a queue: choose another name")
         info = self.info(topic)
         names = {"type", *(text.replace(".", "_") for text, value in edit.settings.items() if value is not None)}
         for field in sorted(names):
@@ -125,7 +125,7 @@ def is_queue(topic: TopicImage) -> bool:
 
 def _check_dead_letter(name: str, settings: Mapping[str, str]) -> None:
     if settings.get(_DEAD_LETTER) == name:
-        raise InvalidSettings(f"{name} cannot be its own dead-letter queue: its messages would go round for ever")
+        raise InvalidSettings(f"{name} cannot be its own dead-letter queue: its messages would be moved for ever")
 
 
 def _check_expected(name: str, before: Mapping[str, str], edit: QueueEdit) -> None:
@@ -160,7 +160,7 @@ def _attributes(settings: QueueSettings) -> Mapping[str, str]:
 
 
 def _decoded(text: str) -> dict[str, str]:
-    """Anybody may have written what is there with a Kafka tool: what makes no sense is nothing."""
+    """Empty for invalid text: any Kafka tool may have written it."""
     try:
         found = json.loads(text) if text else {}
     except ValueError:

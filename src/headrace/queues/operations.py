@@ -1,4 +1,4 @@
-"""What can be asked of one queue: done by `local.LocalQueue` on its leader, passed on by `remote.RemoteQueue`."""
+"""The operations of one queue: `local.LocalQueue` does them on its leader, `remote.RemoteQueue` calls the leader."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,7 +1,7 @@
-"""What brokers ask of each other about queues: a call in an Envelope (Kafka API 58), and its answer in another.
+"""Calls between brokers about queues: a call in an Envelope request (Kafka API 58), its answer in the response.
 
-Calls and answers are msgpack arrays that begin with their name. An error is told by its name and its sentence, and is
-the same error again where it arrives.
+Calls and answers are msgpack arrays that begin with their name. An error is sent as its name and its message, and the
+caller raises the same error.
 
 Versions. Brokers of two releases call each other during a rolling upgrade. A call or an answer gets new fields only at
 its end and with defaults, which either side may leave out or ignore; anything else is a call with a new name, and with
@@ -52,7 +52,7 @@ def encode_call(call: Call) -> bytes:
 
 
 async def answer_to(work: Callable[[], Awaitable[Any]]) -> bytes:
-    """Do what was called for, and tell how it went. An error that nobody thought of is for the caller to raise."""
+    """Carry out a call, and encode its result or error. Unexpected errors are raised."""
     try:
         return _encode(CallResult(msgspec.Raw(_encode(await work()))))
     except HeadraceError as error:

@@ -1,7 +1,7 @@
-"""The queues of a broker: what the doors ask for, done here or by the broker that leads the queue.
+"""The queues of a broker: operations on any queue, routed to the broker that leads it.
 
-A queue lives on the broker that leads its partition, for one leader epoch; this opens and closes queues as leadership
-comes and goes. Share groups get engines of their own on any partition that is led here (`share`).
+A queue is hosted by the broker that leads its partition, for one leader epoch; this service opens and closes queues as
+leadership changes. Share groups have engines of their own on the partitions that this broker leads (`share`).
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class QueueService:
             timers=self._timers,
             workers=workers,
             jitter=random.random,
-            kept=MessageCache(),
+            cache=MessageCache(),
             loading=asyncio.Semaphore(_LOADING_AT_A_TIME),
         )
         self._budget = SendBudget()
@@ -103,7 +103,7 @@ class QueueService:
                 self._leads(partition)
         self._partitions.on_leading.append(self._leads)
         self._partitions.on_not_leading.append(self._leads_no_more)
-        self._trimming = asyncio.get_running_loop().create_task(self._trim_now_and_then())
+        self._trimming = asyncio.get_running_loop().create_task(self._trim_logs())
 
     async def stop(self) -> None:
         self._is_stopped = True
@@ -149,11 +149,11 @@ class QueueService:
         opened = self._queues.pop(topic_id, None)
         if opened is not None:
             opened.host.close(NotLeader(_CLOSED))
-            self._keep(opened.stopped())
+            self._close_later(opened.stopped())
 
     def _open_again_later(self, host: QueueHost, partition: Partition) -> None:
-        """A host that closed by itself was fenced by a successor, or met an error of ours. If this broker still leads,
-        it loads anew."""
+        """A host that closed by itself was fenced by a successor, or had an unexpected error. If this broker still
+        leads, the queue is loaded again."""
         opened = self._queues.get(partition.topic_id)
         if opened is not None and opened.host is host and not self._is_stopped:
             asyncio.get_running_loop().call_later(_OPEN_AGAIN_S, self._open_again, host, partition)
@@ -181,10 +181,10 @@ class QueueService:
         had_dead_letters = bool(host.settings.dead_letter)
         host.configure(settings)
         if had_dead_letters and not settings.dead_letter and host.has_engine and host.engine.has_dead:
-            # They stay in the queue after all, which an engine decides when it is loaded.
+            # Dead messages stay in the queue: an engine decides that when it is loaded.
             self._open(host.partition, settings)
 
-    def _keep(self, work: Any) -> None:
+    def _close_later(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -295,8 +295,8 @@ class QueueService:
 
     # -- the log
 
-    async def _trim_now_and_then(self) -> None:
-        """Let go of records that nobody needs any more."""
+    async def _trim_logs(self) -> None:
+        """Delete the records of acked messages from the log."""
         while True:
             await asyncio.sleep(_TRIM_EVERY_S)
             for opened in tuple(self._queues.values()):

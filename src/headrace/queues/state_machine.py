@@ -1,15 +1,15 @@
-"""What survives of a queue: entries (key and value) in `__queue_state`, kept for whoever leads the queue. Pure.
+"""The persisted state of queues: entries (key and value) in `__queue_state`, for the leader of each queue. Pure.
 
-A shard of this topic knows nothing of queues but their names, their entries and who may write them. The broker that
-leads a queue's partition *opens* its state and gets everything there is, with a term: a number that is new each time.
-From then on only writes of that term are taken. So neither a former leader that has not heard of its successor yet, nor
-a write of the same leader that was on its way when it gave up and read anew, changes anything any more.
+A shard of this topic knows only the names of queues, their entries, and who may write them. The broker that leads a
+queue's partition *opens* its state and reads all entries, with a term: a number that is new each time. From then on
+only writes of that term are accepted. So neither a former leader that does not know its successor yet, nor a delayed
+write of the same leader from before it opened the state again, changes anything.
 
     key                         value            meaning
     ["queue", name]             [epoch, term]    who may write: a queue exists from its first opening on
     ["entry", name, key]        bytes            one entry of a queue
 
-Keys are msgpack arrays. A tombstone (no value) forgets an entry, or a queue with everything that it has.
+Keys are msgpack arrays. A tombstone (no value) removes an entry, or a queue with all its entries.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from headrace.model.errors import CorruptBatch, StaleQueueLeader
 
 PAGE_ENTRIES = 20_000
 PAGE_BYTES = 1024 * 1024
-"""At most so much of a queue's state is given at a time, but always one entry."""
+"""The most of a queue's state that is read at a time, but at least one entry."""
 
 
 class QueueKey(msgspec.Struct, array_like=True, frozen=True, tag="queue"):
@@ -73,7 +73,7 @@ class QueueStateMachine(EntryMachine):
         return tuple(self._queues)
 
     def open(self, queue: str, epoch: int) -> Outcome[InternalRecord, int]:
-        """Lead a queue from now on; the term to write with. `StaleQueueLeader` if a later epoch has begun."""
+        """Become the leader of a queue; the term to write with. `StaleQueueLeader` if a later epoch has begun."""
         known = self._queues.get(queue)
         if known is not None and epoch < known.fence.epoch:
             raise StaleQueueLeader(f"{queue} has a leader of epoch {known.fence.epoch}, which is later than {epoch}")
@@ -81,8 +81,8 @@ class QueueStateMachine(EntryMachine):
         return Outcome((InternalRecord(_encode(QueueKey(queue)), _encode(fence)),), fence.term)
 
     def read(self, queue: str, term: int, at: int) -> StatePage:
-        """The entries from a place on, which `Page.next_at` of the last one gave, or 0. They do not change meanwhile:
-        whoever reads is the only one who may write."""
+        """The entries from 0, or from `StatePage.next_at` of the last page. They do not change meanwhile: the reader is
+        the only writer."""
         entries = self._of(queue, term).entries
         page: list[tuple[bytes, bytes]] = []
         size_bytes = 0
@@ -101,7 +101,7 @@ class QueueStateMachine(EntryMachine):
         return Outcome([InternalRecord(_encode(EntryKey(queue, key)), value) for key, value in entries], None)
 
     def forget(self, queue: str) -> Outcome[InternalRecord, None]:
-        """A queue is no more. Its name is not used again: it has the topic's id in it."""
+        """Remove a queue that was deleted. Its name is not used again: it contains the topic's id."""
         known = self._queues.get(queue)
         if known is None:
             return Outcome((), None)
@@ -111,10 +111,10 @@ class QueueStateMachine(EntryMachine):
     def _of(self, queue: str, term: int) -> _Queue:
         known = self._queues.get(queue)
         if known is None or known.fence.term != term:
-            raise StaleQueueLeader(f"{queue} was opened by somebody else, or is no more: term {term} is over")
+            raise StaleQueueLeader(f"{queue} was opened by another broker, or was deleted: term {term} is over")
         return known
 
-    # -- as any coordinator
+    # -- replay
 
     def replay(self, entry: InternalRecord, producer_id: int) -> None:
         key = _read_key(entry.key)
@@ -141,7 +141,7 @@ class QueueStateMachine(EntryMachine):
             queue.entries[key.key] = entry.value
 
     def replay_end(self, producer_id: int, *, committed: bool) -> None:
-        """Nobody writes to this topic in a transaction."""
+        """There are no transactions in this topic."""
 
     def loaded(self, now_ms: float) -> None:
         """Nothing here has a deadline."""

@@ -1,8 +1,8 @@
-"""Where the state of queues is kept: in a shard of `__queue_state`, on this broker or on another one.
+"""The store of queues' state: a shard of `__queue_state`, on this broker or on another one.
 
-`StateStore` is what the engine's host needs. Its errors: `StaleQueueLeader` is final, whoever gets it leads no more.
-Any other leaves open whether the write was made: it is made again after the state was opened anew, which rules out
-that the former one comes later.
+`StateStore` is the interface for an engine's host. Its errors: `StaleQueueLeader` is final, the caller does not lead
+any more. After any other error the outcome of a write is unknown: it is repeated after the state was opened again,
+which rules out that the former write arrives later.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ _PARTITIONS = 16
 _REPLICAS = 3
 _TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
-    # Every message that is received leaves a few records behind, of which nothing counts when it is done: they go soon,
-    # so that whoever leads next has little to read. A replica that was away for longer than tombstones stay may have
-    # entries that are no more; those are of messages below the queue's head, which is never removed.
+    # Every received message leaves a few records that are obsolete when it is acked: they are compacted soon, so that
+    # the next leader has little to read. A replica that was away for longer than the retention of tombstones may have
+    # obsolete entries; those are of messages below the queue's head, which is never removed.
     "segment.bytes": str(16 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.3",
     "delete.retention.ms": str(5 * 60 * 1000),
@@ -74,11 +74,11 @@ StateCall = OpenState | ReadState | WriteState | ForgetState
 
 class StateStore(Protocol):
     async def open(self, queue: str, epoch: int) -> int:
-        """Lead a queue under a leader epoch; the term to write with. Earlier terms may not write any more."""
+        """Become the leader of a queue in a leader epoch; the term to write with. Earlier terms are fenced."""
         ...
 
     async def read(self, queue: str, term: int) -> list[InternalRecord]:
-        """Everything there is."""
+        """All entries of a queue."""
         ...
 
     async def write(self, queue: str, term: int, entries: Sequence[InternalRecord]) -> None:
@@ -86,12 +86,12 @@ class StateStore(Protocol):
         ...
 
     async def forget(self, queue: str) -> None:
-        """The queue is no more."""
+        """Remove the state of a queue that was deleted."""
         ...
 
 
 class ReplicatedState:
-    """The store of a broker: its own shards, and the way to those of others."""
+    """The store of a broker: its own shards, and calls to those of other brokers."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ReplicatedState:
     async def stop(self) -> None:
         await self.coordinator.stop()
 
-    # -- for whoever leads a queue
+    # -- for leaders of queues
 
     async def open(self, queue: str, epoch: int) -> int:
         await self.coordinator.ensure_topic()
@@ -147,7 +147,7 @@ class ReplicatedState:
         await self._do(WriteState(queue, term, [(key, value) for key, value in entries]), type(None))
 
     async def forget(self, queue: str) -> None:
-        # It may be the first that is ever asked of the store: offsets of a share group are set before anybody fetches.
+        # It may be the first call to the store ever: offsets of a share group can be set before the first fetch.
         await self.coordinator.ensure_topic()
         await self._do(ForgetState(queue), type(None))
 
@@ -161,10 +161,10 @@ class ReplicatedState:
     def _is_elsewhere(self, queue: str) -> bool:
         return self._peers is not None and self.coordinator.leader_for(queue) != self._metadata.broker_id
 
-    # -- on the broker that has the shard
+    # -- on the leader of the shard
 
     async def serve(self, call: StateCall) -> Any:
-        """Do it in a shard of this broker. `NotCoordinator` if it is not here."""
+        """Carry out a call in a shard of this broker. `NotCoordinator` if it does not lead the shard."""
         shard = self.coordinator.shard(call.queue)
         match call:
             case OpenState(queue, epoch):
@@ -180,11 +180,11 @@ class ReplicatedState:
         shard = self.coordinator.shard(queue)
         await _settled(shard.run(lambda _: shard.machine.write(queue, term, entries)))
 
-    # -- what happens around
+    # -- deleted topics
 
     def _loaded(self, shard: Shard[QueueStateMachine]) -> None:
-        """Forget what belongs to topics that are gone. Whatever the shard has was written before this broker led it,
-        by leaders of topics that its image has, too, unless they were deleted."""
+        """Remove the state of deleted topics. All entries were written before this broker led the shard, by leaders of
+        topics that are in its image, too, unless they were deleted."""
         known = {topic_id.hex for topic_id in self._metadata.image.topic_names}
         self._forget(shard, (queue for queue in shard.machine.queues if queue.partition(":")[0] not in known))
 
@@ -205,7 +205,7 @@ async def _settled(deferred: Deferred[Result[A]]) -> A:
     future: asyncio.Future[Result[A]] = asyncio.get_running_loop().create_future()
 
     def settle(result: Result[A]) -> None:
-        # Who waited may be gone.
+        # The caller may have been cancelled.
         if not future.done():
             future.set_result(result)
 

@@ -62,7 +62,7 @@ KNOWN = frozenset(
 
 class AttributeChange(NamedTuple):
     settings: dict[str, str | None]
-    kept: dict[str, str | None]
+    stored: dict[str, str | None]
 
 
 # -- values as clients send them
@@ -99,12 +99,12 @@ def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInf
     values = {name: _checked(name, value, is_fifo) for name, value in given.items()}
     _check_combinations(values, existing)
     settings: dict[str, str | None] = {}
-    kept: dict[str, str | None] = {}
+    stored: dict[str, str | None] = {}
     for name, value in values.items():
         if name == REDRIVE_POLICY:
-            changed, stored = redrive.changes(queue, redrive.parse_policy(realm, queue, value, is_fifo))
+            changed, policy = redrive.changes(queue, redrive.parse_policy(realm, queue, value, is_fifo))
             settings |= changed
-            kept |= stored
+            stored |= policy
         elif name in _NUMBERS and _NUMBERS[name].setting:
             row = _NUMBERS[name]
             settings[row.setting] = str(int(value) * row.factor)
@@ -113,12 +113,12 @@ def parse(realm: Realm, queue: str, given: Mapping[str, str], existing: QueueInf
         elif name == _SCOPE:
             settings["dedupe.scope"] = value
         elif name != FIFO:
-            kept[name] = value or None
+            stored[name] = value or None
     if values.get(_KMS_KEY):
-        kept[_SSE] = "false"
+        stored[_SSE] = "false"
     elif values.get(_SSE) == "true":
-        kept[_KMS_KEY] = None
-    return AttributeChange(settings, kept)
+        stored[_KMS_KEY] = None
+    return AttributeChange(settings, stored)
 
 
 def _checked(name: str, value: str, is_fifo: bool) -> str:
@@ -164,12 +164,12 @@ def wants_counts(names: Iterable[str]) -> bool:
 
 def show(realm: Realm, info: QueueInfo, counts: Counts | None) -> dict[str, str]:
     """Every attribute that a queue has."""
-    settings, kept = info.settings, info.attributes
+    settings, stored = info.settings, info.attributes
     shown = {
         "QueueArn": realm.arn(info.name),
-        CREATED: kept.get(CREATED, "0"),
-        MODIFIED: kept.get(MODIFIED, kept.get(CREATED, "0")),
-        _SSE: kept.get(_SSE, "false"),
+        CREATED: stored.get(CREATED, "0"),
+        MODIFIED: stored.get(MODIFIED, stored.get(CREATED, "0")),
+        _SSE: stored.get(_SSE, "false"),
     }
     for name, row in _NUMBERS.items():
         if row.setting:
@@ -180,15 +180,15 @@ def show(realm: Realm, info: QueueInfo, counts: Counts | None) -> dict[str, str]
         shown[FIFO] = "true"
         shown[_BY_CONTENT] = "true" if settings.dedupe_by_content else "false"
         shown[_SCOPE] = settings.dedupe_scope
-        shown[_LIMIT] = kept.get(_LIMIT, "perQueue")
+        shown[_LIMIT] = stored.get(_LIMIT, "perQueue")
     policy = redrive.policy_of(info)
     if policy is not None:
         shown[REDRIVE_POLICY] = redrive.show(realm, policy)
     for name in (POLICY, REDRIVE_ALLOW_POLICY):
-        if name in kept:
-            shown[name] = kept[name]
-    if _KMS_KEY in kept:
-        shown |= {_KMS_KEY: kept[_KMS_KEY], _KMS_REUSE: kept.get(_KMS_REUSE, _DEFAULT_REUSE_S), _SSE: "false"}
+        if name in stored:
+            shown[name] = stored[name]
+    if _KMS_KEY in stored:
+        shown |= {_KMS_KEY: stored[_KMS_KEY], _KMS_REUSE: stored.get(_KMS_REUSE, _DEFAULT_REUSE_S), _SSE: "false"}
     return shown
 
 

@@ -64,13 +64,13 @@ def _problem(error: HeadraceError) -> wire.Problem:
 
 async def _create(call: SqsRequest, asked: wire.CreateQueue) -> wire.Description:
     now = str(call.realm.wall_ms() // 1000)
-    kept = {attributes.CREATED: now, attributes.MODIFIED: now}
-    return _description(await call.queues.create(asked.queue, QueueEdit(asked.settings, kept)))
+    stored = {attributes.CREATED: now, attributes.MODIFIED: now}
+    return _description(await call.queues.create(asked.queue, QueueEdit(asked.settings, stored)))
 
 
 async def _alter(call: SqsRequest, asked: wire.AlterQueue) -> wire.Nothing:
-    kept = {attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
-    await call.queues.alter(asked.queue, QueueEdit(asked.settings, kept))
+    stored = {attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
+    await call.queues.alter(asked.queue, QueueEdit(asked.settings, stored))
     return wire.Nothing()
 
 

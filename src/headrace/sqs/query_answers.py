@@ -150,5 +150,5 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _json_error(error: SqsError, request_id: str) -> bytes:
-    told = {"Type": _fault(error), "Code": error.code, "Message": _sentence(error)}
-    return _encode_json({"Error": told, "RequestId": request_id})
+    fields = {"Type": _fault(error), "Code": error.code, "Message": _sentence(error)}
+    return _encode_json({"Error": fields, "RequestId": request_id})

@@ -68,7 +68,7 @@ def test_a_message_that_is_moved_stays_what_it_is(message: OutgoingMessage, kind
         record_of(message, of_queue, NOW_MS)._replace(offset=7), MessageIds(TOPIC), is_fifo=of_queue.is_fifo
     )
     record = moved_record(
-        before, Origin("q", TOPIC, "move", 5, 2), reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_time=False
+        before, Origin("q", TOPIC, "move", 5, 2), reason="why", attempts=3, now_ms=NOW_MS + 5, keeps_send_time=False
     )
     after = message_of(record, MessageIds(UUID(int=1)), is_fifo=of_queue.is_fifo)
     assert (after.id, after.body, after.priority, after.group, after.dedupe) == (
@@ -83,7 +83,9 @@ def test_a_message_that_is_moved_stays_what_it_is(message: OutgoingMessage, kind
     assert place is not None
     assert (place.page, place.at) == (5, 2)
     # And once more: only the last place counts.
-    again = moved_record(after, Origin("r", TOPIC, "dead", 1, 0), reason="", attempts=1, now_ms=NOW_MS, keeps_time=True)
+    again = moved_record(
+        after, Origin("r", TOPIC, "dead", 1, 0), reason="", attempts=1, now_ms=NOW_MS, keeps_send_time=True
+    )
     other = place_of(message_of(again, MessageIds(UUID(int=2)), is_fifo=of_queue.is_fifo))
     assert other is not None
     assert (other.page, other.at) == (1, 0)

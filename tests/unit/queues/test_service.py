@@ -65,7 +65,7 @@ def test_a_topic_is_no_queue_and_a_queue_has_one_partition(broker: QueueBroker) 
     broker.run(metadata.create_topic("plain", partitions=2))
     with pytest.raises(UnknownQueue):
         broker.queues.find("plain")
-    with pytest.raises(QueueExists, match="no queue"):
+    with pytest.raises(QueueExists, match="not a queue"):
         broker.run(broker.queues.create("plain", QueueEdit()))
     with pytest.raises(InvalidPartitions, match="one partition"):
         broker.run(metadata.alter_topic_settings("plain", lambda _: {"queue.type": "standard"}))

@@ -1,1 +1,1 @@
-"""The engine of one queue: which message may be received by whom, and when. Pure: no I/O, no clock."""
+"""The engine of one queue: which message may be received, by which receiver, and when. Pure: no I/O, no clock."""

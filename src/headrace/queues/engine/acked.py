@@ -1,7 +1,7 @@
-"""Which messages are done. Pure.
+"""The offsets of acked messages. Pure.
 
-Everything below `head` is. Above it, a chunk of offsets that has any done has their bits in one number: 512 bytes for
-4,096 messages, whatever the order in which they were done.
+All offsets below `head` are acked. Above it, a chunk of offsets with any acked ones has their bits in one number: 512
+bytes for 4,096 messages, in whatever order they were acked. Offsets without a message count as acked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,12 +14,12 @@ _FULL = (1 << CHUNK) - 1
 
 
 def bits_of(first: int, last: int) -> int:
-    """A number that has these bits, both included."""
+    """A number with the bits first to last."""
     return ((1 << (last - first + 1)) - 1) << first
 
 
 def numbers_of(bits: int) -> Iterator[int]:
-    """Which bits a number has, from the lowest."""
+    """The bits of a number, from the lowest."""
     for start, byte in enumerate(bits.to_bytes((bits.bit_length() + 7) // 8, "little")):
         if byte:
             for number in _NUMBERS[byte]:
@@ -27,7 +27,7 @@ def numbers_of(bits: int) -> Iterator[int]:
 
 
 def number_with(bits: Iterable[int]) -> int:
-    """The number that has these bits."""
+    """The number with these bits."""
     found = bytearray(CHUNK // 8)
     for bit in bits:
         found[bit >> 3] |= 1 << (bit & 7)
@@ -38,7 +38,7 @@ _NUMBERS = tuple(tuple(number for number in range(8) if byte >> number & 1) for 
 
 
 def chunks_of(first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """The chunks of offsets first to last: each with the numbers in it that are meant, first and last."""
+    """The chunks of offsets first to last: each with the first and last number in it."""
     while first <= last:
         chunk = first >> CHUNK_BITS
         end = min(last, (chunk << CHUNK_BITS) + _IN_CHUNK)
@@ -49,12 +49,12 @@ def chunks_of(first: int, last: int) -> Iterator[tuple[int, int, int]]:
 class AckedOffsets:
     def __init__(self) -> None:
         self.head = 0
-        """The first offset that is not done. Not past what was added."""
+        """The first offset that is not acked. Not past the last one added."""
         self._bits: dict[int, int] = {}
         self._dirty: set[int] = set()
         self._stored: set[int] = set()
         self._passed: set[int] = set()
-        """Chunks that are stored and not needed any more."""
+        """Stored chunks below the head."""
         self.is_head_dirty = False
         """Whether the head is among the next changes."""
 
@@ -65,11 +65,11 @@ class AckedOffsets:
         return bits is not None and bool(bits >> (offset & _IN_CHUNK) & 1)
 
     def bits(self, chunk: int) -> int:
-        """The done ones of a chunk that head has not passed."""
+        """The acked offsets of a chunk that is not below the head."""
         return self._bits.get(chunk, 0)
 
     def add(self, offset: int) -> None:
-        """It is done. It was not."""
+        """An offset that is not acked yet."""
         chunk = offset >> CHUNK_BITS
         self._bits[chunk] = self._bits.get(chunk, 0) | 1 << (offset & _IN_CHUNK)
         self._dirty.add(chunk)
@@ -77,7 +77,7 @@ class AckedOffsets:
             self._move_head()
 
     def add_range(self, first: int, last: int) -> int:
-        """They are done: how many of them were not."""
+        """How many of them were not acked yet."""
         added = 0
         for chunk, start, end in chunks_of(max(first, self.head), last):
             added += self._add(chunk, bits_of(start, end))
@@ -86,7 +86,7 @@ class AckedOffsets:
         return added
 
     def add_bits(self, chunk: int, bits: int) -> int:
-        """The same for some of a chunk."""
+        """Like `add_range` for some offsets of a chunk."""
         head_chunk = self.head >> CHUNK_BITS
         if chunk < head_chunk:
             return 0
@@ -118,14 +118,14 @@ class AckedOffsets:
         self.head = (chunk << CHUNK_BITS) + (~bits & (bits + 1)).bit_length() - 1
 
     def move_to(self, head: int) -> None:
-        """Everything below is done, and nothing else is known to be."""
+        """All offsets below are acked, and no others."""
         self.head = head
         self._bits.clear()
         self._dirty.clear()
         self._passed |= self._stored
         self.is_head_dirty = True
 
-    # -- what is kept
+    # -- persisting
 
     def load_head(self, value: HeadValue) -> None:
         self.head = value.head
@@ -151,7 +151,7 @@ class AckedOffsets:
         return entries
 
     def take_head(self) -> list[InternalRecord]:
-        """The head, if it has passed a chunk; then the chunks that it has passed are not needed any more."""
+        """The head, if it has passed a chunk since the last call."""
         if not self.is_head_dirty:
             return []
         self.is_head_dirty = False

@@ -1,13 +1,13 @@
-"""Messages that may be received now, by priority. Pure.
+"""The available messages of a queue, by priority. Pure.
 
-Each level is a queue. A message that was never received stands in it by its offset; one that was received and came back
-stands behind every message that was there when it did. So while a message waits, no other message of its level is
-received twice. A bitmap per level has the offsets of the first kind, which costs next to nothing for millions; the few
-of the second kind are listed in the order in which they came back.
+Each priority level is a queue. A message that was never received has its place in it by its offset; one that came back
+is placed behind all messages that were in it at that time. So while a message is available, no other message of its
+level is received twice. A bitmap per level has the offsets of new messages, which costs next to nothing for millions;
+the few that came back are listed in the order of their return.
 
-Without ageing a level gives nothing while a higher one has anything. With it, a message counts as one level more for
-every `ageing_ms` since it was sent or came back, up to the highest, and of those that count the same the one that
-stands in front is first: whatever is sent later, each comes to be first in the end.
+Without ageing a level is served only while all higher ones are empty. With it, a message counts one level higher for
+every `ageing_ms` since it was sent or came back, up to the highest, and among equal levels the first in line is served:
+every message is received in the end, whatever is sent later.
 """
 
 from collections import OrderedDict
@@ -26,12 +26,12 @@ _AT_ONCE = 64
 
 
 class _Standing(NamedTuple):
-    """Where a message that came back stands."""
+    """The place in line of a message that came back."""
 
     position: int
-    """Behind all messages with a lower offset that were never received, and before the others."""
+    """It comes after new messages with a lower offset, and before the others."""
     turn: int
-    """Among those that came back: a number that rises."""
+    """The order of returns: a rising number."""
     since_ms: int
 
 
@@ -40,17 +40,17 @@ class AvailableMessages:
         self._ages = ages
         self.ageing_ms = ageing_ms
         self._available = [BitMap64() for _ in range(_LEVELS)]
-        """Per level, those that were never received."""
+        """New messages by level."""
         self._returned: dict[int, OrderedDict[int, _Standing]] = {}
-        """Per level that has any, those that came back, in their order. Positions never fall."""
+        """Returned messages by level, in the order of their return."""
         self._turns = 0
         self._of_level: dict[int, BitMap64] = {}
-        """Of levels other than the normal one, all messages that are not done, available or not."""
+        """All messages that are not acked, available or not, of levels other than the normal one."""
 
     # -- priorities
 
     def set_level(self, offset: int, level: int) -> None:
-        """Of a new message."""
+        """Set the level of a new message."""
         if level != NORMAL_PRIORITY:
             self._members(level).add(offset)
 
@@ -69,17 +69,17 @@ class AvailableMessages:
                 return level
         return NORMAL_PRIORITY
 
-    # -- what is there
+    # -- adding and removing
 
     def __bool__(self) -> bool:
         return bool(self._returned) or any(self._available)
 
     def put(self, offset: int) -> None:
-        """Of a message that was never received, or has the place of one."""
+        """Add a message at the place of its offset."""
         self._available[self.level_of(offset)].add(offset)
 
     def put_behind(self, offset: int, position: int, now_ms: int) -> None:
-        """Of a message that came back: it stands behind all offsets below `position`, and all that came back before."""
+        """Add a message that came back, behind all offsets below `position` and all earlier returns."""
         self._turns += 1
         standing = _Standing(position, self._turns, now_ms)
         self._returned.setdefault(self.level_of(offset), OrderedDict())[offset] = standing
@@ -106,7 +106,7 @@ class AvailableMessages:
             del self._returned[level]
 
     def forget(self, offset: int) -> None:
-        """It is done."""
+        """Remove an acked message."""
         level = self.level_of(offset)
         if level != NORMAL_PRIORITY:
             self._of_level[level].discard(offset)
@@ -130,7 +130,7 @@ class AvailableMessages:
     # -- by offset, for queues without priorities
 
     def take_between(self, first: int, last: int, most: int) -> list[int]:
-        """Take off those in this range that were never received, the first of them."""
+        """Remove and return the first new messages in this range."""
         offsets = self._available[NORMAL_PRIORITY]
         found = []
         for offset in islice(offsets.iter_equal_or_larger(first), most):
@@ -144,8 +144,8 @@ class AvailableMessages:
         return found
 
     def take_returned_between(self, first: int, last: int, most: int, before: int | None) -> list[int]:
-        """Take off those in this range that came back and stand before an offset, the first of them; with None,
-        wherever they stand."""
+        """Remove and return the first returned messages in this range that are in line before an offset; with None,
+        anywhere in line."""
         returned = self._returned.get(NORMAL_PRIORITY)
         if not returned:
             return []
@@ -161,22 +161,22 @@ class AvailableMessages:
         return before is None or standing.position <= before
 
     def first(self) -> int | None:
-        """The first that was never received."""
+        """The first new message."""
         offsets = self._available[NORMAL_PRIORITY]
         return offsets.min() if offsets else None
 
     def first_returned(self, before: int | None) -> int | None:
-        """The first that came back, if it stands before an offset; with None, wherever it stands."""
+        """The first returned message, if it is in line before an offset; with None, anywhere in line."""
         returned = self._returned.get(NORMAL_PRIORITY)
         if not returned:
             return None
         offset, standing = next(iter(returned.items()))
         return offset if self._stands(standing, before) else None
 
-    # -- in which order
+    # -- receive order
 
     def order(self, now_ms: int, wanted: int) -> Iterator[int]:
-        """The offsets in the order in which they are to be received. Each is taken off as it is given out."""
+        """The offsets in receive order. Each is removed as it is yielded."""
         while True:
             level = self._next_level(now_ms)
             if level is None:
@@ -202,7 +202,7 @@ class AvailableMessages:
 
     @property
     def _filled(self) -> list[int]:
-        """The levels that have something, the highest first."""
+        """The levels that are not empty, the highest first."""
         available, returned = self._available, self._returned
         return [level for level in _DOWNWARDS if available[level] or level in returned]
 
@@ -225,7 +225,7 @@ class AvailableMessages:
 
 
 def _common(inside: range, returned: OrderedDict[int, _Standing]) -> list[int]:
-    """The offsets that are in both, by walking through the shorter one."""
+    """The offsets in both, found by iterating over the shorter one."""
     if len(inside) < len(returned):
         return [offset for offset in inside if offset in returned]
     return [offset for offset in returned if offset in inside]

@@ -1,4 +1,4 @@
-"""How long a message that failed is hidden. Pure."""
+"""The retry delay of a queue: how long a message is hidden after a failed attempt. Pure."""
 
 from typing import NamedTuple
 

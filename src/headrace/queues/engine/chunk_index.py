@@ -1,7 +1,7 @@
-"""What the log's records say of messages, and how it is kept so that they need not be read again. Pure.
+"""The index of the log: the properties of messages, persisted so that records need not be read again. Pure.
 
-A chunk of offsets that is whole is an entry, of some twenty bytes if its messages are plain. Of the last one, which is
-not whole, the records are read again, unless it was saved as far as it had come.
+A complete chunk of offsets is an entry, of about twenty bytes if its messages are plain. The records of the open chunk
+are read again after a restart, unless it was saved while incomplete.
 """
 
 from collections import deque
@@ -21,27 +21,27 @@ _MEMBERS = Struct(f"<{CHUNK}H")
 
 
 class LogMessage(NamedTuple):
-    """A message in the log."""
+    """A message of the log, with the properties that the engine needs."""
 
     offset: int
     sent_ms: int
-    """As its record says. A time that is not past yet counts as now."""
+    """The timestamp of its record. A future time counts as now."""
     priority: int = NORMAL_PRIORITY
     due_ms: int | None = None
-    """None: as the queue's delay says. 0: at once."""
+    """None: after the queue's delay. 0: at once."""
     expires_ms: int | None = None
     group: bytes | None = None
-    """The header `hr.group`, or the record's key. Used by fifo queues only: all messages without are one group."""
+    """The header `hr.group`, or the record's key. Used by fifo queues only: all messages without one are one group."""
     dedupe: bytes | None = None
-    """The id by which duplicates are known. For fifo queues only."""
+    """The de-duplication id. For fifo queues only."""
     id: str = ""
-    """The message's id, told to those who send a duplicate of it. Needed with `dedupe` only."""
+    """The message's id, which is the answer to a duplicate. Needed with `dedupe` only."""
     place: PageSlot | None = None
-    """Of one that came from another queue."""
+    """For a message that came from another queue."""
 
 
 class DuplicateMessage(NamedTuple):
-    """A message that is done at once, since it was there already."""
+    """A message that is acked at once, because an earlier one is the same."""
 
     offset: int
     first_offset: int
@@ -49,12 +49,12 @@ class DuplicateMessage(NamedTuple):
 
 
 class OpenChunk:
-    """What was indexed of one chunk. Numbers are counted from its start."""
+    """The index of a chunk that is incomplete. Numbers are counted from its start."""
 
     def __init__(self, number: int, end: int) -> None:
         self.number = number
         self.end = end
-        """The first offset that was not indexed."""
+        """The first offset that is not indexed."""
         self._ages: list[tuple[int, int]] = []
         self._age_began_ms = 0
         self._levels: dict[int, int] = {}
@@ -117,39 +117,39 @@ def _append(spans: list[Span], first: int, last: int, time_ms: int) -> None:
 
 
 def members_of(value: IndexValue) -> tuple[int, ...]:
-    """Per number in the chunk, which of its groups the message is in, or `NO_GROUP`; empty if there are no groups."""
+    """For each number in the chunk, the index of its message's group, or `NO_GROUP`; empty if there are no groups."""
     return _MEMBERS.unpack(value.members) if value.members else ()
 
 
 class ChunkIndex:
-    """The chunks that are to be kept."""
+    """The chunks that are to be persisted."""
 
     def __init__(self, start: int, closed: Callable[[int, IndexValue], None]) -> None:
-        """`closed` is called with each chunk that is whole, as it is kept."""
+        """`closed` is called with each complete chunk, as it is persisted."""
         self.saved_to = start
-        """Records below need not be read again."""
+        """Records below need not be read again after a restart."""
         self._closed = closed
         self._open = OpenChunk(start >> CHUNK_BITS, start)
         self._whole: list[tuple[int, InternalRecord]] = []
-        """Those that are to be kept, and where each ends."""
+        """Complete chunks that are to be persisted, and where each ends."""
         self._stored: deque[int] = deque()
-        """Rising."""
+        """The numbers of stored chunks, rising."""
         self._is_open_wanted = False
 
     def at(self, offset: int) -> OpenChunk:
-        """The chunk of an offset, which is that of the last one or the next."""
+        """The open chunk for an offset; a chunk before it is complete."""
         if offset >> CHUNK_BITS != self._open.number:
             whole = self._open
             made = entry(INDEX, whole.number, whole.value())
             self._whole.append((whole.end, made))
-            _, _, kept = decode(made)
-            assert isinstance(kept, IndexValue)
-            self._closed(whole.number, kept)
+            _, _, stored = decode(made)
+            assert isinstance(stored, IndexValue)
+            self._closed(whole.number, stored)
             self._open = OpenChunk(offset >> CHUNK_BITS, offset)
         return self._open
 
     def roll(self) -> None:
-        """Begin the next chunk if the last one is whole."""
+        """Begin the next chunk if the open one is complete."""
         if self._open.end == (self._open.number + 1) << CHUNK_BITS:
             self.at(self._open.end)
 
@@ -158,7 +158,7 @@ class ChunkIndex:
         return self._open.number
 
     def restart(self, start: int) -> None:
-        """What was indexed is not needed, and indexing goes on from here."""
+        """Drop the index, and go on indexing from here."""
         self._whole.clear()
         self._open = OpenChunk(start >> CHUNK_BITS, start)
         self.saved_to = start
@@ -169,13 +169,13 @@ class ChunkIndex:
         return self._open.end > self.saved_to
 
     def save_open(self) -> None:
-        """Keep the last chunk as it is with the next changes."""
+        """Persist the open chunk as it is with the next changes."""
         self._is_open_wanted = self.is_unsaved
 
-    # -- what is kept
+    # -- persisting
 
     def load(self, stored: Iterable[int], last: tuple[int, IndexValue] | None, end: int) -> None:
-        """There are entries of these chunks. `last` is the one to go on with, `end` where."""
+        """These chunks are stored. `last` is the one to continue, at offset `end`."""
         self.restart(end)
         self._stored = deque(sorted(stored))
         if last is not None and last[1].end == end and end >> CHUNK_BITS == last[0]:
@@ -189,7 +189,7 @@ class ChunkIndex:
         for end, made in chunks:
             self.saved_to = end
             number = number_of(made)
-            # The head is kept when it has passed a chunk, and not before.
+            # The head is persisted when it has passed a chunk, and not before.
             if (number + 1) << CHUNK_BITS > head:
                 entries.append(made)
                 if not self._stored or self._stored[-1] != number:

@@ -1,8 +1,8 @@
 """De-duplication ids of the last five minutes. Pure.
 
-A message with an id that another one had, sent less than five minutes before, is a duplicate of that one. What is kept
-of an id is a digest of 16 bytes: some 240 bytes of memory for each message with an id that was sent within the five
-minutes, of which at most `MOST` are remembered.
+A message whose id another message had, sent less than five minutes before, is a duplicate of that one. An id is stored
+as a digest of 16 bytes, which takes about 240 bytes of memory for each message with an id within the five minutes; at
+most `MOST` are remembered.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _PLACE = Struct("<QQ")
 
 
 def digest(dedupe: bytes, group: bytes | None) -> bytes:
-    """Of an id in the whole queue, or in a group."""
+    """The digest of an id in the whole queue, or in a group."""
     scope = b"" if group is None else len(group).to_bytes(4, "little") + group
     return blake2b(scope + dedupe, digest_size=16).digest()
 
@@ -32,11 +32,11 @@ class DedupeIds:
         """By digest: offset, time and id of the message, in the order of the offsets."""
         self._chunk = -1
         self._open: list[tuple[int, int, bytes, str]] = []
-        """Of the last chunk, those that are saved too, if there are others."""
+        """The ids of the last chunk, including those that are saved, if there are others."""
         self._is_open_wanted = False
         self._whole: list[tuple[int, list[tuple[int, int, bytes, str]]]] = []
         self._newest_ms: dict[int, int] = {}
-        """Per chunk that is stored."""
+        """The newest send time of each stored chunk."""
         self._passed: list[int] = []
         self._is_open_saved = True
 
@@ -64,7 +64,7 @@ class DedupeIds:
             del self._first[next(iter(self._first))]
 
     def forget(self, now_ms: int) -> None:
-        """What was sent more than five minutes ago. Not before the log is indexed to its end."""
+        """Forget ids that are out of the window. Not to be called before the log is indexed to its end."""
         gone = []
         for known, place in self._first.items():
             if _PLACE.unpack_from(place)[1] + WINDOW_MS + _GRACE_MS > now_ms:
@@ -89,13 +89,13 @@ class DedupeIds:
         self._newest_ms.clear()
 
     def save_open(self) -> None:
-        """Keep those of the last chunk with the next changes, as far as it has come."""
+        """Persist the ids of the last chunk, which is incomplete, with the next changes."""
         self._is_open_wanted = True
 
-    # -- what is kept
+    # -- persisting
 
     def load(self, chunks: Iterable[tuple[int, IdsValue]], end: int) -> None:
-        """Only of messages below `end`: those from there on are to be indexed again."""
+        """Load the ids of messages below `end`: those from there on are indexed again."""
         for chunk, value in sorted(chunks, key=lambda pair: pair[0]):
             self._newest_ms[chunk] = max((item[1] for item in value.ids), default=0)
             base = chunk << CHUNK_BITS
@@ -106,7 +106,7 @@ class DedupeIds:
                 self._chunk, self._open = chunk, ids
 
     def take(self, open_chunk: int) -> list[InternalRecord]:
-        """All of the chunks before the one that is not whole yet, and that one's if they are wanted."""
+        """The ids of complete chunks, and of the open one if `save_open` was called."""
         chunks, self._whole = self._whole, []
         if not self._is_open_saved and (self._is_open_wanted or self._chunk < open_chunk):
             chunks.append((self._chunk, self._open))

@@ -1,7 +1,7 @@
-"""Messages that were sent to be received later, by when they were due: their retention counts from then. Pure.
+"""The retention of messages that were sent with a delay, which begins when they are due. Pure.
 
-Those that were due within one turn, a sixty-fourth of the retention, share a bitmap, and go when the last of them is
-too old. Messages that are done stay in it until everything before them is done, too: whoever asks passes over them.
+Messages that were due within one turn, a sixty-fourth of the retention, share a bitmap, and age out together with the
+last of them. Acked messages stay in it until all messages before them are acked: callers skip them.
 """
 
 from itertools import islice
@@ -13,7 +13,7 @@ _SHORTEST_MS = 1000
 
 
 def turn_ms(retention_ms: int) -> int:
-    """By how much such a message may be gone too late."""
+    """By how much such a message may age out too late."""
     return max(retention_ms // _TURNS, _SHORTEST_MS)
 
 
@@ -21,7 +21,7 @@ class DelayedRetention:
     def __init__(self, retention_ms: int) -> None:
         self.turn_ms = turn_ms(retention_ms)
         self._turns: dict[int, BitMap64] = {}
-        """By their end."""
+        """By the time each ends."""
         self.oldest_ms: int | None = None
         """The end of the first turn."""
 
@@ -29,14 +29,14 @@ class DelayedRetention:
         return bool(self._turns)
 
     def end_of(self, due_ms: int) -> int:
-        """When the turn ends in which something was due."""
+        """The end of the turn that contains a due time."""
         return (due_ms // self.turn_ms + 1) * self.turn_ms
 
     def add(self, first: int, last: int, due_ms: int) -> None:
         self._of(self.end_of(due_ms)).add_range(first, last + 1)
 
     def add_all(self, offsets: BitMap64, end_ms: int) -> None:
-        """All of a turn that ends then."""
+        """Messages of the turn that ends then."""
         self._of(end_ms).update(offsets)
 
     def _of(self, end_ms: int) -> BitMap64:
@@ -47,7 +47,7 @@ class DelayedRetention:
         return found
 
     def take_due_by(self, time_ms: int, most: int) -> list[int]:
-        """The first of those whose turn was over by then: they are forgotten here."""
+        """Remove and return the first messages of turns that were over by then."""
         taken: list[int] = []
         while self.oldest_ms is not None and self.oldest_ms <= time_ms and len(taken) < most:
             offsets = self._turns[self.oldest_ms]
@@ -58,15 +58,15 @@ class DelayedRetention:
                 self._drop(self.oldest_ms)
         return taken
 
-    def between(self, meant: BitMap64) -> BitMap64:
-        """Those of these that are here."""
+    def between(self, wanted: BitMap64) -> BitMap64:
+        """Those of these messages that were sent with a delay and have become due."""
         found = BitMap64()
         for offsets in self._turns.values():
-            found |= offsets & meant
+            found |= offsets & wanted
         return found
 
     def forget_before(self, offset: int) -> None:
-        """Everything below is done."""
+        """All messages below are acked."""
         for end_ms, offsets in list(self._turns.items()):
             offsets.remove_range(0, offset)
             if not offsets:

@@ -1,4 +1,4 @@
-"""The lease engine of one queue: which message may be received by whom, and when. Pure: no I/O, no clock, no random.
+"""The lease engine of one queue: which message may be received, and when. Pure: no I/O, no clock, no random.
 
     in the log → delayed → available → in flight → acked
                                ↑           │

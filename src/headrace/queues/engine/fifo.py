@@ -1,10 +1,9 @@
 """The order within message groups. Pure.
 
-A group has its messages in the order of their offsets, also those that are in flight or hidden. A message may be
-received if nothing that was sent to the group before it is in flight or hidden: so nothing overtakes a message that
-came back or is delayed, and one that came back does not wait for later ones that are still in flight. Its first message
-that is not done stands for the group on the shelf; a receive may take those behind it with it. A message costs four
-bytes, a group some 400.
+A group has its messages by offset, including those in flight or hidden. A message may be received if no earlier message
+of the group is in flight or hidden: so none overtakes a message that came back or is delayed, and one that came back
+does not wait for later ones in flight. Among the available messages a group is represented by its first message that is
+not acked; a receive may include the ones behind it. A message costs four bytes, a group about 400.
 """
 
 from array import array
@@ -17,7 +16,7 @@ _MOST = 0xFFFF_FFFF
 
 
 class _Offsets:
-    """Rising offsets, added at the end and taken at the beginning: four bytes each, or eight if they lie far apart."""
+    """Rising offsets, added at the end and removed at the start: four bytes each, or eight if they are far apart."""
 
     __slots__ = ("_base", "_passed", "_values")
 
@@ -60,20 +59,20 @@ class MessageGroup:
 class MessageGroups:
     def __init__(
         self,
-        shelf: AvailableMessages,
+        available: AvailableMessages,
         *,
         is_gone: Callable[[int], bool],
         is_blocked: Callable[[int], bool],
         make_available: Callable[[int], None],
     ) -> None:
-        """`is_gone`: done, or dead. `is_blocked`: in flight, or hidden. `make_available` puts one on the shelf."""
-        self._shelf = shelf
+        """`is_gone`: acked or dead. `is_blocked`: in flight or hidden."""
+        self._available = available
         self._is_gone = is_gone
         self._is_blocked = is_blocked
         self._make_available = make_available
         self._groups: dict[bytes, MessageGroup] = {}
         self._by_front: dict[int, MessageGroup] = {}
-        """Each group by its first message that is not gone, whether on the shelf or blocked."""
+        """Each group by its first message that is not gone, available or blocked."""
 
     def add(self, offset: int, name: bytes) -> None:
         """The next message of the log, blocked or not."""
@@ -86,7 +85,7 @@ class MessageGroups:
             group.offsets.append(offset)
 
     def _show_front(self, group: MessageGroup) -> None:
-        """Find the first message of a group that is not gone, and put it on the shelf unless it is blocked."""
+        """Find the first message of a group that is not gone, and make it available unless it is blocked."""
         offsets = group.offsets
         front = offsets.first()
         while front is not None and self._is_gone(front):
@@ -100,7 +99,7 @@ class MessageGroups:
             self._make_available(front)
 
     def take(self, front: int) -> Iterator[int]:
-        """The messages that may be received with `front`, which was on the shelf, and it first: in their order, up to
+        """The messages that may be received together, in order: `front`, which was available, and those behind it up to
         one that is blocked."""
         invariant(front in self._by_front, 55, "only the first message of a group is available")
         for offset in self._by_front[front].offsets:
@@ -126,13 +125,13 @@ class MessageGroups:
             self._make_available(offset)
 
     def gone(self, offset: int) -> None:
-        """It is done, or dead."""
+        """A message is acked or dead."""
         group = self._by_front.pop(offset, None)
         if group is not None:
-            self._shelf.take_off(offset)
+            self._available.take_off(offset)
             self._show_front(group)
 
     def gone_up_to(self, last: int) -> None:
-        """Of those up to this offset, many are done."""
+        """Many messages up to this offset are acked."""
         for front in sorted(front for front in self._by_front if front <= last and self._is_gone(front)):
             self.gone(front)

@@ -229,7 +229,7 @@ class Inventory:
                 self.groups.unblocked(offset)
 
     def mark_dead(self, offset: int) -> None:
-        """A message has reached the receive limit: nobody receives it again."""
+        """A message has reached the receive limit: it is never received again."""
         self.dead[offset] = None
         self.available.take_off(offset)
         if self.groups is not None:

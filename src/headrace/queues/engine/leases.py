@@ -1,12 +1,11 @@
-"""Messages that were received and are not done: leased to their receiver, or returned. Pure.
+"""Messages that were received and are not acked: leased to their receiver, or returned. Pure.
 
-One heap has the time of each: when its lease ends, or when what was returned is available again. Nothing is removed
-from the heap when a message is done or its time changes; what does not agree with the message is passed over, and the
-heap is made anew when most of it is of that kind.
+One heap has the deadline of each: the end of its lease, or of its time hidden. An item stays when a message is acked
+or its deadline changes; stale items are skipped, and the heap is rebuilt when most of it is stale.
 
-What is kept: messages that are received for the first time at the same time share one entry, since most are done before
-anything else happens to them. One to which something does gets an entry of its own. If leases do not survive, attempts
-still do: an entry then says that the message was leased, and not until when or by whom.
+Persisting: messages that are received together for the first time share one entry, since most are acked before anything
+else happens to them. Any other event gives a message an entry of its own. If leases do not survive a restart, attempts
+still do: an entry then has neither the deadline nor the receiver.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,7 +23,7 @@ _TOGETHER_MOST = 256
 
 
 class _Together:
-    """Messages that share an entry."""
+    """Messages that share a persisted entry."""
 
     __slots__ = ("key", "left", "offsets", "received_ms", "receiver", "until_ms")
 
@@ -33,11 +32,11 @@ class _Together:
         self.received_ms = received_ms
         self.receiver = receiver
         self.offsets: list[int] = []
-        """Until they are kept."""
+        """Until they are persisted."""
         self.left = 0
-        """How many of them still do."""
+        """How many of them still share it."""
         self.key: int | None = None
-        """Of the entry, when there is one."""
+        """The key of the entry, once there is one."""
 
     def takes(self, until_ms: int, received_ms: int, receiver: str) -> bool:
         return (
@@ -55,21 +54,21 @@ class Leases:
         self.held: dict[int, LeaseRecord] = {}
         self.leased = 0
         self.hidden = 0
-        """How many were returned and are not available yet."""
+        """How many messages were returned and are not available yet."""
         self._hidden = BitMap64()
         self._heap: list[tuple[int, int]] = []
         self._dirty: set[int] = set()
         self._stored = BitMap64()
         self._together: dict[int, _Together] = {}
-        """Of each message that shares an entry, or will."""
+        """For each message that shares an entry, or will."""
         self._to_store: list[_Together] = []
         self._over: list[int] = []
-        """Keys of entries that nobody shares any more."""
+        """Keys of entries that no message shares any more."""
 
-    # -- what happens
+    # -- leasing and returning
 
     def lease(self, offset: int, now_ms: int, until_ms: int, receiver: str) -> LeaseRecord:
-        """Of a message that is available."""
+        """Lease an available message."""
         held = self.held.get(offset)
         if held is None:
             held = self.held[offset] = LeaseRecord(1, True, until_ms, now_ms, now_ms, "", receiver)
@@ -78,7 +77,7 @@ class Leases:
             invariant(not held.is_leased and not self.is_hidden(offset), 52, "a message has one lease at a time")
             held.attempt += 1
             held.is_leased, held.until_ms, held.received_ms, held.receiver = True, until_ms, now_ms, receiver
-            self._keep_alone(offset)
+            self._persist_alone(offset)
         self.leased += 1
         self._push(offset, until_ms)
         return held
@@ -87,26 +86,26 @@ class Leases:
         held.until_ms = until_ms
         self._push(offset, until_ms)
         if self._survive:
-            self._keep_alone(offset)
+            self._persist_alone(offset)
 
     def lease_again(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
-        """Its lease was over, and goes on until then. It is the same receive."""
+        """Renew a lease that was over. It counts as the same receive."""
         self._leave(offset, held)
         held.is_leased, held.until_ms = True, until_ms
         self.leased += 1
         self._push(offset, until_ms)
-        self._keep_alone(offset)
+        self._persist_alone(offset)
 
     def give_back(self, offset: int, held: LeaseRecord, until_ms: int, reason: str, *, is_hidden: bool) -> None:
-        """It is leased no more. Hidden until then, or available (or dead) from now on."""
+        """End a lease: the message is hidden until then, or available (or dead) from now on."""
         held.is_leased, held.until_ms, held.reason = False, until_ms, reason
         self.leased -= 1
         if is_hidden:
             self.hide(offset, held, until_ms)
-        self._keep_alone(offset)
+        self._persist_alone(offset)
 
     def hide(self, offset: int, held: LeaseRecord, until_ms: int) -> None:
-        """It is not leased, and not available until then."""
+        """Hide a message that is not leased until then."""
         held.until_ms = until_ms
         self.hidden += 1
         self._hidden.add(offset)
@@ -116,7 +115,7 @@ class Leases:
         return self.hidden > 0 and offset in self._hidden
 
     def forget(self, offset: int) -> LeaseRecord | None:
-        """It is done."""
+        """Remove an acked message."""
         held = self.held.pop(offset, None)
         if held is not None:
             self._leave(offset, held)
@@ -156,8 +155,8 @@ class Leases:
         return heap[0][0] if heap else None
 
     def due(self, now_ms: int) -> Iterator[tuple[int, LeaseRecord, bool]]:
-        """The messages whose lease has ended (True) or that are hidden no more: they are neither from now on."""
-        # Whoever gets them may hide them again, which may make another heap.
+        """Messages whose lease (True) or time hidden (False) has ended: they are neither leased nor hidden any more."""
+        # The caller may hide a message again, which may rebuild the heap.
         while self._heap and self._heap[0][0] <= now_ms:
             until_ms, offset = heappop(self._heap)
             if self._is_meant(offset, until_ms):
@@ -165,13 +164,13 @@ class Leases:
                 self._leave(offset, held)
                 was_leased, held.is_leased = held.is_leased, False
                 if was_leased and not self._survive:
-                    self._keep_alone(offset)
+                    self._persist_alone(offset)
                 yield offset, held, was_leased
 
-    # -- what is kept
+    # -- persisting
 
     def _share(self, offset: int, until_ms: int, received_ms: int, receiver: str) -> None:
-        """Keep a message in one entry with those that were received with it."""
+        """Persist a message in one entry with those that were received with it."""
         waiting = self._to_store
         if not waiting or not waiting[-1].takes(until_ms, received_ms, receiver):
             waiting.append(_Together(until_ms, received_ms, receiver))
@@ -180,7 +179,7 @@ class Leases:
         together.left += 1
 
     def _share_no_more(self, offset: int) -> bool:
-        """Whether it did."""
+        """Whether it shared an entry."""
         together = self._together.pop(offset, None)
         if together is None:
             return False
@@ -189,7 +188,7 @@ class Leases:
             self._over.append(together.key)
         return True
 
-    def _keep_alone(self, offset: int) -> None:
+    def _persist_alone(self, offset: int) -> None:
         self._share_no_more(offset)
         self._dirty.add(offset)
 
@@ -203,13 +202,13 @@ class Leases:
             self._hidden.add(offset)
 
     def mark_stored(self, offset: int, *, is_live: bool) -> None:
-        """There is an entry of this message; of one that is done, it goes with the next changes."""
+        """This message has an entry; if the message is acked, the entry is removed with the next changes."""
         self._stored.add(offset)
         if not is_live:
             self._dirty.add(offset)
 
     def mark_stored_together(self, key: int, live: Collection[int]) -> None:
-        """There is an entry of these messages together. If there are none, it goes with the next changes."""
+        """These messages share an entry. If there are none, it is removed with the next changes."""
         if not live:
             self._over.append(key)
             return
@@ -221,7 +220,7 @@ class Leases:
         entries = [self._entry(together) for together in self._to_store if together.left]
         self._to_store = []
         for offset in self._dirty:
-            held = self._to_keep(offset)
+            held = self._to_persist(offset)
             if held is not None:
                 self._stored.add(offset)
                 entries.append(entry(HELD, offset, held))
@@ -240,7 +239,7 @@ class Leases:
         )
         return entry(LEASE, offsets[0], value)
 
-    def _to_keep(self, offset: int) -> LeaseRecord | None:
+    def _to_persist(self, offset: int) -> LeaseRecord | None:
         held = self.held.get(offset)
         if self._survive or held is None:
             return held
@@ -248,9 +247,9 @@ class Leases:
 
     def take_acked(self) -> list[InternalRecord]:
         """After `take_held`."""
-        done = [offset for offset in self._dirty if offset in self._stored and self._to_keep(offset) is None]
-        for offset in done:
+        acked = [offset for offset in self._dirty if offset in self._stored and self._to_persist(offset) is None]
+        for offset in acked:
             self._stored.discard(offset)
         self._dirty.clear()
         over, self._over = self._over, []
-        return [*(tombstone(HELD, offset) for offset in done), *(tombstone(LEASE, key) for key in over)]
+        return [*(tombstone(HELD, offset) for offset in acked), *(tombstone(LEASE, key) for key in over)]

@@ -1,9 +1,9 @@
-"""Which messages that came from other queues are here already. Pure.
+"""De-duplication of messages that come from other queues. Pure.
 
-They come in pages (see `move.transfer`), a page of one queue's stream after another, and one that was sent twice stands
-in the log twice. A page is appended whole, and its number is larger than that of the last one: so what tells the first
-of two is the last page of each stream, and where it began. That is remembered for ever: some hundred bytes for each
-queue that messages ever came from.
+They come in pages (see `move.transfer`), one page of a stream after another, and a page that was sent twice is in the
+log twice. A page is appended as a whole, and its number is higher than that of the last one: so the last page of each
+stream, with the offset of its first copy, is enough to recognize copies. It is remembered for ever: about a hundred
+bytes for each queue that messages ever came from.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from headrace.queues.engine.stored import PAGES, PagesValue, entry
 
 
 class PageSlot(NamedTuple):
-    """Where in which page a message came."""
+    """The place of a message in a page."""
 
     stream: int
     page: int
@@ -24,12 +24,12 @@ class PageSlot(NamedTuple):
 class MovedPages:
     def __init__(self) -> None:
         self._known: dict[int, list[tuple[int, int]]] = {}
-        """Per stream number and first offset of the last page, and of those before it whose records may be read again
+        """By stream: number and first offset of the last page, and of earlier ones whose records may be read again
         after a restart."""
         self._changed: set[int] = set()
 
     def is_new(self, place: PageSlot, offset: int) -> bool:
-        """Whether the message at this offset is the first one of its place, and from now on none other is."""
+        """Whether the message at this offset is the first copy."""
         known = self._known.setdefault(place.stream, [])
         if known and place.page <= known[-1][0]:
             return (place.page, offset - place.at) == known[-1]
@@ -37,10 +37,10 @@ class MovedPages:
         self._changed.add(place.stream)
         return True
 
-    # -- what is kept
+    # -- persisting
 
     def load(self, streams: Iterable[tuple[int, PagesValue]], end: int) -> None:
-        """Only what began below `end`: messages from there on are to be indexed again."""
+        """Load the pages that began below `end`: messages from there on are indexed again."""
         for stream, value in streams:
             self._known[stream] = [page for page in value.pages if page[1] < end]
 

@@ -1,9 +1,8 @@
 """The times of one chunk's messages, packed into four bytes each, in order. Pure.
 
-Times are counted in steps of `STEP_MS`, rounded up: nothing is early, and nothing later than that. Each takes 20 bits
-for the steps since the one before it (up to 18 hours) and 12 for the message's number in the chunk; for what is further
-away another four bytes say how far to go on before it. Neighbours with one time are one, for two bytes more, if that is
-less.
+Times are counted in steps of `STEP_MS`, rounded up: none is early, and none later by more than a step. Each takes 20
+bits for the steps since the previous one (up to 18 hours) and 12 for the message's number in the chunk; a longer gap
+takes another four bytes. Neighbours with the same time share an item, for two bytes more, where that is shorter.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +14,14 @@ from headrace.queues.engine.stored import CHUNK, CHUNK_BITS, TimesValue
 _STEP_BITS = 6
 STEP_MS = 1 << _STEP_BITS
 _LAST_STEP = 1 << 39
-"""A thousand years: what is to happen later happens then."""
+"""A thousand years: later times are cut to it."""
 _IN_CHUNK = CHUNK - 1
 _FAR = (1 << 20) - 1
 _TIME = Struct("<I")
 _LENGTH = Struct("<H")
 
 Span = tuple[int, int, int]
-"""A step, and the messages that have it: first and last."""
+"""A step, and the first and last of the messages that have it."""
 
 
 def step_of(time_ms: int) -> int:
@@ -34,7 +33,7 @@ def time_of(step: int) -> int:
 
 
 def packed(spans: Iterable[Span]) -> TimesValue:
-    """Of messages by their numbers in the chunk."""
+    """Pack the times of messages, which are given by their numbers in the chunk."""
     ordered = sorted(spans)
     if not ordered:
         return TimesValue()
@@ -63,7 +62,7 @@ def packed(spans: Iterable[Span]) -> TimesValue:
 
 
 def spans_of(times: TimesValue, base: int = 0) -> Iterator[Span]:
-    """In the order of their times; messages by their offsets, if the chunk begins at `base`."""
+    """The spans by time; messages by offset, if the chunk begins at `base`."""
     step = times.start
     lengths = _LENGTH.iter_unpack(times.lengths) if times.lengths else repeat((0,))
     for (time,), (length,) in zip(_TIME.iter_unpack(times.times), lengths, strict=False):
@@ -77,7 +76,7 @@ def spans_of(times: TimesValue, base: int = 0) -> Iterator[Span]:
 
 
 def offsets_of(times: TimesValue, base: int) -> list[int]:
-    """The messages that have a time, quickly."""
+    """The messages that have a time: faster than `spans_of`."""
     if times.lengths:
         return [offset for _, first, last in spans_of(times, base) for offset in range(first, last + 1)]
     found = unpack(f"<{len(times.times) // _TIME.size}I", times.times)

@@ -1,9 +1,9 @@
-"""What is to happen with messages at a time, for millions of them. Pure.
+"""Due times of millions of messages. Pure.
 
-Of the chunk of the log that is not whole yet, a heap has the times. Those of a whole chunk are packed and in order
-(`packed_times`), for the index that is kept, and are read from there as they come: a second heap has the next one of
-each chunk. So a message costs nothing here but its four bytes in the index, and a little over a microsecond when it is
-due. Nothing is removed: whoever asks passes over messages that are done, or not waiting any more.
+The times of the open chunk of the log are on a heap. Those of a complete chunk are packed in order (`packed_times`) in
+the persisted index, and are read from there as they come: a second heap has the next one of each chunk. So a message
+costs its four bytes in the index, and a little over a microsecond when it is due. Nothing is removed: callers skip
+messages that are acked, or no longer waiting.
 """
 
 from collections.abc import Iterator
@@ -18,22 +18,22 @@ from headrace.queues.engine.stored import CHUNK_BITS, TimesValue
 class Schedule:
     def __init__(self) -> None:
         self._open: list[Span] = []
-        """Of the last chunk."""
+        """The times of the open chunk."""
         self._whole: list[tuple[int, int, int, Iterator[Span]]] = []
-        """Per chunk before it: the span that is next, and those behind it."""
+        """For each complete chunk: the next span, and an iterator over the others."""
 
     def add(self, first: int, last: int, at_ms: int) -> None:
-        """Messages of the last chunk."""
+        """Schedule messages of the open chunk."""
         heappush(self._open, (step_of(at_ms), first, last))
 
     def close(self, chunk: int, times: TimesValue) -> None:
-        """The last chunk is whole, with these times: those that were added."""
+        """The open chunk is complete, with these times: those that were added."""
         if self._open:
             self._read(chunk, times, self._open[0][0])
             self._open.clear()
 
     def load(self, chunk: int, times: TimesValue) -> None:
-        """The times of a whole chunk."""
+        """Load the times of a complete chunk."""
         self._read(chunk, times, times.start)
 
     def _read(self, chunk: int, times: TimesValue, from_step: int) -> None:
@@ -45,13 +45,14 @@ class Schedule:
 
     @property
     def next_ms(self) -> int | None:
-        """When to ask again."""
+        """When the next message is due."""
         if not self._open and not self._whole:
             return None
         return time_of(min(heap[0][0] for heap in (self._open, self._whole) if heap))
 
     def due(self, now_ms: int, most: int) -> BitMap64 | None:
-        """What is due by now, each once. If much more is than `most`, not all of it: then `next_ms` is in the past."""
+        """The messages that are due by now, each once. If there are many more than `most`, not all of them: then
+        `next_ms` is in the past."""
         soonest_ms = self.next_ms
         if soonest_ms is None or soonest_ms > now_ms:
             return None
@@ -72,7 +73,7 @@ class Schedule:
         return due
 
     def forget_before(self, offset: int) -> None:
-        """Everything below is done: its chunks are not read any more."""
+        """All messages below are acked: their chunks are not read any more."""
         chunk = offset >> CHUNK_BITS
         if any(first >> CHUNK_BITS < chunk for _, first, _, _ in self._whole):
             self._whole = [each for each in self._whole if each[1] >> CHUNK_BITS >= chunk]

@@ -1,7 +1,7 @@
-"""When messages were sent, roughly, for millions of them: for retention and ageing. Pure.
+"""Approximate send times of millions of messages, for retention and ageing. Pure.
 
-Messages that were sent within `grain_ms` share a mark. A message is taken to be sent at its mark, which is never before
-it was: nothing is too old too early. Two marks never differ in their order from the offsets.
+Messages that were sent within `grain_ms` share a mark. A message counts as sent at its mark, which is never earlier
+than its send time: none ages out too early. Marks are in the order of the offsets.
 """
 
 from array import array
@@ -11,7 +11,7 @@ _FINEST_MS = 100
 
 
 def grain_ms(retention_ms: int, ageing_ms: int) -> int:
-    """How exact it has to be: a ten-thousandth of the retention, a quarter of the ageing."""
+    """The precision that is needed: a ten-thousandth of the retention, a quarter of the ageing."""
     finest = min(retention_ms // 10_000, ageing_ms // 4 if ageing_ms else retention_ms)
     return max(finest, _FINEST_MS)
 
@@ -22,11 +22,11 @@ class SendTimes:
         self._lasts = array("q")
         self._times = array("q")
         self._passed = 0
-        """How many marks at the beginning are of messages that are gone."""
+        """How many marks at the beginning are of acked messages."""
         self._began_ms = 0
 
     def add(self, last: int, sent_ms: int) -> None:
-        """The messages up to here, since those added before, were sent then."""
+        """The messages from the last one added up to this offset were sent then."""
         lasts, times = self._lasts, self._times
         if len(times) > self._passed and sent_ms - self._began_ms < self.grain:
             lasts[-1] = last
@@ -37,7 +37,7 @@ class SendTimes:
             times.append(sent_ms)
 
     def sent_ms(self, offset: int) -> int:
-        """At the latest."""
+        """The latest time at which the message can have been sent."""
         place = bisect_left(self._lasts, offset, self._passed)
         return self._times[place] if place < len(self._times) else self._began_ms
 
@@ -46,7 +46,7 @@ class SendTimes:
         return self._times[self._passed] if self._passed < len(self._times) else None
 
     def sent_by(self, time_ms: int) -> int | None:
-        """The last message of those that were sent by then, without a younger one before it."""
+        """The last message sent by then, without a younger one before it."""
         place = bisect_right(self._times, time_ms, self._passed)
         return self._lasts[place - 1] if place > self._passed else None
 

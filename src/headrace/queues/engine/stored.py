@@ -3,16 +3,16 @@
 A key is one letter and a number of 8 bytes, a value a msgpack array. Offsets are counted in chunks of `CHUNK`.
 
     key          value          meaning
-    h 0          ["head-1", …]  everything below this offset is done
-    d <chunk>    ["done-1", …]  which messages of the chunk are done
-    m <offset>   ["held-1", …]  a message that was received and is not done
-    l <offset>   ["lease-1", …] messages that were received together, each for the first time; m and d count more
-    i <chunk>    ["index-1", …] what the records of the chunk say, so that they need not be read again
+    h 0          ["head-1", …]  all messages below this offset are acked
+    d <chunk>    ["done-1", …]  the acked messages of the chunk
+    m <offset>   ["held-1", …]  a message that was received and is not acked
+    l <offset>   ["lease-1", …] messages that were received together, each for the first time; m and d override it
+    i <chunk>    ["index-1", …] the index of the chunk: its records need not be read again
     u <chunk>    ["ids-1", …]   the de-duplication ids of the chunk
-    p <stream>   ["pages-1", …] the last messages that came from another queue
+    p <stream>   ["pages-1", …] the last pages that came from another queue
 
-The text of a value ends in the version of its layout. A tombstone forgets. What this broker does not know is refused: a
-newer broker wrote it, and to leave it out would be to lose somebody's messages silently.
+The tag of a value ends in the version of its layout. A tombstone removes an entry. An unknown entry is refused: a newer
+broker wrote it, and ignoring it would silently lose messages.
 
 Live keys are bounded by the messages between head and end (two per chunk, one per message that was received), and by
 those of the last five minutes (one per chunk), and by the queues that messages came from (two each).
@@ -30,8 +30,8 @@ from headrace.model.errors import CorruptBatch
 
 CHUNK_BITS = 12
 CHUNK = 1 << CHUNK_BITS
-"""Offsets per key. A chunk's done messages are at most 512 bytes, and at most this many records of the log are read
-again when a queue is loaded."""
+"""Offsets per key. The acked messages of a chunk take at most 512 bytes, and at most this many records of the log are
+read again when a queue is loaded."""
 
 HEAD = b"h"
 ACKED = b"d"
@@ -52,13 +52,13 @@ class AckedValue(msgspec.Struct, array_like=True, frozen=True, tag="done-1"):
 
 
 class LeaseRecord(msgspec.Struct, array_like=True, tag="held-1", gc=False):
-    """A message that was received at least once and is not done. Changed in place by its owner, `leases.Leases`."""
+    """A message that was received at least once and is not acked. Changed in place by its owner, `leases.Leases`."""
 
     attempt: int
     """How often it was received."""
     is_leased: bool
     until_ms: int
-    """When its lease ends; of one that was returned, when it is available again. Past: it is available."""
+    """The end of its lease, or of its time hidden after a return. Past: it is available."""
     first_received_ms: int
     received_ms: int
     """The last time."""
@@ -66,12 +66,11 @@ class LeaseRecord(msgspec.Struct, array_like=True, tag="held-1", gc=False):
     """Why it failed the last time, as its receiver said."""
     receiver: str = ""
     excused: int = 0
-    """How many of these attempts do not count towards the limit of attempts."""
+    """How many of these attempts do not count towards the receive limit."""
 
 
 class TimesValue(msgspec.Struct, array_like=True, frozen=True):
-    """When something is to happen with messages of a chunk: `packed_times` packs and reads it. Read in place: a copy
-    would cost as much again."""
+    """Due times of messages of a chunk, packed by `packed_times`. Read in place: a copy would cost as much again."""
 
     start: int = 0
     """The first, in steps."""
@@ -80,8 +79,7 @@ class TimesValue(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
-    """What `LeaseRecord` says of many, in one: of those that are done, or have an entry of their own, it does not
-    count."""
+    """The lease of many messages. It does not count for those that are acked, or have a `LeaseRecord`."""
 
     until_ms: int
     received_ms: int
@@ -97,11 +95,11 @@ class LeaseValue(msgspec.Struct, array_like=True, frozen=True, tag="lease-1"):
 
 class IndexValue(msgspec.Struct, array_like=True, frozen=True, tag="index-1"):
     end: int
-    """The first offset that this chunk's records are not told of."""
+    """The first offset that is not indexed."""
     ages: Sequence[tuple[int, int]] = ()
-    """Up to which number in the chunk records were sent by when, both rising."""
+    """Number in the chunk, and the time by which records up to it were sent; both rising."""
     levels: Sequence[tuple[int, bytes]] = ()
-    """Per priority other than the normal one, its messages as in `DoneValue.bits`."""
+    """For each priority except the normal one, its messages as in `AckedValue.bits`."""
     delayed: TimesValue = TimesValue()
     expiring: TimesValue = TimesValue()
     groups: Sequence[bytes] = ()
@@ -148,12 +146,12 @@ def is_index(record: InternalRecord) -> bool:
 
 
 def number_of(record: InternalRecord) -> int:
-    """Without looking at its value."""
+    """The number of an entry, without decoding its value."""
     return int.from_bytes(record.key[1:], "big")
 
 
 def decode(record: InternalRecord) -> tuple[bytes, int, Value | None]:
-    """Kind, number and value of an entry; `CorruptBatch` if this broker cannot know."""
+    """Kind, number and value of an entry; `CorruptBatch` if it is damaged or of a newer version."""
     try:
         kind, number = _KEY.unpack(record.key)
         value: Value | None = None if record.value is None else _decode(record.value)

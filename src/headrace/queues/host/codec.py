@@ -1,7 +1,7 @@
-"""Messages and the records that they are (see `model.queued`): written, read, and what the engine is told of one. Pure.
+"""Encoding of messages as records (see `model.queued`), and decoding. Pure.
 
-A record of any Kafka client is a message. A header of ours that makes no sense (a priority of 17, a time that is no
-number) is as good as none: the message is there, and somebody must get it.
+A record of any Kafka client is a message. An invalid `hr.*` header (a priority of 17, a time that is no number) is
+ignored, so that the message is received all the same.
 """
 
 import json
@@ -24,7 +24,7 @@ _MAX_HEADERS = 100
 
 
 class DecodedMessage(NamedTuple):
-    """What a record says."""
+    """A message as its record has it."""
 
     offset: int
     sent_at_ms: int
@@ -38,11 +38,11 @@ class DecodedMessage(NamedTuple):
     dedupe: str | None
     origin: str | None
     headers: Headers
-    """All that have no field here."""
+    """All headers without a field here."""
 
     @property
     def size_bytes(self) -> int:
-        """Roughly, what it costs to keep it in memory."""
+        """Roughly, the memory that it takes."""
         size_bytes = 500 + len(self.body)
         for name, value in self.headers:
             size_bytes += 100 + len(name) + len(value or b"")
@@ -57,7 +57,7 @@ class DecodedMessage(NamedTuple):
 
 
 def check_message(message: OutgoingMessage, settings: QueueSettings, now_ms: int) -> None:
-    """`InvalidMessage` says why a queue does not take it."""
+    """`InvalidMessage` if a queue does not accept the message."""
     size_bytes = len(message.body) + sum(_counted_bytes(name, value or b"") for name, value in message.headers)
     if size_bytes > settings.max_message_bytes:
         raise InvalidMessage(
@@ -75,12 +75,12 @@ def check_message(message: OutgoingMessage, settings: QueueSettings, now_ms: int
         raise InvalidMessage(f"a message's dedupe has 1 to {_MAX_ID_LENGTH} characters")
     for time_ms in (message.ttl_ms, message.due_at_ms, message.delay_ms):
         if time_ms is not None and not 0 <= time_ms < _MAX_TIME_MS:
-            raise InvalidMessage(f"{time_ms} ms is no time that a message can have")
+            raise InvalidMessage(f"{time_ms} ms is out of the range of times")
 
 
 def _counted_bytes(name: str, value: bytes) -> int:
-    """How much a header counts of the size of a message: of an attribute of the SQS API its name, type and value, as
-    with AWS, and of a system attribute nothing."""
+    """The bytes that a header adds to the size of a message: for an SQS attribute its name, type and value, as with
+    AWS, and nothing for a system attribute."""
     if name.startswith(queued.SYSTEM_ATTRIBUTE_PREFIX):
         return 0
     size_bytes = len(name.encode()) + len(value)
@@ -90,7 +90,7 @@ def _counted_bytes(name: str, value: bytes) -> int:
 
 
 def record_of(message: OutgoingMessage, settings: QueueSettings, now_ms: int) -> Record:
-    """The record by which a message is sent."""
+    """The record of a message that is sent."""
     headers: list[tuple[str, bytes | None]] = [(queued.ID, message.id.encode())]
     if message.priority != NORMAL_PRIORITY:
         headers.append((queued.PRIORITY, b"%d" % message.priority))
@@ -119,14 +119,14 @@ def record_of(message: OutgoingMessage, settings: QueueSettings, now_ms: int) ->
 def plain_message(
     offset: int, sent_at_ms: int, key: bytes | None, body: bytes | None, ids: MessageIds
 ) -> DecodedMessage:
-    """What a record without headers says, in a standard queue."""
+    """Decode a record without headers, in a standard queue."""
     return DecodedMessage._make(
         (offset, sent_at_ms, body or b"", ids.at(offset), NORMAL_PRIORITY, None, None, key, None, None, None, ())
     )
 
 
 def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | None = None) -> DecodedMessage:
-    """What a record says; `offset` where it lies, if the record does not know."""
+    """Decode a record; `offset` is its place in the log, if the record does not have it."""
     at, sent_at_ms, key, body, headers = record
     if offset is None:
         offset = at
@@ -142,7 +142,7 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
     text_id = own_id.decode("utf-8", "replace") if own_id else ids.at(offset)
     group = key if is_fifo else None
     if not found:
-        # It says nothing else: most do not.
+        # Most messages have no other header.
         return DecodedMessage(
             offset, sent_at_ms, body or b"", text_id, NORMAL_PRIORITY, None, None, key, group, None, None, tuple(others)
         )
@@ -163,7 +163,7 @@ def message_of(record: Record, ids: MessageIds, *, is_fifo: bool, offset: int | 
 
 
 def dedupe_key(message: DecodedMessage, settings: QueueSettings) -> bytes | None:
-    """By what a fifo queue knows that it has got a message already. Not of one that came from another queue."""
+    """The de-duplication key of a message in a fifo queue; None for a message from another queue."""
     if not settings.is_fifo or message.origin is not None:
         return None
     if message.dedupe is not None:
@@ -196,19 +196,19 @@ def _time(value: bytes | None) -> int | None:
 
 
 class Origin(NamedTuple):
-    """Where a message comes from, and why."""
+    """The queue and the page that a message comes from."""
 
     queue: str
     topic_id: UUID
     stream: str
-    """The pages of one are numbered."""
+    """Pages are numbered within a stream."""
     page: int
     at: int
-    """Which one of its page it is."""
+    """Its place in the page."""
 
 
 def place_of(message: DecodedMessage) -> PageSlot | None:
-    """In which page a message came from another queue."""
+    """The page of a message that came from another queue."""
     if message.origin is None:
         return None
     origin = queued.read_origin(message.origin)
@@ -220,12 +220,12 @@ def place_of(message: DecodedMessage) -> PageSlot | None:
 
 
 def moved_record(
-    message: DecodedMessage, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_time: bool
+    message: DecodedMessage, origin: Origin, *, reason: str, attempts: int, now_ms: int, keeps_send_time: bool
 ) -> Record:
-    """The record of a message that goes to another queue, from the one that it lies in.
+    """The record of a message that is moved to another queue.
 
-    It is available at once there, and its receives count from 0; `hr.attempt` has how often it was received here, and
-    of a dead letter in all queues so far. A dead letter keeps the time of its sending; its retention counts from now
+    It is available there at once, and its attempts count from 0; `hr.attempt` has how often it was received here, and
+    of a dead letter in all queues so far. A dead letter keeps its send time; its retention counts from now
     on, since it is due now. It has the headers of `model.failure_headers`, and no other moved message has.
     """
     receives, kept = attempts, without_failure(message.headers)
@@ -233,7 +233,7 @@ def moved_record(
         receives += queued.receives_before(message.headers, queued.read_origin(message.origin))
         reason, failure = read_reason(reason)
         kept += [(name, value.encode()) for name, value in failure_headers(reason, failure, attempts)]
-    told = {
+    origin_fields = {
         "queue": origin.queue,
         "topic_id": origin.topic_id.hex,
         "offset": message.offset,
@@ -246,7 +246,7 @@ def moved_record(
         (queued.ID, message.id.encode()),
         (queued.DUE, b"%d" % now_ms),
         (queued.ATTEMPT, b"%d" % receives),
-        (queued.ORIGIN, json.dumps(told, separators=(",", ":")).encode()),
+        (queued.ORIGIN, json.dumps(origin_fields, separators=(",", ":")).encode()),
     ]
     if message.priority != NORMAL_PRIORITY:
         headers.append((queued.PRIORITY, b"%d" % message.priority))
@@ -255,10 +255,10 @@ def moved_record(
     if message.dedupe is not None:
         headers.append((queued.DEDUPE, message.dedupe.encode()))
     headers.extend(header for header in kept if header[0] != queued.ATTEMPT)
-    return Record(0, message.sent_at_ms if keeps_time else now_ms, message.key, message.body, tuple(headers))
+    return Record(0, message.sent_at_ms if keeps_send_time else now_ms, message.key, message.body, tuple(headers))
 
 
-# -- giving
+# -- answers
 
 
 def received(

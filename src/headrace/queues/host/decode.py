@@ -1,7 +1,7 @@
-"""What a piece of the log says of messages: which offsets are messages, what each says, and which are none. Pure.
+"""Decoding of a slice of the log: which offsets are messages, and their properties. Pure.
 
-As a read_committed consumer sees it: markers and the records of aborted transactions are no messages. Offsets that
-compaction left out are none either. Nothing here reads past the last stable offset: the caller asks for less.
+Like a read_committed consumer: markers and records of aborted transactions are no messages, nor are offsets that
+compaction removed. The caller does not ask for records past the last stable offset.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _HEAVY_MESSAGES = 5_000
 
 
 class PlainRange(NamedTuple):
-    """Messages of which nothing needs to be known."""
+    """Messages without properties other than their send time."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class PlainRange(NamedTuple):
 
 
 class SkippedRange(NamedTuple):
-    """Offsets that are no messages."""
+    """Offsets without messages."""
 
     first: int
     last: int
@@ -43,11 +43,11 @@ class DecodedSlice(NamedTuple):
     steps: Sequence[IndexStep]
     next_offset: int
     messages: Sequence[DecodedMessage]
-    """Those of the piece that were read, up to a few thousand."""
+    """The decoded messages of the slice, up to a few thousand."""
 
 
 def is_plain(message: DecodedMessage) -> bool:
-    """Whether a standard queue needs to know nothing of a message but its time."""
+    """Whether a standard queue needs only the send time of a message."""
     return (
         message.priority == NORMAL_PRIORITY
         and message.due_at_ms is None
@@ -57,7 +57,7 @@ def is_plain(message: DecodedMessage) -> bool:
 
 
 def arrival_of(message: DecodedMessage, settings: QueueSettings) -> LogMessage:
-    """What the engine is told of a message."""
+    """The properties of a message that the engine needs."""
     dedupe = dedupe_key(message, settings)
     return LogMessage(
         message.offset,
@@ -82,7 +82,7 @@ def read_messages(
 ) -> DecodedSlice:
     """The messages from `offset` on in whole batches; `aborted` has producers and first offsets of their transactions.
 
-    A batch that cannot be read at all is passed over, as a consumer could do no better.
+    A batch that cannot be decoded is skipped, as a consumer could do no better.
     """
     walk = _BatchWalk(offset, aborted)
     ids = MessageIds(topic_id)
@@ -107,7 +107,7 @@ def _take(
     settings: QueueSettings,
     messages: list[DecodedMessage],
 ) -> None:
-    """The messages of one batch. Those of which nothing needs to be known are told of in runs."""
+    """Decode the messages of one batch. Plain messages become ranges."""
     is_fifo = settings.is_fifo
     start = walk.at
     first, last, sent_ms = 0, -1, 0
@@ -140,7 +140,7 @@ def _take(
 
 
 class _BatchWalk:
-    """Goes through the batches of a piece, and sees to it that every offset is told of once."""
+    """Walks through the batches of a slice, so that each offset is in one step."""
 
     def __init__(self, offset: int, aborted: Sequence[tuple[int, int]]) -> None:
         self.at = offset
@@ -149,7 +149,7 @@ class _BatchWalk:
         self._aborting: set[int] = set()
 
     def enters(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether the batch has messages. If not, its offsets are passed over."""
+        """Whether the batch has messages. If not, its offsets are skipped."""
         while self._to_abort and self._to_abort[-1][1] <= header.last_offset:
             self._aborting.add(self._to_abort.pop()[0])
         if header.is_control:

@@ -1,4 +1,4 @@
-"""Which messages a filter means. Pure."""
+"""Message filters of peeks and moves. Pure."""
 
 from headrace.model.queue_wire import Filter
 from headrace.model.queued import read_origin

@@ -1,9 +1,9 @@
-"""An engine in its surroundings: the partition whose records are its messages, the state that is kept, and time.
+"""The host of an engine: connects it to the log of its partition, its persisted state, and time.
 
-One host serves a queue for one leader epoch of its partition. It loads what was kept, tells the engine of the committed
-log from there on, and goes on with what comes. Whoever asks it for something does so through `decide`: the engine
-decides at once, and the answer is given when that is kept (invariant 42). If another broker begins to lead, the host is
-closed; whoever waits is told, and nothing that was not answered counts.
+One host serves a queue for one leader epoch of its partition. It loads the persisted state, indexes the committed log
+from there on, and follows its end. All operations go through `decide`: the engine decides at once, and the answer is
+given when the decision is persisted (invariant 42). When another broker begins to lead, the host is closed: operations
+that wait fail, and decisions that were not answered do not count.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 OWN_KEYS = b"!"
-"""Entries of the host itself begin with it; all others are the engine's."""
+"""Keys of the host's own entries begin with it; all others are the engine's."""
 _LOADED_AT_ONCE = 500
 _OPEN_PATIENCE_S = 10.0
 _RETRY_S = 0.5
@@ -41,7 +41,7 @@ _SAVE_SOON_S = 1.0
 
 
 class SteadyClock:
-    """Wall time that does not jump while the broker runs: the wall clock's at the start, and what has passed since."""
+    """Wall time that does not jump while the broker runs: the wall clock at the start plus the time since."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class SteadyClock:
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What all hosts of a broker share."""
+    """The services that all hosts of a broker share."""
 
     store: StateStore
     clock: Clock
@@ -64,9 +64,9 @@ class HostContext:
     timers: TimerLoop
     workers: Executor
     jitter: Callable[[], float]
-    kept: MessageCache
+    cache: MessageCache
     loading: asyncio.Semaphore
-    """So many hosts load at a time."""
+    """Limits how many hosts load at a time."""
 
 
 class HostState(Enum):
@@ -84,10 +84,10 @@ class QueueHost:
         self.context = context
         self.state = HostState.LOADING
         self.own_entries: dict[bytes, bytes] = {}
-        """What is kept beside the engine's entries; changed by `keep_own`."""
+        """Persisted entries that are not the engine's; changed by `persist_own`."""
         self.on_open: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
-        """Called after anything that may have made messages available, or dead."""
+        """Called after every change that may have made messages available, or dead."""
         self.on_close: list[Callable[[HeadraceError], None]] = []
         self._engine: Engine | None = None
         self._own_changes: dict[bytes, bytes | None] = {}
@@ -96,13 +96,13 @@ class QueueHost:
         self._why_closed: HeadraceError | None = None
         self._rests_until_ms = 0.0
         self._start_taken = 0
-        self._start_kept = 0
+        self._start_persisted = 0
         self._saving: asyncio.TimerHandle | None = None
         self.log = LogTail(
             partition,
             settings=lambda: self.settings,
             now_ms=self.now_ms,
-            kept=context.kept,
+            cache=context.cache,
             workers=context.workers,
             in_background=self._in_background,
             indexed=self._indexed,
@@ -129,7 +129,7 @@ class QueueHost:
         self._in_background(self._load())
 
     def close(self, why: HeadraceError) -> None:
-        """Answer nobody any more: another broker leads, or the queue is gone."""
+        """Stop answering: another broker leads, or the queue was deleted."""
         if self.state is HostState.CLOSED:
             return
         self.state = HostState.CLOSED
@@ -153,7 +153,7 @@ class QueueHost:
                 await task
 
     async def opened(self) -> None:
-        """Until the queue can be asked, for a while; `QueueUnavailable` after that."""
+        """Wait until the queue is loaded; `QueueUnavailable` after a while."""
         if self.state is HostState.OPEN:
             return
         if self._why_closed is not None:
@@ -183,16 +183,16 @@ class QueueHost:
     def now_ms(self) -> int:
         return self.context.time.now_ms()
 
-    # -- asking
+    # -- operations
 
     async def decide(self, decision: Callable[[Engine, int], T]) -> T:
-        """What the engine decides, when that is kept."""
+        """The engine's decision, once it is persisted."""
         decided = self.decide_now(decision)
-        await self._writer.kept()
+        await self._writer.persisted()
         return decided
 
     def decide_now(self, decision: Callable[[Engine, int], T]) -> T:
-        """The same, but nobody may be told before `kept`."""
+        """Like `decide`, but the caller must await `persisted` before it answers."""
         engine = self.engine
         self._writer.check()
         decided = decision(engine, self.now_ms())
@@ -200,12 +200,12 @@ class QueueHost:
         self._changed()
         return decided
 
-    async def kept(self) -> None:
-        """Until everything that was decided so far is kept."""
-        await self._writer.kept()
+    async def persisted(self) -> None:
+        """Wait until all decisions so far are persisted."""
+        await self._writer.persisted()
 
-    def keep_own(self, key: bytes, value: bytes | None) -> None:
-        """Keep something beside the engine's state, with the next write; None forgets it."""
+    def persist_own(self, key: bytes, value: bytes | None) -> None:
+        """Persist an entry beside the engine's state with the next write; None removes it."""
         key = OWN_KEYS + key
         self._own_changes[key] = value
         if value is None:
@@ -224,8 +224,8 @@ class QueueHost:
 
     @property
     def log_start(self) -> int:
-        """Records below this offset are not needed any more, and that is kept."""
-        return self._start_kept
+        """Records below this offset are not needed, and that is persisted."""
+        return self._start_persisted
 
     # -- loading
 
@@ -239,10 +239,10 @@ class QueueHost:
                 self._lost(error)
                 return
             except HeadraceError as error:
-                # What is damaged may be mended by another replica; what is not there now, come.
+                # Damage may be repaired from another replica, and missing data may arrive.
                 if said != str(error):
                     said = str(error)
-                    log.error("%s cannot be loaded for now, and is tried again: %s", self, error)
+                    log.error("%s cannot be loaded for now, retrying: %s", self, error)
             await asyncio.sleep(_RETRY_S)
         self.state = HostState.OPEN
         if self._opened is not None and not self._opened.done():
@@ -256,16 +256,16 @@ class QueueHost:
     async def _load_now(self) -> None:
         entries = await self._writer.open()
         self.own_entries = {key: value for key, value in entries if key.startswith(OWN_KEYS) and value is not None}
-        kept = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
-        # What was received before may be of what a new leader does not know yet to be committed.
+        engine_entries = [entry for entry in entries if not entry.key.startswith(OWN_KEYS)]
+        # The state may refer to records that a new leader does not know to be committed yet.
         await self.partition.until_committed(self.partition.log.end_offset)
         async with self.context.loading:
             settings = self.settings
             engine = Engine(settings, self.context.jitter)
-            if len(kept) <= _LOADED_AT_ONCE:
-                engine.load(kept)
+            if len(engine_entries) <= _LOADED_AT_ONCE:
+                engine.load(engine_entries)
             else:
-                await asyncio.get_running_loop().run_in_executor(self.context.workers, engine.load, kept)
+                await asyncio.get_running_loop().run_in_executor(self.context.workers, engine.load, engine_entries)
             engine.drop_before(self.partition.log.start_offset)
             await self.log.catch_up(engine)
         if self.settings != settings:
@@ -276,7 +276,7 @@ class QueueHost:
         self._save_soon()
         self._changed()
 
-    # -- keeping
+    # -- persisting
 
     def _take(self) -> Sequence[InternalRecord]:
         engine = self._engine
@@ -290,11 +290,11 @@ class QueueHost:
         return entries
 
     def _written(self) -> None:
-        invariant(self._start_kept <= self._start_taken, 45, "the start of a queue's log never moves back")
-        self._start_kept = self._start_taken
+        invariant(self._start_persisted <= self._start_taken, 45, "the start of a queue's log never moves back")
+        self._start_persisted = self._start_taken
 
     def _save_soon(self) -> None:
-        """What was indexed need not be read again once it is kept. Nobody waits for that."""
+        """Persist the index in the background, so that records need not be read again."""
         if self._saving is None and self.state is HostState.OPEN:
             self._saving = asyncio.get_running_loop().call_later(_SAVE_SOON_S, self._save)
 
@@ -329,14 +329,14 @@ class QueueHost:
     def _due(self) -> None:
         if self.state is not HostState.OPEN or self._engine is None:
             return
-        # What is due and stays so must not keep the loop from everything else.
+        # An engine that stays due must not starve the event loop.
         self._rests_until_ms = self.context.clock.monotonic_ms() + 1
         try:
             self._engine.due(self.now_ms())
             self._writer.touch()
             self._changed()
         except Exception as error:
-            # Others have their time from the same loop.
+            # Other queues use the same timer loop.
             self._failed(error)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -350,13 +350,13 @@ class QueueHost:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        """An error that nobody thought of: what is in memory may be wrong, what is kept is not."""
+        """An unexpected error: the state in memory may be wrong, the persisted state is not."""
         if self.state is not HostState.CLOSED:
-            log.error("%s is loaded anew after an unexpected error", self.name, exc_info=error)
-            self.close(QueueUnavailable(f"{self} met an unexpected error: the broker's log says which"))
+            log.error("%s is loaded again after an unexpected error", self.name, exc_info=error)
+            self.close(QueueUnavailable(f"{self} had an unexpected error, see the broker's log"))
 
 
 def _seen(future: "asyncio.Future[None]") -> None:
-    """Nobody may be waiting for it."""
+    """Mark the exception as retrieved: there may be no waiter."""
     if not future.cancelled():
         future.exception()

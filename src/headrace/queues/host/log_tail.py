@@ -1,7 +1,7 @@
-"""Telling an engine of the messages in its log, as they are committed.
+"""The tail of a queue's log: its messages are indexed by the engine as they are committed.
 
-What was sent on this broker is known; what others have written (Kafka clients) is read. Everything up to the last
-stable offset is told, in the order of the offsets, once: whoever sent is answered when the engine knows of it.
+Messages that were sent through this broker are in memory; those of Kafka clients are read from the log. Everything up
+to the last stable offset is indexed, by offset, once; a send is answered when its messages are indexed.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ _PATIENCE_S = 1.0
 
 
 class OwnBatch:
-    """Messages that were appended by this broker for the queue itself, so that they need not be read again."""
+    """Messages that were sent through the queue on this broker, so that they need not be read from the log."""
 
-    __slots__ = ("_answer", "_is_committed", "_is_told", "arrivals", "duplicates", "first", "last", "sent_ms")
+    __slots__ = ("_answer", "_is_committed", "_is_indexed", "arrivals", "duplicates", "first", "last", "sent_ms")
 
     def __init__(
         self,
@@ -42,35 +42,35 @@ class OwnBatch:
         arrivals: Sequence[LogMessage] | None,
         answer: "Callable[[OwnBatch], None]",
     ) -> None:
-        """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and the engine was
-        told of them, or cannot be for now."""
+        """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and indexed, or
+        cannot be indexed for now."""
         self.first = first
         self.last = last
         self.sent_ms = sent_ms
         self.arrivals = arrivals
         self.duplicates: Sequence[DuplicateMessage] = ()
         self._is_committed = False
-        self._is_told = False
+        self._is_indexed = False
         self._answer: Callable[[OwnBatch], None] | None = answer
 
     def committed(self) -> None:
         self._is_committed = True
-        self._go_on()
+        self._answer_when_ready()
 
-    def told(self) -> None:
-        """The engine knows of them, or nobody waits for it any more. That alone answers nobody: what is not committed
-        may be lost, and whoever has lost the lead may be the last to hear of it (invariant 2)."""
-        self._is_told = True
-        self._go_on()
+    def indexed(self) -> None:
+        """The messages are indexed, or that is not waited for any more. That alone is no reason to answer: messages
+        that are not committed may be lost, and a former leader may be the last to know (invariant 2)."""
+        self._is_indexed = True
+        self._answer_when_ready()
 
-    def _go_on(self) -> None:
-        if self._is_committed and self._is_told and self._answer is not None:
+    def _answer_when_ready(self) -> None:
+        if self._is_committed and self._is_indexed and self._answer is not None:
             answer, self._answer = self._answer, None
             answer(self)
 
 
 class LogTail:
-    """One engine and its log."""
+    """Indexes the log of one engine."""
 
     def __init__(
         self,
@@ -78,18 +78,17 @@ class LogTail:
         *,
         settings: Callable[[], QueueSettings],
         now_ms: Callable[[], int],
-        kept: MessageCache,
+        cache: MessageCache,
         workers: Executor,
         in_background: Callable[[Coroutine[Any, Any, None]], None],
         indexed: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """`indexed` is called when the engine was told of more, `failed` when that met an error that nobody thought
-        of."""
+        """`indexed` is called after each step, `failed` after an unexpected error."""
         self._partition = partition
         self._settings = settings
         self._now_ms = now_ms
-        self._kept = kept
+        self._cache = cache
         self._workers = workers
         self._in_background = in_background
         self._indexed = indexed
@@ -97,7 +96,7 @@ class LogTail:
         self._engine: Engine | None = None
         self._own: deque[OwnBatch] = deque()
         self._waiting: dict[asyncio.Future[None], int] = {}
-        """Up to which offset the engine is to know."""
+        """The offset up to which each waits for the index."""
         self._is_due = False
         self._is_reading = False
         self._is_closed = False
@@ -105,12 +104,12 @@ class LogTail:
     # -- life
 
     async def catch_up(self, engine: Engine) -> None:
-        """Tell a new engine of everything that is committed."""
+        """Index everything that is committed, for a new engine."""
         self._engine = None
         await self._read_to(engine, self._partition.last_stable_offset)
 
     def begin(self, engine: Engine) -> None:
-        """Go on with what comes."""
+        """Follow the end of the log."""
         self._engine = engine
         self._partition.data_waiters.add(self)
         self._index()
@@ -120,16 +119,16 @@ class LogTail:
         self._engine = None
         self._partition.data_waiters.remove(self)
         for batch in self._own:
-            batch.told()
+            batch.indexed()
         self._own.clear()
         for done in self._waiting:
             if not done.done():
                 done.set_result(None)
 
-    # -- what comes
+    # -- following
 
     async def caught_up(self) -> None:
-        """Until the engine knows of everything that is committed now, for a little while."""
+        """Wait until everything that is committed now is indexed, for a little while."""
         engine, end = self._engine, self._partition.last_stable_offset
         if engine is None or engine.indexed_to >= end:
             return
@@ -183,26 +182,26 @@ class LogTail:
             self._index_own(engine, batch)
         self._answer_committed()
         if engine.indexed_to > before:
-            self._tell(engine)
+            self._notify(engine)
 
-    def _tell(self, engine: Engine) -> None:
+    def _notify(self, engine: Engine) -> None:
         self._indexed()
         for done, end in self._waiting.items():
             if engine.indexed_to >= end and not done.done():
                 done.set_result(None)
 
     def _answer_committed(self) -> None:
-        """Those who have sent what is committed, but behind a transaction that is not over, or much that others have
-        written: the engine hears of it later."""
+        """Answer sends that are committed behind an open transaction, or behind many records of other clients: they are
+        indexed later."""
         for batch in self._own:
             if batch.last >= self._partition.high_watermark:
                 break
-            batch.told()
+            batch.indexed()
 
     def _next_own(self, engine: Engine) -> OwnBatch | None:
         while self._own and self._own[0].first < engine.indexed_to:
             # It was read from the log while the engine was loading.
-            self._own.popleft().told()
+            self._own.popleft().indexed()
         return self._own[0] if self._own else None
 
     def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
@@ -210,12 +209,12 @@ class LogTail:
             engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
         else:
             batch.duplicates = engine.index(batch.arrivals, self._now_ms())
-        batch.told()
+        batch.indexed()
 
     # -- reading
 
     def _read_now(self, engine: Engine) -> bool:
-        """Tell of what comes next in the log, if that is little and at hand: somebody may be waiting for it."""
+        """Index the next records of the log at once, if they are few and in the page cache."""
         offset = engine.indexed_to
         try:
             cut = self._partition.slice(offset, _AT_HAND_BYTES, committed=True, at_least_one=True)
@@ -225,7 +224,7 @@ class LogTail:
         if piece is None or piece.next_offset == offset or len(piece.steps) > _STEPS_PER_TURN:
             return False
         self._index_steps(engine, piece.steps)
-        self._kept.offer(self._partition.topic_id, piece.messages)
+        self._cache.offer(self._partition.topic_id, piece.messages)
         return True
 
     async def _read_on(self, engine: Engine, end: int) -> None:
@@ -240,7 +239,7 @@ class LogTail:
         self._index()
 
     async def _read_to(self, engine: Engine, end: int) -> None:
-        """Tell of the log up to an offset that is committed and stable."""
+        """Index the log up to an offset that is committed and stable."""
         partition = self._partition
         while engine.indexed_to < end and not self._is_closed:
             offset = engine.indexed_to
@@ -258,9 +257,9 @@ class LogTail:
             if piece.next_offset == offset:
                 raise QueueUnavailable(f"nothing can be read of {partition} at offset {offset}")
             await self._index_piece(engine, piece)
-            self._kept.offer(partition.topic_id, piece.messages)
+            self._cache.offer(partition.topic_id, piece.messages)
             if self._engine is engine:
-                self._tell(engine)
+                self._notify(engine)
 
     async def _index_piece(self, engine: Engine, piece: DecodedSlice) -> None:
         for at in range(0, len(piece.steps), _STEPS_PER_TURN):

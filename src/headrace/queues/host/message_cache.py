@@ -1,8 +1,8 @@
-"""Messages by their offsets: from memory where they were sent or read a moment ago, else from the log.
+"""Messages by offset: from a cache if they were sent or read recently, else from the log.
 
-Messages are received in about the order in which they were sent, so what is read from the log is read some way ahead.
-What is kept is bounded by bytes, for all queues of a broker together. What was just sent is kept only while there is
-room: it must not push out what is older, and is received sooner.
+Messages are received in about the order of their sending, so the log is read ahead. The cache is bounded by bytes, for
+all queues of a broker together. Messages that were just sent are cached only while there is room: they must not evict
+older ones, which are received sooner.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ _AHEAD_BYTES = 64 * 1024
 
 
 class MessageCache:
-    """Messages in memory, of all queues of a broker."""
+    """A cache of messages of all queues of a broker."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._kept_bytes = 0
-        # By the number of the topic's id: of a UUID the hash is worked out anew each time.
+        self._used_bytes = 0
+        # By the integer of the topic's id: the hash of a UUID is computed each time.
         self._messages: OrderedDict[tuple[int, int], tuple[DecodedMessage, int]] = OrderedDict()
 
     def get(self, topic_id: UUID, offset: int) -> DecodedMessage | None:
@@ -36,48 +36,48 @@ class MessageCache:
         return None if found is None else found[0]
 
     def offer(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
-        """Keep those that cost no other its place."""
+        """Cache the messages that fit without evicting others."""
         for message in messages:
             size_bytes = message.size_bytes
-            if self._kept_bytes + size_bytes <= self._limit_bytes // 2:
+            if self._used_bytes + size_bytes <= self._limit_bytes // 2:
                 self._put(topic_id, message, size_bytes)
 
     def put(self, topic_id: UUID, messages: Iterable[DecodedMessage]) -> None:
         for message in messages:
             self._put(topic_id, message, message.size_bytes)
-        while self._kept_bytes > self._limit_bytes and self._messages:
-            self._kept_bytes -= self._messages.popitem(last=False)[1][1]
+        while self._used_bytes > self._limit_bytes and self._messages:
+            self._used_bytes -= self._messages.popitem(last=False)[1][1]
 
     def drop(self, topic_id: UUID, offsets: Iterable[int]) -> None:
-        """Nobody will ask for them again."""
+        """The messages are not needed any more."""
         topic, pop = topic_id.int, self._messages.pop
         for offset in offsets:
             found = pop((topic, offset), None)
             if found is not None:
-                self._kept_bytes -= found[1]
+                self._used_bytes -= found[1]
 
     def _put(self, topic_id: UUID, message: DecodedMessage, size_bytes: int) -> None:
         self.drop(topic_id, (message.offset,))
         self._messages[topic_id.int, message.offset] = message, size_bytes
-        self._kept_bytes += size_bytes
+        self._used_bytes += size_bytes
 
 
 class MessageReader:
-    def __init__(self, partition: Partition, kept: MessageCache, workers: Executor) -> None:
+    def __init__(self, partition: Partition, cache: MessageCache, workers: Executor) -> None:
         self._partition = partition
-        self._kept = kept
+        self._cache = cache
         self._workers = workers
 
     def drop(self, offsets: Iterable[int]) -> None:
-        """Nobody will ask for them again."""
-        self._kept.drop(self._partition.topic_id, offsets)
+        """The messages are not needed any more."""
+        self._cache.drop(self._partition.topic_id, offsets)
 
     async def read(self, offsets: Sequence[int], settings: QueueSettings) -> dict[int, DecodedMessage]:
-        """The messages at these offsets. What the log does not have any more is left out."""
+        """The messages at these offsets, except those that the log does not have any more."""
         topic_id = self._partition.topic_id
         found: dict[int, DecodedMessage] = {}
         missing: list[int] = []
-        get = self._kept.get
+        get = self._cache.get
         for offset in offsets:
             message = get(topic_id, offset)
             if message is None:
@@ -87,7 +87,7 @@ class MessageReader:
         for offset in sorted(missing):
             if offset not in found:
                 piece = await self._read_from(offset, settings)
-                self._kept.put(topic_id, piece)
+                self._cache.put(topic_id, piece)
                 found.update((message.offset, message) for message in piece if message.offset in missing)
         return found
 
@@ -103,7 +103,7 @@ class MessageReader:
 
 
 def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSettings) -> DecodedSlice | None:
-    """What a slice says, if it is small and in the page cache."""
+    """Decode a slice, if it is small and in the page cache."""
     data = cut.file.read_cached(cut.position, cut.length) if cut.length <= _AHEAD_BYTES else None
     if data is None:
         return None
@@ -114,7 +114,7 @@ def read_cached(partition: Partition, cut: Slice, offset: int, settings: QueueSe
 async def read_slice(
     partition: Partition, cut: Slice, offset: int, settings: QueueSettings, workers: Executor
 ) -> DecodedSlice:
-    """What a slice says: in this turn if it is small and in the page cache, else in a worker thread."""
+    """Decode a slice: at once if it is small and in the page cache, else in a worker thread."""
     piece = read_cached(partition, cut, offset, settings)
     if piece is not None:
         return piece

@@ -1,7 +1,7 @@
-"""A queue on the broker that leads its partition: what can be asked of it, done here.
+"""A queue on the broker that leads its partition: its operations.
 
-The engine decides, the answer is given when that is kept; what was leased to somebody who is gone meanwhile is given
-back at once.
+The engine decides, and the answer is given when the decision is persisted; messages that were leased to a receiver
+which has disconnected meanwhile are returned at once.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from headrace.queues.host.send import MessageSender, SendBudget
 from headrace.records.reader import Record
 
 MOST_MESSAGES = 1_000
-"""Of one receive, or one call to acknowledge."""
+"""The most messages of one receive, or of one call to acknowledge."""
 _ANSWER_BYTES = 16 * 1024 * 1024
 _MAX_WAIT_MS = 20_000
 _PURGE_EVERY_MS = 60_000
@@ -39,7 +39,7 @@ class HostedQueue:
     def __init__(self, name: str, host: QueueHost, budget: SendBudget) -> None:
         self.name = name
         self.host = host
-        self.bodies = MessageReader(host.partition, host.context.kept, host.context.workers)
+        self.reader = MessageReader(host.partition, host.context.cache, host.context.workers)
         self._sender = MessageSender(host, budget)
         self._receivers = Receivers(host)
         self._receipts = Receipts(host.partition.topic_id)
@@ -56,7 +56,7 @@ class HostedQueue:
         return await self._sender.send([record_of(message, settings, now_ms) for message in messages])
 
     async def send_records(self, records: Sequence[Record]) -> None:
-        """Messages that come from another queue."""
+        """Append messages that come from another queue."""
         await self._sender.send(records)
 
     # -- receiving
@@ -78,7 +78,7 @@ class HostedQueue:
             return []
         try:
             messages = await self._read(leases)
-            await self.host.kept()
+            await self.host.persisted()
         except BaseException:
             self._receivers.give_back(leases)
             raise
@@ -86,7 +86,7 @@ class HostedQueue:
         return self._bounded(messages)
 
     def _bounded(self, messages: list[Received]) -> list[Received]:
-        """As many as an answer can hold; the others are given back."""
+        """As many messages as fit into an answer; the others are returned."""
         size_bytes = 0
         for at, message in enumerate(messages):
             size_bytes += len(message.body)
@@ -97,9 +97,9 @@ class HostedQueue:
         return messages
 
     async def _read(self, leases: Sequence[Lease]) -> list[Received]:
-        found = await self.bodies.read([lease.offset for lease in leases], self.host.settings)
+        found = await self.reader.read([lease.offset for lease in leases], self.host.settings)
         if len(found) < len(leases):
-            # The log has lost some, by DeleteRecords or its own retention: nobody can ever receive them.
+            # The log has lost some, by DeleteRecords or its own retention: they can never be received.
             gone = [(lease.offset, lease.attempt) for lease in leases if lease.offset not in found]
             self.host.decide_now(lambda engine, now_ms: engine.acknowledge(gone, now_ms))
         receipt_for = self._receipts.write
@@ -116,7 +116,7 @@ class HostedQueue:
         ]
 
     def _same_attempt(self, attempt_id: str | None, visibility_ms: int) -> Sequence[Lease]:
-        """What this attempt of a receive got before, leased anew, if nothing of it has changed."""
+        """The messages that this receive attempt got before, leased again, if they are all still in flight with it."""
         known = None if attempt_id is None or not self.host.settings.is_fifo else self._attempts.get(attempt_id)
         if known is None:
             return ()
@@ -149,7 +149,7 @@ class HostedQueue:
             while len(self._attempts) > _ATTEMPTS_MAX:
                 del self._attempts[next(iter(self._attempts))]
 
-    # -- what was received
+    # -- messages in flight
 
     async def acknowledge(self, receipts: Sequence[str], *, any_receipt: bool = False) -> Failures:
         await self.host.opened()
@@ -164,7 +164,7 @@ class HostedQueue:
         outcomes = await self.host.decide(
             lambda engine, now_ms: engine.acknowledge(wanted, now_ms, any_attempt=any_receipt)
         )
-        self.bodies.drop(lease.offset for lease in wanted)
+        self.reader.drop(lease.offset for lease in wanted)
         for at, outcome in zip(leases, outcomes, strict=True):
             if outcome is not None:
                 failures[at] = outcome
@@ -202,7 +202,7 @@ class HostedQueue:
 
         return await self.host.decide(decide)
 
-    # -- looking
+    # -- reading
 
     async def counts(self) -> Counts:
         await self.host.opened()
@@ -228,7 +228,7 @@ class HostedQueue:
             if not offsets:
                 break
             offset = offsets[-1] + 1
-            messages = await self.bodies.read(offsets, settings)
+            messages = await self.reader.read(offsets, settings)
             for each in offsets:
                 message, look = messages.get(each), self.host.engine.look(each)
                 if message is None or look is None or not matcher.matches(message):
@@ -247,19 +247,19 @@ class HostedQueue:
             await asyncio.sleep(0)
         return found
 
-    async def purge(self, asked: str) -> None:
-        """`asked` is new for each purge, and the same when one is asked for again."""
+    async def purge(self, purge_id: str) -> None:
+        """`purge_id` is new for each purge, and the same when a purge is repeated."""
         host = self.host
         await host.opened()
         await host.log.caught_up()
         last, now_ms = host.own_entries.get(OWN_KEYS + _PURGED), host.now_ms()
         if last is not None:
-            purged_ms, _, asked_last = last.decode().partition(" ")
-            if asked == asked_last:
-                await host.kept()
+            purged_ms, _, last_id = last.decode().partition(" ")
+            if purge_id == last_id:
+                await host.persisted()
                 return
             if now_ms - int(purged_ms) < _PURGE_EVERY_MS:
-                raise PurgeInProgress(f"{self.name} was purged less than a minute ago: wait")
+                raise PurgeInProgress(f"{self.name} was purged less than a minute ago: try again later")
         host.decide_now(lambda engine, _: engine.purge())
-        host.keep_own(_PURGED, f"{now_ms} {asked}".encode())
-        await host.kept()
+        host.persist_own(_PURGED, f"{now_ms} {purge_id}".encode())
+        await host.persisted()

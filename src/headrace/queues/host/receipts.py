@@ -1,4 +1,4 @@
-"""Receipts: what a receiver shows to acknowledge a message. They name the queue, the message and the attempt."""
+"""Receipts: identify the queue, the message and the attempt of a receive."""
 
 from base64 import urlsafe_b64encode
 from struct import Struct
@@ -19,7 +19,7 @@ class Receipt(NamedTuple):
 
 
 class Receipts:
-    """Those of one queue: a version and the topic's id, the same in all of them, then two numbers in hexadecimal."""
+    """The receipts of one queue: a version and the topic's id, then offset and attempt in hexadecimal."""
 
     def __init__(self, topic_id: UUID) -> None:
         self._prefix = _VERSION + urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
@@ -32,7 +32,7 @@ class Receipts:
         try:
             if len(text) != _LENGTH:
                 raise ValueError
-            # Of the right length only if all of it is digits.
+            # It has the right length only if all characters are hexadecimal digits.
             numbers = bytes.fromhex(text[_PREFIX_LENGTH:])
             if len(numbers) != _LAYOUT.size or text[0] != _VERSION:
                 raise ValueError

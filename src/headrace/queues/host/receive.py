@@ -20,27 +20,27 @@ class _WaitingReceive:
 
     @property
     def leases(self) -> Sequence[Lease]:
-        """What it got, if it did."""
+        """The leases that it got, if any."""
         done = self.done
         return done.result() if done.done() and not done.cancelled() and done.exception() is None else ()
 
 
 class Receivers:
-    """Those who wait for messages of one queue."""
+    """The waiting receives of one queue."""
 
     def __init__(self, host: QueueHost) -> None:
         self._host = host
         self._waiting: dict[_WaitingReceive, None] = {}
         host.on_change.append(self._wake)
-        host.on_close.append(self._tell)
+        host.on_close.append(self._fail_waiting)
 
     async def lease(self, max_messages: int, visibility_ms: int, wait_ms: int) -> Sequence[Lease]:
-        """Messages, as soon as there are any; none if none came in time. Nobody may be told before they are kept.
-        `TooManyInFlight` only of a receive that does not wait."""
+        """Lease messages, as soon as there are any; none if none came in time. The caller must await `host.persisted`
+        before it answers. `TooManyInFlight` only for a receive that does not wait."""
         try:
             leases = self._host.decide_now(lambda engine, now_ms: engine.receive(max_messages, now_ms, visibility_ms))
         except TooManyInFlight:
-            # A receive that may wait waits for others to delete some: to refuse it would only make it ask again.
+            # A receive that may wait waits until messages are deleted: refused, it would only be repeated.
             if wait_ms <= 0:
                 raise
             leases = []
@@ -54,7 +54,7 @@ class Receivers:
             async with asyncio.timeout(wait_ms / 1000):
                 return await waiting.done
         except TimeoutError:
-            # They may have come in the same moment.
+            # Messages may have come at the same moment.
             return waiting.leases
         except asyncio.CancelledError:
             self.give_back(waiting.leases)
@@ -63,7 +63,7 @@ class Receivers:
             self._waiting.pop(waiting, None)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """Nobody got them: they are available at once, and were not received."""
+        """Undo a receive whose receiver is gone: the messages are available at once."""
 
         def decision(engine: Engine, now_ms: int) -> None:
             for lease in leases:
@@ -93,7 +93,7 @@ class Receivers:
                 first.done.set_result(leases)
             del waiting[first]
 
-    def _tell(self, why: HeadraceError) -> None:
+    def _fail_waiting(self, why: HeadraceError) -> None:
         waiting, self._waiting = self._waiting, {}
         for each in waiting:
             if not each.done.done():

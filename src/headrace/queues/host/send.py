@@ -1,7 +1,7 @@
 """Sending: appending records to the queue's partition, those of one turn of the event loop in one batch.
 
-A send is answered when every replica in sync has it on disk, as Produce with acks=all is (invariant 2). The engine has
-looked at it by then: whoever receives next finds it, and the answer to a duplicate names the message that came first.
+A send is answered when every replica in sync has it on disk, like a Produce with acks=all (invariant 2). By then it is
+indexed: the next receive finds it, and the answer to a duplicate names the first message.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ BATCH_MAX_BYTES = 1024 * 1024
 _BATCH_MAX_RECORDS = 2_000
 _RECORD_OVERHEAD_BYTES = 100
 _PATIENCE_S = 30.0
-_TOO_LATE = "the messages could not be brought to all replicas in time; they may have been sent"
+_TOO_LATE = "the messages could not be replicated in time; they may have been sent"
 UNCOMMITTED_MAX_BYTES = 128 * 1024 * 1024
 
 
 class SendBudget:
-    """How many bytes of messages may be on their way to the disk, for all queues of a broker. Past it, sends wait."""
+    """Limits the bytes of uncommitted messages, for all queues of a broker. Past the limit, sends wait."""
 
     def __init__(self, limit_bytes: int = UNCOMMITTED_MAX_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -47,7 +47,7 @@ class SendBudget:
                         self._room.clear()
                         await self._room.wait()
             except TimeoutError:
-                raise QueueUnavailable("too many messages are on their way to the disk: try again") from None
+                raise QueueUnavailable("too many messages are being written: try again") from None
         self._used_bytes += size_bytes
 
     def _is_full(self, size_bytes: int) -> bool:
@@ -129,7 +129,7 @@ class MessageSender:
         messages = [
             message_of(record, ids, is_fifo=is_fifo, offset=offset) for offset, record in enumerate(records, first)
         ]
-        # One timer for all who wait, and not one for each.
+        # One timer for all sends of the batch.
         timer = asyncio.get_running_loop().call_later(_PATIENCE_S, _fail, sendings, QueueUnavailable(_TOO_LATE))
 
         def answer(batch: OwnBatch) -> None:
@@ -144,10 +144,10 @@ class MessageSender:
                 timer.cancel()
                 _fail(sendings, _unknown(error))
                 return
-            host.context.kept.offer(partition.topic_id, messages)
+            host.context.cache.offer(partition.topic_id, messages)
             own.committed()
             if not host.has_engine:
-                own.told()
+                own.indexed()
 
         if partition.when_committed(appended.last_offset + 1, committed):
             committed(None)
@@ -163,7 +163,7 @@ def _size_bytes(record: Record) -> int:
 
 
 def _arrivals(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[LogMessage] | None:
-    """None if there is nothing to say of any of them."""
+    """None if all of them are plain."""
     if not settings.is_fifo and all(map(is_plain, messages)):
         return None
     return [arrival_of(message, settings) for message in messages]
@@ -186,12 +186,12 @@ def _answer(
 def _fail(sendings: Sequence[_Sending], error: HeadraceError) -> None:
     for sending in sendings:
         if not sending.done.done():
-            # One of its own for each: an error remembers where it was raised.
+            # Each gets its own error, because an error has the traceback of where it was raised.
             sending.done.set_exception(type(error)(str(error)))
 
 
 def _unknown(error: BaseException) -> HeadraceError:
-    """It was written, and may be there in the end."""
+    """The error for a batch that was written and may still be committed."""
     if isinstance(error, NotLeader):
         return QueueUnavailable(f"the leader of the queue changed; the messages may have been sent: {error}")
     return error if isinstance(error, HeadraceError) else QueueUnavailable(str(error))

@@ -1,11 +1,11 @@
-"""Keeping what an engine changes: one write at a time, and the next takes everything that has gathered meanwhile.
+"""Persists the changes of an engine: one write at a time, each with all changes since the last (group commit).
 
 Promises:
-- whoever waits for `kept` is told when everything that the engine had decided before is committed, so an answer never
-  says what a restart or another leader does not know (invariant 42);
-- a write that may or may not have been made is made again, after the state was opened anew: the former one cannot come
-  late then and undo a later one;
-- once another broker leads, nothing is written any more, and everybody who waits is told.
+- `persisted` returns when everything that the engine had decided before is committed, so no answer is ahead of the
+  state after a restart or a change of the leader (invariant 42);
+- a write whose outcome is unknown is repeated after the state was opened again: the former write cannot arrive later
+  and undo a newer one;
+- once another broker leads, nothing is written any more, and all callers that wait fail.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from headrace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 10.0
-"""How long somebody waits for a write before being told that it is not known whether it will be made."""
-_TELL_AFTER_MS = 2_000
+"""How long a caller waits for a write before it fails with an unknown outcome."""
+_REPORT_AFTER_MS = 2_000
 _WAITING_MAX = 20_000
 _BACKOFF_FIRST_S = 0.02
 _BACKOFF_MAX_S = 1.0
@@ -43,8 +43,8 @@ class StateWriter:
         written: Callable[[], None],
         lost: Callable[[HeadraceError], None],
     ) -> None:
-        """`take` gives what is to be written since it was asked last; `written` is called when that is committed,
-        before those who wait are told; `lost` when another broker leads."""
+        """`take` gives the entries to write since its last call; `written` is called when they are committed, before
+        callers that wait go on; `lost` when another broker leads."""
         self._name = name
         self._epoch = epoch
         self._store = store
@@ -55,28 +55,27 @@ class StateWriter:
         self._term = -1
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: list[asyncio.Future[None]] = []
-        """Those who wait for the write under way."""
+        """Callers that wait for the current write."""
         self._task: asyncio.Task[None] | None = None
         self._failing_since_ms: float | None = None
-        self._is_told = False
+        self._is_reported = False
         self._closed: HeadraceError | None = None
 
     # -- life
 
     async def open(self) -> list[InternalRecord]:
-        """Take over from whoever led before; everything there is. Tried until it works: only `StaleQueueLeader` is
-        raised."""
+        """Fence the former leader, and read all entries. Retried until it succeeds, except for `StaleQueueLeader`."""
         backoff_s = _BACKOFF_FIRST_S
         while True:
             try:
                 self._term = await self._store.open(self._name, self._epoch)
                 entries = await self._store.read(self._name, self._term)
-                self._works()
+                self._report_success()
                 return entries
             except StaleQueueLeader:
                 raise
             except HeadraceError as error:
-                self._say(error)
+                self._report_failure(error)
             await asyncio.sleep(backoff_s)
             backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
 
@@ -84,7 +83,7 @@ class StateWriter:
         self._closed = why
         if self._task is not None:
             self._task.cancel()
-        self._tell(why)
+        self._fail_waiting(why)
 
     async def stopped(self) -> None:
         if self._task is not None:
@@ -94,12 +93,12 @@ class StateWriter:
     # -- writing
 
     def touch(self) -> None:
-        """There is something to be written: it is, soon."""
+        """Write the changes of the engine soon."""
         if self._closed is None and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def kept(self) -> None:
-        """Until everything that the engine has decided so far is committed."""
+    async def persisted(self) -> None:
+        """Wait until everything that the engine has decided so far is committed."""
         if self._closed is not None:
             raise self._closed
         self.check()
@@ -109,18 +108,18 @@ class StateWriter:
         await done
 
     def check(self) -> None:
-        """Refuse to begin what could not be kept: `QueueUnavailable`."""
+        """`QueueUnavailable` if changes cannot be persisted now."""
         since_ms = self._failing_since_ms
         if since_ms is not None and self._clock.monotonic_ms() - since_ms > _PATIENCE_S * 1000:
             raise QueueUnavailable("the state of the queue cannot be written now: try again")
         if len(self._waiting) >= _WAITING_MAX:
-            raise QueueUnavailable("the queue has too much to do: try again")
+            raise QueueUnavailable("the queue is overloaded: try again")
 
     async def _run(self) -> None:
         while True:
             waiting, self._waiting = self._waiting, []
             self._writing = waiting
-            # One timer for all who wait, and not one for each.
+            # One timer for all callers.
             timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._late)
             try:
                 entries = self._take()
@@ -130,7 +129,7 @@ class StateWriter:
                 self._lost(error)
                 return
             except asyncio.CancelledError:
-                self._tell(self._closed or QueueUnavailable("the queue is being closed"))
+                self._fail_waiting(self._closed or QueueUnavailable("the queue is being closed"))
                 raise
             finally:
                 timer.cancel()
@@ -145,8 +144,8 @@ class StateWriter:
                 return
 
     def _late(self) -> None:
-        """The write goes on; those who wait for it hear that it may or may not be made, and so do those who come."""
-        self._tell(QueueUnavailable("the state of the queue could not be written in time: try again"))
+        """The write goes on; callers that wait for it fail with an unknown outcome, and new ones are refused."""
+        self._fail_waiting(QueueUnavailable("the state of the queue could not be written in time: try again"))
         if self._failing_since_ms is None:
             self._failing_since_ms = self._clock.monotonic_ms() - _PATIENCE_S * 1000
 
@@ -162,39 +161,39 @@ class StateWriter:
             except StaleQueueLeader:
                 raise
             except HeadraceError as error:
-                self._say(error)
+                self._report_failure(error)
                 must_open = True
             else:
-                self._works()
+                self._report_success()
                 return
             await asyncio.sleep(backoff_s)
             backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
 
-    def _say(self, error: HeadraceError) -> None:
+    def _report_failure(self, error: HeadraceError) -> None:
         now_ms = self._clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
-        elif not self._is_told and now_ms - self._failing_since_ms > _TELL_AFTER_MS:
-            self._is_told = True
+        elif not self._is_reported and now_ms - self._failing_since_ms > _REPORT_AFTER_MS:
+            self._is_reported = True
             log.warning("the state of %s cannot be written or read for now: %s", self._name, error)
 
-    def _works(self) -> None:
+    def _report_success(self) -> None:
         if self._failing_since_ms is not None:
             self._failing_since_ms = None
-            if self._is_told:
-                self._is_told = False
+            if self._is_reported:
+                self._is_reported = False
                 log.warning("the state of %s is written and read again", self._name)
 
-    def _tell(self, why: HeadraceError) -> None:
+    def _fail_waiting(self, why: HeadraceError) -> None:
         waiting, self._waiting, self._writing = [*self._writing, *self._waiting], [], []
         for done in waiting:
             if not done.done():
-                # One of its own for each: an error remembers where it was raised.
+                # Each gets its own error, because an error has the traceback of where it was raised.
                 done.set_exception(type(why)(str(why)))
 
 
 def _parts(entries: Sequence[InternalRecord]) -> Iterator[Sequence[InternalRecord]]:
-    """Of a size that one write takes. If only the first of them are made, that is a state the queue was in."""
+    """Parts of the size of one write. If only the first are written, that is a state that the queue was in."""
     first = size_bytes = 0
     for at, (key, value) in enumerate(entries):
         size_bytes += len(key) + len(value or b"")

@@ -1,1 +1,1 @@
-"""Messages from one queue to another: dead letters and redrives, each exactly once."""
+"""Moves messages from one queue to another, each exactly once: dead letters and redrives."""

@@ -1,4 +1,4 @@
-"""Dead letters: messages that were received as often as they may be go to the dead-letter queue, and then are done."""
+"""Dead letters: messages at the receive limit are moved to the dead-letter queue."""
 
 import asyncio
 import logging
@@ -21,7 +21,9 @@ _BACKOFF_MAX_S = 10.0
 class DeadLetterMover:
     def __init__(self, queue: HostedQueue, send: SendRecords) -> None:
         self._queue = queue
-        self._transfer = TransferStream(queue, send, DEAD_LETTERS, keeps_time=lambda: not queue.host.settings.is_fifo)
+        self._transfer = TransferStream(
+            queue, send, DEAD_LETTERS, keeps_send_time=lambda: not queue.host.settings.is_fifo
+        )
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
         queue.host.on_change.append(self._look)
@@ -38,14 +40,14 @@ class DeadLetterMover:
 
     def _look(self) -> None:
         if self._is_wanted and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._bury_all())
+            self._task = asyncio.get_running_loop().create_task(self._move_all())
 
     @property
     def _is_wanted(self) -> bool:
         host = self._queue.host
         return host.has_engine and (host.engine.has_dead or self._transfer.page is not None)
 
-    async def _bury_all(self) -> None:
+    async def _move_all(self) -> None:
         host = self._queue.host
         backoff_s = _BACKOFF_FIRST_S
         while self._is_wanted and (self._transfer.page is not None or host.settings.dead_letter):
@@ -53,12 +55,12 @@ class DeadLetterMover:
                 if self._transfer.page is not None:
                     await self._transfer.deliver()
                 else:
-                    await self._bury(host.engine.dead(PAGE_MESSAGES), host.settings.dead_letter)
+                    await self._move(host.engine.dead(PAGE_MESSAGES), host.settings.dead_letter)
             except Exception as error:
                 if not self._is_failing:
                     self._is_failing = True
                     log.warning(
-                        "messages of %s cannot go to the dead-letter queue %s for now: %s",
+                        "messages of %s cannot be moved to the dead-letter queue %s for now: %s",
                         self._queue.name,
                         host.settings.dead_letter,
                         error,
@@ -70,9 +72,9 @@ class DeadLetterMover:
                 backoff_s = _BACKOFF_FIRST_S
                 self._is_failing = False
 
-    async def _bury(self, dead: Sequence[DeadMessage], destination: str) -> None:
-        messages = await self._queue.bodies.read([each.offset for each in dead], self._queue.host.settings)
-        await self._transfer.carry(
+    async def _move(self, dead: Sequence[DeadMessage], destination: str) -> None:
+        messages = await self._queue.reader.read([each.offset for each in dead], self._queue.host.settings)
+        await self._transfer.transfer(
             destination, [_letter(each, messages.get(each.offset)) for each in _together(dead, messages)]
         )
 
@@ -84,7 +86,7 @@ def _letter(dead: DeadMessage, message: DecodedMessage | None) -> TransferMessag
 
 
 def _together(dead: Sequence[DeadMessage], messages: Mapping[int, DecodedMessage]) -> Sequence[DeadMessage]:
-    """As many of them as go with one send, at least one."""
+    """As many of them as fit into one page, at least one."""
     size_bytes = 0
     for at, each in enumerate(dead):
         message = messages.get(each.offset)

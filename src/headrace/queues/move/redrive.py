@@ -1,8 +1,8 @@
-"""Tasks that move messages from one queue to another: out of a dead-letter queue, mostly.
+"""Move tasks: move messages from one queue to another, mostly out of a dead-letter queue (redrive).
 
-How far a task has come is kept with the queue's state: whoever leads the queue next goes on from there. What is in
-flight is not moved, nor is what a fifo queue would not give to a receiver now: the rest of a group of which something
-is in flight or hidden. The tasks of a queue take turns.
+The progress of a task is persisted with the queue's state: the next leader continues from there. Messages in flight are
+not moved, nor are messages of a fifo queue that could not be received now: the rest of a group with a message in flight
+or hidden. The tasks of a queue take turns.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ _ACTIVE = (RUNNING, CANCELLING)
 
 
 class MoveTask(msgspec.Struct, array_like=True):
-    """A move as it is kept."""
+    """A move task as it is persisted."""
 
     move: Move
     wanted: Filter
     next_offset: int
     end_offset: int
-    """It does not move what is sent after it began."""
+    """Messages that are sent after its start are not moved."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +57,7 @@ _decode = msgspec.msgpack.Decoder(MoveTask).decode
 class MoveTasks:
     def __init__(self, queue: HostedQueue, send: SendRecords, new_id: Callable[[], str]) -> None:
         self._queue = queue
-        self._transfer = TransferStream(queue, send, "move", keeps_time=lambda: False, delivered=self._delivered)
+        self._transfer = TransferStream(queue, send, "move", keeps_send_time=lambda: False, delivered=self._delivered)
         self._turn = asyncio.Lock()
         self._new_id = new_id
         self._tasks: dict[str, MoveTask] = {}
@@ -65,14 +65,16 @@ class MoveTasks:
         queue.host.on_open.append(self._resume)
         queue.host.on_close.append(lambda _: self._stop())
 
-    # -- asking
+    # -- operations
 
     async def start(self, destination: str | None, wanted: Filter, per_second: int | None) -> Move:
         await self._queue.host.opened()
         await self._queue.host.log.caught_up()
         engine, now_ms = self._queue.host.engine, self._queue.host.now_ms()
         if sum(task.move.status in _ACTIVE for task in self._tasks.values()) >= _KNOWN_MAX:
-            raise QueueUnavailable(f"{_KNOWN_MAX} tasks move messages of {self._queue.name} already: wait for one")
+            raise QueueUnavailable(
+                f"{_KNOWN_MAX} tasks move messages of {self._queue.name} already: wait until one has ended"
+            )
         move = Move(
             id=f"{self._queue.host.partition.topic_id.hex}-{self._new_id()}",
             source=self._queue.name,
@@ -85,9 +87,9 @@ class MoveTasks:
         )
         task = self._tasks[move.id] = MoveTask(move, wanted, 0, self._queue.host.partition.last_stable_offset)
         self._forget_oldest()
-        self._keep(task)
+        self._persist(task)
         self._run(task)
-        await self._queue.host.kept()
+        await self._queue.host.persisted()
         return task.move
 
     async def cancel(self, move_id: str) -> Move:
@@ -97,7 +99,7 @@ class MoveTasks:
             raise UnknownMove(f"no task {move_id} moves messages of {self._queue.name}")
         if task.move.status == RUNNING:
             self._set(task, status=CANCELLING)
-            await self._queue.host.kept()
+            await self._queue.host.persisted()
         return task.move
 
     async def all(self) -> list[Move]:
@@ -140,26 +142,26 @@ class MoveTasks:
         over = [task for task in sorted(self._tasks.values(), key=_age) if task.move.status not in _ACTIVE]
         for task in over[: max(0, len(self._tasks) - _KNOWN_MAX)]:
             del self._tasks[task.move.id]
-            self._queue.host.keep_own(_KEY + task.move.id.encode(), None)
+            self._queue.host.persist_own(_KEY + task.move.id.encode(), None)
 
-    def _keep(self, task: MoveTask) -> None:
-        self._queue.host.keep_own(_KEY + task.move.id.encode(), _encode(task))
+    def _persist(self, task: MoveTask) -> None:
+        self._queue.host.persist_own(_KEY + task.move.id.encode(), _encode(task))
 
     def _set(self, task: MoveTask, **changes: object) -> None:
         task.move = msgspec.structs.replace(task.move, **changes)
-        self._keep(task)
+        self._persist(task)
 
     # -- moving
 
     async def _deliver(self) -> None:
-        """What was on its way when the queue had another leader."""
+        """Deliver the page that was in transit when the leader changed."""
         async with self._turn:
-            # If it never can be there, its messages are here as before: its task meets the same, and says so.
+            # If it never can be delivered, its messages stay here, and the task fails with the same error.
             with suppress(HeadraceError):
                 await self._transfer.deliver()
 
     def _delivered(self, page: TransferPage) -> None:
-        task = self._tasks.get(page.errand)
+        task = self._tasks.get(page.purpose)
         if task is not None:
             self._set(task, moved=task.move.moved + len(page.messages))
 
@@ -196,12 +198,12 @@ class MoveTasks:
             else:
                 await asyncio.sleep(0)
         if task.move.status == CANCELLING:
-            # Not before what was on its way is there.
+            # Not before the page in transit is delivered.
             async with self._turn:
                 self._set(task, status=CANCELLED)
 
     async def _move_some(self, task: MoveTask) -> int | None:
-        """How many were moved; None if there is nothing left to move."""
+        """How many messages were moved; None if there are none left."""
         queue, host = self._queue, self._queue.host
         limit = task.wanted.limit
         most = PAGE_MESSAGES if limit is None else min(PAGE_MESSAGES, limit - task.move.moved)
@@ -217,22 +219,22 @@ class MoveTasks:
         if not offsets:
             if host.engine.indexed_to >= min(task.end_offset, host.partition.last_stable_offset):
                 return None
-            # They are in the log, and the engine has not heard of them yet.
+            # There are messages in the log that are not indexed yet.
             await host.log.caught_up()
             return 0
-        messages = await queue.bodies.read(offsets, host.settings)
+        messages = await queue.reader.read(offsets, host.settings)
         picked, passed_to = self._pick(task, offsets, messages)
         moved = 0
         for destination, some in picked.items():
-            moved += await self._transfer.carry(destination, some, task.move.id)
+            moved += await self._transfer.transfer(destination, some, task.move.id)
         task.next_offset = passed_to
-        self._keep(task)
+        self._persist(task)
         return moved
 
     def _pick(
         self, task: MoveTask, offsets: Sequence[int], messages: Mapping[int, DecodedMessage]
     ) -> tuple[dict[str, list[TransferMessage]], int]:
-        """The messages that are meant, by destination; and the offset behind the last that was looked at."""
+        """The messages that match the filter, by destination; and the offset behind the last one that was checked."""
         engine = self._queue.host.engine
         matcher = MessageMatcher(task.wanted)
         picked: dict[str, list[TransferMessage]] = {}

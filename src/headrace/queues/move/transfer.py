@@ -1,10 +1,10 @@
-"""Carrying messages from one queue to another, each once, whenever that is interrupted and taken up again.
+"""Transfer of messages from one queue to another, each exactly once, across failures and restarts.
 
-Messages go in pages. A page is kept here, with a number that is larger than that of the last one, before any of it is
-sent; nobody receives its messages while it is on its way; and they are done here, and the page forgotten, when it is
-committed there (invariant 44). Whether an attempt that failed, or was cut off, has got there is not known. So the page
-is sent again until one is answered, by whoever leads the queue then: who gets it knows by its number whether it is
-there already (`engine.moved_pages`).
+Messages are sent in pages. A page is persisted in the source queue, with a number higher than the last, before it is
+sent; its messages cannot be received while it is in transit; and they are acked, and the page removed, when it is
+committed at the destination (invariant 44). The outcome of an attempt that failed is unknown, so the page is sent again
+until an attempt succeeds, also by the next leader: the destination recognizes a copy by its number
+(`engine.moved_pages`).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 5.0
 
 SendRecords = Callable[[str, Sequence[Record]], Awaitable[None]]
-"""Sends to a queue, wherever it is led."""
+"""Sends records to a queue, on any broker."""
 
 
 class TransferMessage(msgspec.Struct, array_like=True, frozen=True):
@@ -44,8 +44,8 @@ class TransferPage(msgspec.Struct, array_like=True, frozen=True):
     number: int
     destination: str
     messages: Sequence[TransferMessage]
-    errand: str
-    """For what they go, as whoever sends them calls it."""
+    purpose: str
+    """Set by the sender: for move tasks, the id of the task."""
 
 
 class _TransferState(msgspec.Struct, array_like=True, frozen=True):
@@ -58,7 +58,7 @@ _decode = msgspec.msgpack.Decoder(_TransferState).decode
 
 
 class TransferStream:
-    """One stream of pages out of a queue, one at a time."""
+    """One stream of pages out of a queue, one in transit at a time."""
 
     def __init__(
         self,
@@ -66,30 +66,30 @@ class TransferStream:
         send: SendRecords,
         stream: str,
         *,
-        keeps_time: Callable[[], bool],
+        keeps_send_time: Callable[[], bool],
         delivered: Callable[[TransferPage], None] = lambda _: None,
     ) -> None:
-        """`keeps_time`: whether messages are as old there as here. `delivered` is called when a page is there, and what
-        it keeps is kept together with that."""
+        """`keeps_send_time`: whether messages keep their send time. `delivered` is called when a page is committed at
+        the destination; the entries that it persists are written together with that."""
         self._queue = queue
         self._send = send
         self._stream = stream
         self._key = b"carry:" + stream.encode()
-        self._keeps_time = keeps_time
+        self._keeps_send_time = keeps_send_time
         self._delivered = delivered
         self._last_number = 0
         self.page: TransferPage | None = None
-        """What is on its way."""
+        """The page in transit."""
         self._is_in_doubt = False
-        """Whether it may be there already."""
+        """Whether it may be committed at the destination already."""
         queue.host.on_open.append(self._open)
 
     def _open(self) -> None:
-        """Go on from what was kept. Nobody has received anything yet: what is on its way stays hidden."""
+        """Load the persisted page. No message was received yet: those in transit stay hidden."""
         value = self._queue.host.own_entries.get(OWN_KEYS + self._key)
         if value is not None:
-            kept = _decode(value)
-            self._last_number, self.page = kept.last_number, kept.page
+            stored = _decode(value)
+            self._last_number, self.page = stored.last_number, stored.page
             if self.page is not None:
                 self._is_in_doubt = True
                 self._hold(self.page.messages)
@@ -98,11 +98,11 @@ class TransferStream:
         host = self._queue.host
         return set(host.engine.hold([(each.offset, each.group) for each in messages], host.now_ms()))
 
-    def _keep(self) -> None:
-        self._queue.host.keep_own(self._key, _encode(_TransferState(self._last_number, self.page)))
+    def _persist(self) -> None:
+        self._queue.host.persist_own(self._key, _encode(_TransferState(self._last_number, self.page)))
 
-    async def carry(self, destination: str, messages: Sequence[TransferMessage], errand: str = "") -> int:
-        """Carry those that are available now, or dead: how many. Errors as of `deliver`."""
+    async def transfer(self, destination: str, messages: Sequence[TransferMessage], purpose: str = "") -> int:
+        """Move the messages that are available now, or dead; how many. Errors as of `deliver`."""
         engine = self._queue.host.engine
         dead = {each.offset for each in messages if (look := engine.look(each.offset)) and look.state == "dead"}
         held = self._hold([each for each in messages if each.offset not in dead])
@@ -110,34 +110,35 @@ class TransferStream:
         if going:
             invariant(self.page is None, 44, "one page of a stream is in transit at a time")
             self._last_number += 1
-            self.page = TransferPage(self._last_number, destination, going, errand)
+            self.page = TransferPage(self._last_number, destination, going, purpose)
             self._is_in_doubt = False
-            self._keep()
+            self._persist()
             await self.deliver()
         return len(going)
 
     async def deliver(self) -> None:
-        """Until the page on its way is there. `UnknownQueue` or `InvalidMessage` if it never can be: then nothing of it
-        is, and its messages are here as before. Any other error means that this broker leads the queue no more."""
+        """Send the page in transit until it is committed. `UnknownQueue` or `InvalidMessage` if it never can be: then
+        none of it is, and its messages stay in this queue. Any other error means that this broker does not lead the
+        queue any more."""
         page, host = self.page, self._queue.host
         assert page is not None
-        backoff_s, is_told = _BACKOFF_FIRST_S, False
+        backoff_s, is_reported = _BACKOFF_FIRST_S, False
         while True:
             try:
-                # Whoever leads next must know of it before anybody sees a copy.
-                await host.kept()
+                # The next leader must know the page before a copy can be received.
+                await host.persisted()
                 refusal = await self._send_page(page)
-                # From here on nothing is waited for, so that all of it is kept together.
+                # No await from here on, so that all of it is persisted together.
                 host.decide_now(partial(_moved if refusal is None else _released, page))
                 break
             except Exception as error:
                 if not host.has_engine:
                     raise
                 self._is_in_doubt = True
-                if backoff_s == _BACKOFF_MAX_S and not is_told:
-                    is_told = True
+                if backoff_s == _BACKOFF_MAX_S and not is_reported:
+                    is_reported = True
                     log.warning(
-                        "messages of %s cannot go to %s for now: %s",
+                        "messages of %s cannot be moved to %s for now: %s",
                         self._queue.name,
                         page.destination,
                         error,
@@ -146,18 +147,18 @@ class TransferStream:
             await asyncio.sleep(backoff_s)
             backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
         self.page = None
-        self._keep()
+        self._persist()
         if refusal is not None:
             raise refusal
         self._delivered(page)
-        self._queue.bodies.drop(each.offset for each in page.messages)
+        self._queue.reader.drop(each.offset for each in page.messages)
 
     async def _send_page(self, page: TransferPage) -> HeadraceError | None:
-        """None when it is there; or why it never can be, if certainly nothing of it is."""
+        """None when the page is committed; or why it never can be, if certainly none of it is."""
         queue, host = self._queue, self._queue.host
-        messages = await queue.bodies.read([each.offset for each in page.messages], host.settings)
-        # What the log has lost meanwhile, nobody can copy.
-        there = [each for each in page.messages if each.offset in messages]
+        messages = await queue.reader.read([each.offset for each in page.messages], host.settings)
+        # Messages that the log has lost meanwhile cannot be copied.
+        found = [each for each in page.messages if each.offset in messages]
         records = [
             moved_record(
                 messages[each.offset],
@@ -165,15 +166,15 @@ class TransferStream:
                 reason=each.reason,
                 attempts=each.attempts,
                 now_ms=host.now_ms(),
-                keeps_time=self._keeps_time(),
+                keeps_send_time=self._keeps_send_time(),
             )
-            for at, each in enumerate(there)
+            for at, each in enumerate(found)
         ]
         try:
             if records:
                 await self._send(page.destination, records)
         except UnknownQueue as error:
-            # What may have been there is gone with the queue.
+            # A copy that may have arrived was deleted with the queue.
             return error
         except InvalidMessage as error:
             if self._is_in_doubt:

@@ -1,4 +1,4 @@
-"""What members of a share group say about records that they got, and the answer that an engine gives. Pure."""
+"""Acknowledgements of share groups: checked, and applied to the engine. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -10,10 +10,10 @@ from headrace.queues.share.engine import AcquiredRange, ShareEngine
 
 
 class AckType(IntEnum):
-    """By the numbers of the protocol."""
+    """The numbers of the protocol."""
 
     GAP = 0
-    """There is no such record: it was compacted away."""
+    """The record does not exist: it was compacted away."""
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
@@ -27,7 +27,7 @@ class AckBatch(NamedTuple):
     """One for all, or one for each."""
 
     def runs(self, start: int) -> Iterator[tuple[int, int, int]]:
-        """First, last and type of what follows each other from `start` on with the same type."""
+        """Ranges of records with the same type, from `start` on: first, last and type."""
         first = max(self.first, start)
         if len(self.types) == 1:
             if first <= self.last:
@@ -39,12 +39,12 @@ class AckBatch(NamedTuple):
 
 
 def acknowledge(engine: ShareEngine, batches: Iterable[AckBatch], member: str, now_ms: int, lock_ms: int) -> bool:
-    """All or nothing: `InvalidRecordState` unless the member has all of it, `ProtocolError` if some was never given
-    out. What lies below the head is done already, and passed over, whoever had it. Whether there is anything to be
-    kept."""
+    """Apply all acknowledgements or none: `InvalidRecordState` unless the member has acquired all records,
+    `ProtocolError` if some were never delivered. Records below the head are acked already, and skipped. Returns whether
+    there is anything to persist."""
     wanted = [run for batch in batches for run in batch.runs(engine.head)]
     if any(last >= engine.indexed_to for _, last, _ in wanted):
-        raise ProtocolError(f"records from {engine.indexed_to} on were not given out yet")
+        raise ProtocolError(f"records from {engine.indexed_to} on were not delivered yet")
     owned = engine.acquired_by(member, now_ms)
     for first, last, _ in wanted:
         if not _covers(owned, first, last):
@@ -62,7 +62,7 @@ def acknowledge(engine: ShareEngine, batches: Iterable[AckBatch], member: str, n
 
 
 def _covers(owned: Sequence[AcquiredRange], first: int, last: int) -> bool:
-    """Whether all of a range is in these spans, which are in order."""
+    """Whether these ranges, which are by offset, cover a range."""
     for span in owned:
         if span.first <= first <= span.last:
             if last <= span.last:

@@ -1,8 +1,8 @@
-"""The way of a share partition's dead records to the group's dead-letter topic, in the background.
+"""Delivery of a share partition's dead records to the group's dead-letter topic, in the background.
 
-A dead record keeps the group's start offset where it is until its letter is committed; then it is done.
-While the topic cannot be written to, that is tried again. A topic that takes no letters is a mistake in the settings:
-the records are done without a letter, as in Kafka, and the log says so.
+A dead record holds back the group's start offset until its letter is committed; then it is acked. Failed writes are
+retried. A topic that does not accept letters is a mistake in the settings: the records are acked without a letter, as
+in Kafka, with a warning in the log.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class DeadLetterDelivery:
         committed: Callable[[], Awaitable[None]],
         is_void: Callable[[], bool],
     ) -> None:
-        """`committed` returns when everything that the engine has decided is; `is_void` once nothing may be written."""
+        """`committed` returns when all decisions of the engine are; `is_void` is true once nothing may be written."""
         self._partition = partition
         self._group_id = group_id
         self._engine = engine
@@ -40,12 +40,12 @@ class DeadLetterDelivery:
         self._committed = committed
         self._is_void = is_void
         self._task: asyncio.Task[None] | None = None
-        self._told = ""
+        self._reported = ""
 
     def look(self) -> None:
-        """There may be dead records."""
+        """Start the delivery if there are dead records."""
         if self._is_wanted and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._bury_all())
+            self._task = asyncio.get_running_loop().create_task(self._deliver_all())
 
     def cancel(self) -> None:
         if self._task is not None and self._task is not asyncio.current_task():
@@ -55,23 +55,23 @@ class DeadLetterDelivery:
     def _is_wanted(self) -> bool:
         return not self._is_void() and self._engine.has_dead
 
-    async def _bury_all(self) -> None:
+    async def _deliver_all(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
         while self._is_wanted:
             try:
-                # First that they are dead: a record whose rejection is not known yet must not be told of as rejected.
+                # First persist that they are dead: a rejection that is not committed must not be in a letter.
                 await self._committed()
-                await self._bury()
+                await self._deliver()
             except Exception as error:
                 if self._is_void():
                     return
-                self._say("have to wait", error)
+                self._report("are delayed", error)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
             else:
                 backoff_s = _BACKOFF_FIRST_S
 
-    async def _bury(self) -> None:
+    async def _deliver(self) -> None:
         letters = sorted(
             DeadLetter(dead.offset, dead.attempt, self._engine.is_rejected(dead.offset))
             for dead in self._engine.dead(_LETTERS_AT_ONCE)
@@ -81,17 +81,17 @@ class DeadLetterDelivery:
         written = len(letters)
         try:
             written = await self._writer.write(self._partition, self._group_id, letters)
-            self._told = ""
+            self._reported = ""
         except DeadLettersRefused as error:
-            self._say("are dropped", error)
+            self._report("are dropped", error)
         for letter in letters[:written]:
             self._engine.moved(letter.offset)
         await self._committed()
 
-    def _say(self, what: str, error: Exception) -> None:
-        """Once for each reason."""
-        if str(error) != self._told:
-            self._told = str(error)
+    def _report(self, what: str, error: Exception) -> None:
+        """Log each reason once."""
+        if str(error) != self._reported:
+            self._reported = str(error)
             log.warning(
                 "dead letters of the share group %s in %s %s: %s",
                 self._group_id,

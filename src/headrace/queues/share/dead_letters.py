@@ -1,5 +1,5 @@
-"""Dead letters of share groups (KIP-1191): records that a member rejected, or that were delivered as often as they may
-be, are written to the topic that the group's settings name. The records are Kafka's:
+"""Dead letters of share groups (KIP-1191): records that a member rejected, or that have reached the delivery limit, are
+written to the topic that the group's settings name. The format is Kafka's:
 
     key, value                     those of the record, if errors.deadletterqueue.copy.record.enable; else null
     __dlq.errors.topic             where the record is: its topic,
@@ -10,7 +10,7 @@ be, are written to the topic that the group's settings name. The records are Kaf
     __dlq.errors.message           why it is here
 
 All values are text. Records of partition n go to partition n modulo the number of partitions of the dead-letter topic.
-A letter may be there twice: it is written before its record is done.
+A letter may be written twice: it is written before its record is acked.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLettersRefused(HeadraceError):
-    """The topic that a group names takes no dead letters: an operator must change something."""
+    """The topic that a group names does not accept dead letters: an operator has to change the settings."""
 
 
 class WriteDeadLetters(Call, frozen=True):
@@ -71,8 +71,8 @@ class WriteDeadLetters(Call, frozen=True):
 
 class LetterWriter(Protocol):
     async def write(self, source: Partition, group_id: str, letters: Sequence[DeadLetter]) -> int:
-        """Write the first of these letters, in the order of their offsets, as many as go into one batch; how many.
-        Returns when they are committed. `DeadLettersRefused` if the topic takes none."""
+        """Write the first of these letters, which are by offset, as many as fit into one batch; how many. Returns when
+        they are committed. `DeadLettersRefused` if the topic does not accept letters."""
         ...
 
 
@@ -112,7 +112,7 @@ class DeadLetterTopics:
         return len(records)
 
     async def _destination(self, name: str) -> TopicImage:
-        """The topic, made if it may be."""
+        """The topic, created if the settings allow it."""
         metadata = self._metadata
         problem = dead_letter_topic_problem(name, metadata.settings) if name else "no topic is named"
         if problem is not None:
@@ -132,10 +132,10 @@ class DeadLetterTopics:
         _check_taking(topic, metadata.topic_settings(topic))
         return topic
 
-    # -- the records as they are in the log
+    # -- reading the records
 
     async def _bodies(self, source: Partition, letters: Sequence[DeadLetter]) -> dict[int, Body]:
-        """Key and value of those records that the log still has."""
+        """Key and value of the records that the log still has."""
         loop = asyncio.get_running_loop()
         wanted = sorted(letter.offset for letter in letters)
         found: dict[int, Body] = {}
@@ -175,14 +175,12 @@ class DeadLetterTopics:
             async with asyncio.timeout(_TIMEOUT_S):
                 await partition.until_committed(appended.last_offset + 1)
         except TimeoutError:
-            raise QueueUnavailable(
-                f"dead letters could not be brought to all replicas of {partition} in time"
-            ) from None
+            raise QueueUnavailable(f"dead letters could not be replicated in time in {partition}") from None
 
 
 def _check_taking(topic: TopicImage, settings: TopicSettings) -> None:
     if not settings.errors_deadletterqueue_group_enable:
-        raise DeadLettersRefused(f"the topic {topic.name} takes no dead letters: set {ENABLE}=true for it")
+        raise DeadLettersRefused(f"the topic {topic.name} does not accept dead letters: set {ENABLE}=true for it")
     if settings.queue.is_queue:
         raise DeadLettersRefused(f"{topic.name} is a queue, and its messages are not plain records: name a topic")
 
@@ -202,7 +200,8 @@ def _record(source: Partition, group_id: str, letter: DeadLetter, body: Body | N
 
 
 def _fitting(records: Sequence[Record], max_bytes: int) -> list[Record]:
-    """As many of them as go into one batch, at least one. One that is too large alone goes without key and value."""
+    """As many of them as fit into one batch, at least one. One that is too large alone is sent without key and
+    value."""
     fitting: list[Record] = []
     room = max_bytes - _BATCH_OVERHEAD_BYTES
     for record in records:
@@ -221,7 +220,7 @@ def _size_bytes(record: Record) -> int:
 
 
 def _read_bodies(cut: Slice, wanted: frozenset[int]) -> tuple[Mapping[int, Body], int]:
-    """Those of the wanted records that are in a piece of the log, and where it ends. Runs in a worker."""
+    """The wanted records that are in a slice of the log, and where it ends. Runs in a worker."""
     data = memoryview(cut.file.read(cut.position, cut.length))
     found: dict[int, Body] = {}
     end = 0

@@ -1,14 +1,13 @@
-"""A partition as one share group sees it, on the broker that leads it: the log, the engine, and what is kept of that.
+"""A partition of a share group on the broker that leads it: its log, its engine, and its persisted state.
 
-The engine is told of records as far as somebody has looked, in the order of the log, from the headers of batches alone.
+Records are indexed as far as members have fetched, in the order of the log, from the headers of batches alone.
 
 Promises:
-- what was accepted, rejected or released is told so only when that is committed: after a crash nothing that was
-  accepted comes back;
-- what was acquired is given to its member only when that is committed (`when_persisted`): each delivery of a record
-  counts more than the one before it, and a broker that was replaced as the leader gives out nothing;
-- who waits for records is told when there may be some: new ones, or such as came back;
-- if something cannot be committed, this instance is void: `is_void`, and another one is opened from what is there.
+- an acknowledgement is answered when it is committed: an accepted record is not delivered again after a crash;
+- an acquired record is delivered when that is committed (`when_persisted`): each delivery of a record has a higher
+  count than the one before it, and a former leader delivers nothing;
+- fetches that wait are woken when there may be records: new ones, or returned ones;
+- if a commit fails, this instance is void (`is_void`), and another one is opened from the persisted state.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ log = logging.getLogger(__name__)
 
 
 class AcquireLimit(NamedTuple):
-    """What a member wants at most."""
+    """The most that a member wants to acquire."""
 
     member: str
     max_records: int
 
 
 class AcquiredBatches(NamedTuple):
-    """What a member got: whole batches, and which of their records."""
+    """The records that a member has acquired: whole batches, and the ranges in them."""
 
     batches: list[Buffer]
     spans: list[AcquiredRange]
@@ -50,22 +49,22 @@ class AcquiredBatches(NamedTuple):
 
 
 class ShareLimits(NamedTuple):
-    """What a group allows, as its settings say now."""
+    """The current limits of a group."""
 
     deliveries: int
     locks: int
     lock_ms: int
     has_dead_letters: bool
-    """Whether there is a topic for dead letters."""
+    """Whether the group has a dead-letter topic."""
 
 
 class SharePosition(NamedTuple):
-    """How far a group is in a partition."""
+    """The position of a group in a partition."""
 
     start_offset: int
     leader_epoch: int
     lag: int
-    """How many offsets it is not done with."""
+    """How many offsets are not acked."""
 
 
 class SharePartition:
@@ -85,7 +84,7 @@ class SharePartition:
         self.group_id = group_id
         self.is_void = False
         self.waiters = DataWaiters()
-        """Fetches that want to hear of records that may be acquired."""
+        """Fetches that wait for records."""
         self._name = state_name(partition.topic_id, partition.index, group_id)
         self._store = store
         self._clock = clock
@@ -108,7 +107,7 @@ class SharePartition:
     # -- life
 
     async def open(self, start_offset: int | None = None) -> None:
-        """Find out how far the group is. If it has not begun, it begins at `start_offset`, or as its settings say."""
+        """Load the state of the group. A new group begins at `start_offset`, or where its settings say."""
         self._term = await self._store.open(self._name, self._leader_epoch)
         entries = await self._store.read(self._name, self._term)
         if entries:
@@ -132,7 +131,7 @@ class SharePartition:
         return end if found is None else found.offset
 
     def close(self) -> None:
-        """Somebody else leads the partition, or what is here is void: whoever waits looks elsewhere."""
+        """Another broker leads, or the state is void: fetches that wait are woken."""
         self.is_void = True
         self.partition.data_waiters.remove(self)
         if self._timer is not None:
@@ -171,13 +170,13 @@ class SharePartition:
             )
 
     def _follow_log(self) -> None:
-        """Tell the engine where the log begins and ends now."""
+        """Set the start and the end of the log in the engine."""
         self._engine.drop_before(self.partition.log.start_offset)
         self._engine.log_end = self._end
 
     @property
     def _end(self) -> int:
-        """Where members stop."""
+        """The end of the log for members."""
         return self.partition.last_stable_offset if self._is_committed_only else self.partition.high_watermark
 
     @property
@@ -187,12 +186,12 @@ class SharePartition:
     def _check(self) -> None:
         partition = self.partition
         if self.is_void or not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            raise NotLeader(f"{self.partition} is not led here any more, or is loaded again")
+            raise NotLeader(f"{self.partition} is not led by this broker any more, or is being loaded")
 
     # -- taking records
 
     def look(self, max_bytes: int) -> Slice | None:
-        """Where the next records are that may be acquired, with others around them; None if there are none now."""
+        """The slice of the log with the next available records; None if there are none now."""
         self._check()
         self._follow_settings()
         engine, partition, now_ms = self._engine, self.partition, self._now_ms()
@@ -206,15 +205,14 @@ class SharePartition:
         except OffsetOutOfRange:
             if at <= partition.log.end_offset:
                 raise
-            # The log ends before where the group was: what was there is lost, and the group goes on with what comes.
+            # The log ends before the position of the group: records were lost, and the group goes on with new ones.
             log.warning("%s ends before %d, where the share group %s was", partition, at, self.group_id)
             engine.start_at(partition.log.end_offset)
             return None
 
     def take(self, data: Buffer, wanted: AcquireLimit) -> AcquiredBatches:
-        """Acquire records of these batches, which `look` found and may have changed hands since. They are not to be
-        given to anybody before `when_persisted`. If none is acquired although there were some batches, it is worth
-        while to look again."""
+        """Acquire records of these batches, which `look` found; others may have acquired them since. They must not be
+        delivered before `when_persisted`. If none is acquired although there were some batches, look again."""
         self._check()
         engine, now_ms = self._engine, self._now_ms()
         most_locks, lock_ms = self._limits.locks, self._limits.lock_ms
@@ -244,7 +242,7 @@ class SharePartition:
         await self._committed()
 
     def _learn(self, header: BatchHeader, now_ms: int) -> None:
-        """There is another batch. One of markers, or of a transaction that was aborted, has nothing for members."""
+        """Index a batch. One of markers, or of an aborted transaction, has no records for members."""
         is_aborted = self._is_committed_only and self.partition.log.aborted.covers(header)
         if header.is_control or is_aborted:
             self._engine.skip(self._engine.indexed_to, header.last_offset)
@@ -268,8 +266,8 @@ class SharePartition:
             self.waiters.advanced()
 
     async def release(self, member: str, *, is_excused: bool) -> None:
-        """The member is gone: what it has is for others. Excused if it did not fail: then the delivery does not count
-        towards the limit of deliveries."""
+        """A member has left: its records are available again. Excused if it did not fail: then the delivery does not
+        count towards the delivery limit."""
         self._check()
         self._follow_log()
         engine, now_ms = self._engine, self._now_ms()
@@ -296,7 +294,7 @@ class SharePartition:
         return int(self._clock.monotonic_ms())
 
     def _arm(self) -> None:
-        """Wake up when the next lock ends."""
+        """Set the timer for the end of the next lock."""
         due_ms = self._engine.next_due_ms
         if self._timer is not None:
             if due_ms is not None and due_ms >= self._timer_due_ms:
@@ -321,7 +319,7 @@ class SharePartition:
             self.waiters.advanced()
         self._arm()
 
-    # -- what is kept
+    # -- persisting
 
     def _commit_later(self) -> None:
         task = asyncio.get_running_loop().create_task(self._committed_or_void())
@@ -335,8 +333,7 @@ class SharePartition:
             log.warning("the share group %s loads its state of %s again: %s", self.group_id, self.partition, error)
 
     async def _committed(self) -> None:
-        """Returns when everything that has happened so far is kept. Who comes while a write is under way waits for the
-        next one, which is for all who came."""
+        """Returns when all changes so far are committed. Callers that come during a write share the next one."""
         async with self._writing:
             self._check()
             entries = self._engine.take_changes()
@@ -345,7 +342,7 @@ class SharePartition:
             try:
                 await self._store.write(self._name, self._term, entries)
             except BaseException as error:
-                # The engine is ahead of what is kept.
+                # The engine is ahead of the persisted state.
                 self.close()
                 if isinstance(error, StaleQueueLeader):
                     raise NotLeader(str(error)) from error

@@ -1,7 +1,7 @@
-"""The share groups' side of a broker: the partitions that it leads, as each group that takes records of them sees them.
+"""The share groups of a broker: the state of each group in the partitions that this broker leads.
 
-A partition is opened for a group when somebody first asks, and closed when this broker does not lead it any more. How
-far groups are is asked for and set by whoever coordinates the group, on the broker that leads the partition.
+A partition is opened for a group at its first fetch, and closed when this broker does not lead it any more. The group's
+coordinator reads and sets its position on the broker that leads the partition.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _RETRIABLE = (CoordinatorError, QueueUnavailable, PeerUnavailable)
 
 
 class SharePartitionId(NamedTuple):
-    """One partition of one incarnation of a topic, as one share group sees it."""
+    """A share group in a partition, by the id of its topic."""
 
     topic_id: UUID
     partition: int
@@ -65,7 +65,8 @@ ShareCall = DescribeShare | ResetShare | ForgetShare | WriteDeadLetters
 
 
 class ShareLocator:
-    """Where the state of share groups is kept, for FindCoordinator: keys are `group:topic id:partition`."""
+    """Finds the broker that stores the state of a share group, for FindCoordinator: keys are `group:topic
+    id:partition`."""
 
     def __init__(self, coordinator: Coordinator[QueueStateMachine]) -> None:
         self._coordinator = coordinator
@@ -74,7 +75,7 @@ class ShareLocator:
         await self._coordinator.ensure_topic()
 
     def leader_for(self, key: str) -> BrokerId:
-        """`ProtocolError` unless it is such a key."""
+        """`ProtocolError` if the key is malformed."""
         try:
             group_id, topic_id, partition = key.rsplit(":", 2)
             place = SharePartitionId(UUID(bytes=urlsafe_b64decode(topic_id + "==")), int(partition), group_id)
@@ -124,8 +125,8 @@ class ShareService:
         return None if found is None or found.is_void else found
 
     def opening(self, place: SharePartitionId) -> "asyncio.Task[SharePartition]":
-        """The partition once it is open; raises what the errors of `PartitionTable.by_id` are, or `NotLeader`. Who
-        waits for it must not cancel it: others do, too."""
+        """The task that opens the partition; errors as of `PartitionTable.by_id`, or `NotLeader`. Callers must not
+        cancel it: others may wait for it, too."""
         partition = self._partitions.by_id(place.topic_id, place.partition)
         partition.check_leading()
         task = self._opening.get(place)
@@ -143,7 +144,7 @@ class ShareService:
         def done(task: "asyncio.Task[SharePartition]") -> None:
             if self._opening.get(place) is task:
                 del self._opening[place]
-            # Whoever waited has got the error, if anybody did.
+            # Callers that wait get the error; there may be none.
             if not task.cancelled():
                 task.exception()
 
@@ -171,7 +172,7 @@ class ShareService:
                     await self._store.forget(state_name(*place))
                 await made.open(start_offset)
             except _RETRIABLE:
-                # Its shard has just been made, or moves, or loads.
+                # Its shard was just created, or is moving or loading.
                 if self._clock.monotonic_ms() >= deadline_ms:
                     raise
                 await asyncio.sleep(_RETRY_S)
@@ -180,7 +181,7 @@ class ShareService:
                 return made
 
     async def _close(self, place: SharePartitionId) -> None:
-        """Nothing of the instance that there was is written any more."""
+        """Close the current instance: when this returns, it writes nothing any more."""
         former = self._opened.pop(place, None)
         if former is not None:
             former.close()
@@ -190,18 +191,18 @@ class ShareService:
         for place in [place for place, opened in self._opened.items() if opened.partition is partition]:
             self._opened.pop(place).close()
 
-    # -- how far a group is, on any broker
+    # -- positions, on any broker
 
     async def describe(self, place: SharePartitionId) -> SharePosition:
         position: SharePosition = await self._ask(place, DescribeShare(place), SharePosition)
         return position
 
     async def reset(self, place: SharePartitionId, start_offset: int) -> None:
-        """The group goes on from here, and what it had is void. -1 and -2 are the end and the start of the log."""
+        """Set the group's position, and void its state. -1 and -2 are the end and the start of the log."""
         await self._ask(place, ResetShare(place, start_offset), type(None))
 
     async def forget(self, place: SharePartitionId) -> None:
-        """The group has never been here."""
+        """Delete the state of the group."""
         await self._ask(place, ForgetShare(place), type(None))
 
     async def _ask(self, place: SharePartitionId, call: ShareCall, result: type[Any]) -> Any:
@@ -214,11 +215,11 @@ class ShareService:
         topic = self._metadata.image.topic_by_id(place.topic_id)
         if topic is None or not 0 <= place.partition < len(topic.partitions):
             self._partitions.by_id(place.topic_id, place.partition)
-            raise QueueUnavailable(f"partition {place.partition} has no leader that is known here: ask again")
+            raise QueueUnavailable(f"partition {place.partition} has no known leader: try again")
         return topic.partitions[place.partition].leader
 
     async def serve(self, call: ShareCall) -> Any:
-        """Do it on this broker. `NotLeader` if it does not lead the partition."""
+        """Carry out a call on this broker. `NotLeader` if it does not lead the partition."""
         match call:
             case DescribeShare(place):
                 return (await self.open(place)).position()
@@ -248,7 +249,7 @@ class ShareService:
         await self._store.forget(state_name(*place))
 
     async def _alone(self, place: SharePartitionId) -> None:
-        """Returns when nobody opens the partition."""
+        """Returns when no task opens the partition."""
         while (task := self._opening.get(place)) is not None and not task.done():
             try:
                 await asyncio.shield(task)

@@ -55,11 +55,11 @@ async def _create(
 ) -> QueueInfo:
     """The new queue, or the one that another client created at the same time."""
     now = str(call.realm.wall_ms() // 1000)
-    kept = {attributes.CREATED: now, attributes.MODIFIED: now, **change.kept}
-    kept |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
+    stored = {attributes.CREATED: now, attributes.MODIFIED: now, **change.stored}
+    stored |= {attributes.TAG_PREFIX + key: value for key, value in tags.items()}
     settings = {"type": "fifo" if name.endswith(attributes.FIFO_SUFFIX) else "standard", **change.settings}
     try:
-        return await call.queues.create(name, QueueEdit(settings, kept))
+        return await call.queues.create(name, QueueEdit(settings, stored))
     except QueueExists:
         existing = _find(call, name)
         if existing is None:

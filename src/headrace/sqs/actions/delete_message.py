@@ -68,7 +68,7 @@ async def delete_message_batch(call: SqsRequest, request: DeleteMessageBatch) ->
 
 async def _acknowledge(call: SqsRequest, info: QueueInfo, receipts: Sequence[str]) -> Failures:
     """As with AWS, any receipt that a message had will do, also one of which the time is over; not in a fifo queue, for
-    there somebody else may have gone on with the group."""
+    another receiver may have the group."""
     return await call.queues.acknowledge(info.name, receipts, any_receipt=not info.settings.is_fifo)
 
 

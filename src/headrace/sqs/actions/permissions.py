@@ -141,6 +141,6 @@ async def _keep(call: SqsRequest, info: QueueInfo, policy: dict[str, Any]) -> No
     text = json.dumps(policy, separators=(",", ":")) if policy["Statement"] else None
     if text is not None:
         access_policy.check_size(text)
-    kept = {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}
+    stored = {POLICY: text, MODIFIED: str(call.realm.wall_ms() // 1000)}
     # Not the policy that another client has changed since: its permission would be lost.
-    await call.queues.alter(info.name, QueueEdit({}, kept, expected={POLICY: info.attributes.get(POLICY)}))
+    await call.queues.alter(info.name, QueueEdit({}, stored, expected={POLICY: info.attributes.get(POLICY)}))

@@ -46,8 +46,8 @@ async def set_queue_attributes(call: SqsRequest, request: SetQueueAttributes) ->
         raise errors.missing_parameter("Attribute.Name")
     _check_type(info, given)
     change = attributes.parse(call.realm, info.name, given, info)
-    kept = {**change.kept, attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
-    await call.queues.alter(info.name, QueueEdit(change.settings, kept))
+    stored = {**change.stored, attributes.MODIFIED: str(call.realm.wall_ms() // 1000)}
+    await call.queues.alter(info.name, QueueEdit(change.settings, stored))
 
 
 def _check_type(info: QueueInfo, given: Mapping[str, str]) -> None:

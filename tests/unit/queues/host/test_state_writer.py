@@ -64,7 +64,7 @@ class Setup:
 
     def decide(self, key: str) -> "asyncio.Future[None]":
         self.changes.append(InternalRecord(key.encode(), b"v"))
-        return asyncio.ensure_future(self.writer.kept())
+        return asyncio.ensure_future(self.writer.persisted())
 
 
 def test_what_gathers_while_a_write_is_under_way_goes_with_the_next() -> None:
@@ -84,7 +84,7 @@ def test_what_gathers_while_a_write_is_under_way_goes_with_the_next() -> None:
         assert [set(entries) for _, entries in setup.store.writes] == [{b"a", b"b"}, {b"c", b"d", b"e"}]
         assert setup.written == 2
         # Nothing to write is no write.
-        await setup.writer.kept()
+        await setup.writer.persisted()
         assert len(setup.store.writes) == 2
 
     asyncio.run(run())
@@ -114,7 +114,7 @@ def test_a_leader_that_was_replaced_tells_everybody_and_stops() -> None:
         assert [type(result) for result in results] == [QueueUnavailable] * 2
         assert len(setup.lost) == 1
         with pytest.raises(QueueUnavailable):
-            await setup.writer.kept()
+            await setup.writer.persisted()
         assert setup.store.writes == []
 
     asyncio.run(run())
@@ -145,7 +145,7 @@ def test_those_who_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         setup = Setup()
         await setup.writer.open()
-        with pytest.raises(QueueUnavailable, match="too much"):
+        with pytest.raises(QueueUnavailable, match="overloaded"):
             await setup.decide("b")
 
     asyncio.run(run())
@@ -160,7 +160,7 @@ def test_large_changes_are_several_writes(monkeypatch: pytest.MonkeyPatch) -> No
         keys = [f"key-{number}" for number in range(5)]
         setup.changes = [InternalRecord(key.encode(), b"v") for key in keys]
         async with asyncio.timeout(30):
-            await setup.writer.kept()
+            await setup.writer.persisted()
         assert [key.decode() for _, entries in setup.store.writes for key in entries] == keys
         assert len(setup.store.writes) == 5
         assert setup.written == 1
