@@ -56,7 +56,7 @@ def is_plain(message: DecodedMessage) -> bool:
     )
 
 
-def arrival_of(message: DecodedMessage, settings: QueueSettings) -> LogMessage:
+def log_message_of(message: DecodedMessage, settings: QueueSettings) -> LogMessage:
     """The properties of a message that the engine needs."""
     dedupe = dedupe_key(message, settings)
     return LogMessage(
@@ -125,7 +125,7 @@ def _take(
                 if first <= last:
                     walk.takes(first, last, PlainRange(first, last, sent_ms))
                     first, last = 0, -1
-                walk.takes(offset, offset, arrival_of(message, settings))
+                walk.takes(offset, offset, log_message_of(message, settings))
             elif offset == last + 1 and first <= last:
                 last = offset
                 if time_ms > sent_ms:

@@ -32,22 +32,22 @@ _PATIENCE_S = 1.0
 class OwnBatch:
     """Messages that were sent through the queue on this broker, so that they need not be read from the log."""
 
-    __slots__ = ("_answer", "_is_committed", "_is_indexed", "arrivals", "duplicates", "first", "last", "sent_ms")
+    __slots__ = ("_answer", "_is_committed", "_is_indexed", "duplicates", "first", "last", "log_messages", "sent_ms")
 
     def __init__(
         self,
         first: int,
         last: int,
         sent_ms: int,
-        arrivals: Sequence[LogMessage] | None,
+        log_messages: Sequence[LogMessage] | None,
         answer: "Callable[[OwnBatch], None]",
     ) -> None:
-        """Without `arrivals` all of them are plain. `answer` is called once, when they are committed and indexed, or
-        cannot be indexed for now."""
+        """Without `log_messages` all of them are plain. `answer` is called once, when they are committed and indexed,
+        or cannot be indexed for now."""
         self.first = first
         self.last = last
         self.sent_ms = sent_ms
-        self.arrivals = arrivals
+        self.log_messages = log_messages
         self.duplicates: Sequence[DuplicateMessage] = ()
         self._is_committed = False
         self._is_indexed = False
@@ -205,10 +205,10 @@ class LogTail:
         return self._own[0] if self._own else None
 
     def _index_own(self, engine: Engine, batch: OwnBatch) -> None:
-        if batch.arrivals is None:
+        if batch.log_messages is None:
             engine.index_plain(batch.first, batch.last, batch.sent_ms, self._now_ms())
         else:
-            batch.duplicates = engine.index(batch.arrivals, self._now_ms())
+            batch.duplicates = engine.index(batch.log_messages, self._now_ms())
         batch.indexed()
 
     # -- reading

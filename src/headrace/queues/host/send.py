@@ -14,7 +14,7 @@ from headrace.model.queue_wire import Sent
 from headrace.model.queued import MessageIds
 from headrace.queues.engine.chunk_index import DuplicateMessage, LogMessage
 from headrace.queues.host.codec import DecodedMessage, message_of
-from headrace.queues.host.decode import arrival_of, is_plain
+from headrace.queues.host.decode import is_plain, log_message_of
 from headrace.queues.host.host import QueueHost
 from headrace.queues.host.log_tail import OwnBatch
 from headrace.records.batch import read_header
@@ -136,7 +136,7 @@ class MessageSender:
             timer.cancel()
             _answer(sendings, messages, batch.duplicates)
 
-        own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _arrivals(messages, settings), answer)
+        own = OwnBatch(first, appended.last_offset, records[-1].timestamp, _log_messages(messages, settings), answer)
         host.log.appended(own)
 
         def committed(error: BaseException | None) -> None:
@@ -162,11 +162,11 @@ def _size_bytes(record: Record) -> int:
     return size_bytes
 
 
-def _arrivals(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[LogMessage] | None:
+def _log_messages(messages: Sequence[DecodedMessage], settings: QueueSettings) -> list[LogMessage] | None:
     """None if all of them are plain."""
     if not settings.is_fifo and all(map(is_plain, messages)):
         return None
-    return [arrival_of(message, settings) for message in messages]
+    return [log_message_of(message, settings) for message in messages]
 
 
 def _answer(
