@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
+from headrace.model.backoff import ExponentialDelay
+
 READY_MARK = "ready on "
 _MAX_LINE_BYTES = 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
+_RESTART_DELAY_S = ExponentialDelay(1.0, 30.0)
 _STEADY_S = 60.0
 """A child that ran for so long is started again soon, however often it died before."""
 
@@ -170,7 +172,7 @@ async def keep_running(
         if not may_restart(child, code):
             died(child, code, -1.0)
             return code
-        wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(max(failures - 1, 0), 10))
+        wait_s = _RESTART_DELAY_S.after(max(failures, 1))
         died(child, code, wait_s)
         await asyncio.sleep(wait_s)
         await child.start()

@@ -1,18 +1,18 @@
-"""How long to wait before trying again: exponential, capped, with jitter. Pure."""
+"""The retry policy of a handler: exponential backoff with a cap, jitter and a number of attempts. Pure."""
 
 from dataclasses import dataclass
 
 from headrace.client.keywords import checks_keywords
+from headrace.model.backoff import ExponentialDelay
 
 
 @checks_keywords
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The n-th failure is followed by a wait of `initial_s * factor ** (n - 1)`, at most `cap_s`, of which the share
-    `jitter` is random: 0 is none, 1 anything down to no wait. Random waits keep many failing workers from coming back
-    at the same instant.
+    """The delay after the n-th failure is `initial_s * factor ** (n - 1)`, at most `cap_s`. The share `jitter` of it is
+    random, so that workers that failed together do not retry together: 0 is none, 1 any delay down to none at all.
 
-    `attempts` counts the first try too: 1 never tries again, None never gives up.
+    `attempts` includes the first one: 1 never retries, None retries for ever.
     """
 
     initial_s: float = 0.2
@@ -32,13 +32,10 @@ class Backoff:
             raise ValueError("jitter must be between 0 and 1")
 
     def is_spent(self, failures: int) -> bool:
-        """Whether there is no further try after this many failures."""
+        """Whether this many failures used up all attempts."""
         return self.attempts is not None and failures >= self.attempts
 
     def delay_s(self, failures: int, chance: float) -> float:
-        """The wait after the given number of failures (from 1). `chance` in [0, 1) decides the random share."""
-        try:
-            full_s = min(self.cap_s, self.initial_s * self.factor ** (failures - 1))
-        except OverflowError:
-            full_s = self.cap_s
+        """The delay after this many failures, counted from 1; `chance` in [0, 1) decides the random share."""
+        full_s = ExponentialDelay(self.initial_s, self.cap_s, self.factor).after(failures)
         return full_s * (1 - self.jitter * chance)

@@ -21,6 +21,7 @@ from headrace.cluster.controller import Changes, Event, PartitionKey, decide
 from headrace.cluster.membership import Membership
 from headrace.cluster.metadata import Metadata
 from headrace.cluster.store import ABSENT, Compare, DeleteKey, Put
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, StoreConflict
 from headrace.model.ids import NO_LEADER, BrokerId, TopicName, TopicPartition
 from headrace.model.image import BrokerInfo, ClusterImage
@@ -28,9 +29,8 @@ from headrace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-_RETRY_FIRST_S = 0.02
-_RETRY_MAX_S = 2.0
-_CONFLICT_MAX_S = 0.1
+_RETRY_DELAY_S = ExponentialDelay(0.02, 2.0)
+_CONFLICT_DELAY_S = ExponentialDelay(0.02, 0.1)
 _STOP_TIMEOUT_S = 2.0
 
 
@@ -109,7 +109,7 @@ class ControllerLoop:
             self._wake.set()
 
     async def _run(self) -> None:
-        pause_s = _RETRY_FIRST_S
+        retries, conflicts = RetryDelays(_RETRY_DELAY_S), RetryDelays(_CONFLICT_DELAY_S)
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_balancing_s()):
@@ -117,17 +117,19 @@ class ControllerLoop:
             self._wake.clear()
             try:
                 await self._step()
-                pause_s = _RETRY_FIRST_S
+                retries.reset()
+                conflicts.reset()
                 continue
             except StoreConflict:
-                pause_s = min(pause_s, _CONFLICT_MAX_S)  # A concurrent change; conflicts do not last.
+                delays = conflicts  # A concurrent change; conflicts do not last.
             except HeadraceError as error:
+                delays = retries
                 log.warning("the controller could not write its changes, retrying: %s", error)
             except Exception:
+                delays = retries
                 log.exception("the controller failed, retrying")
             # The next image may make these changes unnecessary.
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, _RETRY_MAX_S)
+            await asyncio.sleep(delays.next())
             self._wake.set()
 
     async def _step(self) -> None:

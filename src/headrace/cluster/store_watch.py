@@ -30,13 +30,13 @@ from headrace.cluster.store import (
 )
 from headrace.config.broker import BrokerSettings, broker_settings
 from headrace.config.topic import TopicSettings, topic_settings
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import SettingsError, StartupError, StoreConflict
 from headrace.model.features import LATEST_LEVEL
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, ClusterImage, Endpoint
 
-RETRY_FIRST_S = 0.05
-RETRY_MAX_S = 1.0
+_RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 CONFLICT_WAIT_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -208,11 +208,11 @@ class StoreWatcher:
                 await self._show(self._image_from(snapshot), snapshot.revision)
                 return snapshot.revision
             # A stale read: the image never goes back to an older revision.
-            await asyncio.sleep(RETRY_FIRST_S)
+            await asyncio.sleep(_RETRY_DELAY_S.first)
 
     async def _wait_for_store(self, error: StoreUnavailable) -> None:
         """Poll until the store answers. A connection that is restored at once is not logged."""
-        pause_s = RETRY_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while True:
             try:
                 revision = (await self._store.snapshot(layout.CLUSTER)).revision
@@ -236,8 +236,7 @@ class StoreWatcher:
                     error,
                 )
             self._release_all(StoreUnavailable("the change was committed, then the metadata store became unavailable"))
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_MAX_S)
+            await asyncio.sleep(delays.next())
 
     def _apply(self, changes: Sequence[Change]) -> ClusterImage:
         for change in changes:

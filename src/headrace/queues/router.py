@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from headrace.cluster.metadata import Metadata
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, NotCoordinator, NotLeader, PeerUnavailable, QueueUnavailable
 from headrace.model.ids import NO_LEADER
 from headrace.model.image import TopicImage
@@ -21,8 +22,7 @@ from headrace.runtime.clock import Clock
 T = TypeVar("T")
 
 _PATIENCE_MS = 10_000
-_PAUSE_FIRST_S = 0.01
-_PAUSE_MAX_S = 0.25
+_RETRY_DELAY_S = ExponentialDelay(0.01, 0.25)
 
 
 class QueueRouter:
@@ -48,7 +48,7 @@ class QueueRouter:
         """Do an operation on the queue's leader. `UnknownQueue`, `QueueUnavailable` after a while, or the operation's
         own error. An operation that is not repeatable fails when its outcome is unknown."""
         deadline_ms = self._clock.monotonic_ms() + _PATIENCE_MS
-        pause_s = _PAUSE_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while True:
             topic = self._catalog.topic(name)
             try:
@@ -61,8 +61,7 @@ class QueueRouter:
                 problem = error
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise _unavailable(problem) from None
-            await asyncio.sleep(pause_s)
-            pause_s = min(_PAUSE_MAX_S, pause_s * 2)
+            await asyncio.sleep(delays.next())
 
     def _on_leader(self, topic: TopicImage) -> QueueOperations:
         leader = topic.partitions[0].leader

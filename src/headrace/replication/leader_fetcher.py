@@ -21,6 +21,7 @@ from typing import Protocol
 from kio.schema.errors import ErrorCode
 
 from headrace.config.broker import BrokerSettings
+from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import HeadraceError, LogClosed, PeerUnavailable, ProtocolError, StorageFailed
 from headrace.model.ids import BrokerId
 from headrace.protocol.fetch_request import FETCH_KEY, REPLICA_FETCH_VERSION, WantedByReplica, write_replica_fetch
@@ -39,9 +40,8 @@ _GRACE_S = 3.0
 _FLUSH_PATIENCE_S = 0.1
 _GATHER_S = 0.005
 """Changes that come within this time go into one request while another is under way."""
-_BACKOFF_FIRST_S = 0.05
-_BACKOFF_MAX_S = 1.0
-_RECONNECT_MAX_S = 0.25
+_RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
+_RECONNECT_DELAY_S = ExponentialDelay(0.05, 0.25)
 """Short, for a leader that has just come back waits for its followers before it acknowledges anything."""
 _SAY_AFTER = 5
 """Failures in a row that are worth a line in the log: brokers hear of changes one after the other, and that passes."""
@@ -349,8 +349,8 @@ class LeaderFetcher:
     def _back_off(self, key: Key, followed: Followed, why: str) -> None:
         if followed.failures == _SAY_AFTER:
             log.warning("%s is not being replicated for now: %s", followed.partition, why)
-        wait_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(followed.failures, 10))
         followed.failures += 1
+        wait_s = _RETRY_DELAY_S.after(followed.failures)
         self._hold(key, followed, wait_s * (0.75 + 0.5 * self._random.random()))
 
     def _hold(self, key: Key, followed: Followed, wait_s: float) -> None:
@@ -369,7 +369,7 @@ class LeaderFetcher:
         await self._abandon()
         self._session = self._session.successor()
         self._failures += 1
-        wait_s = min(_RECONNECT_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures - 1, 10))
+        wait_s = _RECONNECT_DELAY_S.after(self._failures)
         await asyncio.sleep(wait_s * (0.5 + 0.5 * self._random.random()))
         self._due.update(dict.fromkeys(self._followed))
         self._news.set()

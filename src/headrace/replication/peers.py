@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
+from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import PeerUnavailable, ProtocolError
 from headrace.model.ids import BrokerId
 from headrace.model.image import ClusterImage, Endpoint
@@ -25,8 +26,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 30.0
 _IN_FLIGHT_MAX = 32
-_BACKOFF_FIRST_S = 0.02
-_BACKOFF_MAX_S = 0.25
+_RECONNECT_DELAY_S = ExponentialDelay(0.04, 0.25)
 """Short, for a broker that has just come back may be the leader that everybody waits for."""
 _API_VERSIONS_VERSION = 3
 BROKER_SOFTWARE = "headrace-broker"
@@ -169,7 +169,7 @@ class PeerLink:
 
     async def _back_off(self) -> None:
         if self._failures:
-            limit_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2 ** min(self._failures, 10))
+            limit_s = _RECONNECT_DELAY_S.after(self._failures)
             due_at_s = self._failed_at_s + limit_s * (0.5 + 0.5 * self._random.random())
             await asyncio.sleep(max(0.0, due_at_s - asyncio.get_running_loop().time()))
 

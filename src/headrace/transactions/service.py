@@ -25,6 +25,7 @@ from headrace.coordinator.coordinator import Coordinator
 from headrace.coordinator.machine import Outcome
 from headrace.coordinator.result import Result
 from headrace.coordinator.shard import Shard
+from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import (
     ConcurrentTransactions,
     FencedCoordinator,
@@ -55,8 +56,7 @@ log = logging.getLogger(__name__)
 TRANSACTIONS_TOPIC = TopicName("__transaction_state")
 _PATIENCE_MS = 5_000
 """How long a request waits for the previous transaction's completion before CONCURRENT_TRANSACTIONS."""
-_MARKER_RETRY_FIRST_MS = 50
-_MARKER_RETRY_MAX_MS = 1_000
+_MARKER_RETRY_DELAY_MS = ExponentialDelay(50, 1_000)
 _EXPIRY_TIMER = "expiry"
 
 
@@ -303,7 +303,7 @@ class TransactionService:
             )
         elif error is not None and not isinstance(error, UnknownTopic | UnknownPartition):
             retry = partial(self._write_marker, transactional_id, completion, place)
-            wait_ms = min(_MARKER_RETRY_MAX_MS, _MARKER_RETRY_FIRST_MS * 2 ** min(completion.tries[place], 10))
+            wait_ms = _MARKER_RETRY_DELAY_MS.after(completion.tries[place] + 1)
             completion.tries[place] += 1
             self.coordinator.timers.set((transactional_id, place), self._clock.monotonic_ms() + wait_ms, retry)
             return

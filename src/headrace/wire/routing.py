@@ -16,6 +16,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from headrace.config.address import parse_address
+from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import ProtocolError
 from headrace.model.image import Endpoint
 from headrace.protocol.codec import make
@@ -43,7 +44,7 @@ GROUP, TRANSACTION = 0, 1
 _METADATA_VERSION = 12
 _FIND_COORDINATOR_VERSION = 4
 _DEFAULT_PORT = 9092
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+_RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _UNKNOWN_TOPIC_PATIENCE_S = 3.0
 """A topic that was just made may be unknown to a broker for a moment; longer than this it does not exist."""
 
@@ -277,8 +278,7 @@ class LeaderRouter:
 
 def _wait_s(failures: int) -> float:
     """Twice as long each time, and a random part so that many clients do not come back at the same instant."""
-    full_s: float = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(failures - 1, 10))
-    return full_s * random.uniform(0.5, 1.0)
+    return _RETRY_DELAY_S.after(failures) * random.uniform(0.5, 1.0)
 
 
 def _topic(topic: Any) -> Topic:

@@ -11,6 +11,7 @@ import pytest
 import uvloop
 from kio.schema.errors import ErrorCode
 
+from headrace.model.backoff import ExponentialDelay
 from headrace.model.errors import PeerUnavailable
 from headrace.model.ids import BrokerId
 from headrace.model.image import BrokerInfo, Endpoint
@@ -220,8 +221,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def test_a_broker_that_failed_long_ago_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers_module, "_BACKOFF_FIRST_S", 600.0)
-    monkeypatch.setattr(peers_module, "_BACKOFF_MAX_S", 600.0)
+    monkeypatch.setattr(peers_module, "_RECONNECT_DELAY_S", ExponentialDelay(600.0, 600.0))
 
     async def scenario() -> None:
         async with FakeBroker(echo) as broker:

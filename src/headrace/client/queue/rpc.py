@@ -17,12 +17,12 @@ from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFai
 from headrace.client.kafka.librdkafka import log
 from headrace.client.queue.http import HttpConnection
 from headrace.model import queue_wire as wire
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 
 _ANSWER_TIMEOUT_S = 30.0
 _IDLE_S = 3.0
 """Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
-_AGAIN_S = 0.05
-_AGAIN_MAX_S = 1.0
+_RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _REGION = "us-east-1"
 """Signatures name one; brokers take any."""
 _ONCE = (wire.StartMove,)
@@ -86,8 +86,9 @@ class QueueRpc:
         assert wire.ANSWERS[type(request)] is answer
         self._reach()
         give_up_at_s = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
-        wait_s = _AGAIN_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while True:
+            wait_s = delays.next()
             try:
                 return self._try(request, _ANSWER_TIMEOUT_S + longer_s)  # type: ignore[no-any-return]
             except _NoAnswer as failure:
@@ -102,7 +103,6 @@ class QueueRpc:
                 if failure.code not in _PASSING or is_over() or time.monotonic() + wait_s > give_up_at_s:
                     raise
             time.sleep(wait_s)
-            wait_s = min(wait_s * 2, _AGAIN_MAX_S)
 
     def close(self) -> None:
         self._is_closed = True

@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Literal
 
+from headrace.model.backoff import ExponentialDelay
 from headrace.pipelines.control.folder import AlreadyRunning, StateFolder, write_json
 
 LOG_BYTES = 5 * 1024 * 1024
 LOG_FILES = 4
-FIRST_WAIT_S = 1.0
-LONGEST_WAIT_S = 60.0
+RESTART_DELAY_S = ExponentialDelay(1.0, 60.0)
 LASTED_S = 60.0
 STOP_GRACE_S = 90.0
 FILE_IS_WRONG = 2
@@ -47,7 +47,7 @@ class PipelineStatus:
 
 def wait_before(failures: int) -> float:
     """How long to wait after so many failures in a row."""
-    return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures - 1, 10)))
+    return RESTART_DELAY_S.after(failures)
 
 
 def log_handler(log: Path) -> logging.Handler:
@@ -61,7 +61,9 @@ def log_handler(log: Path) -> logging.Handler:
 class Supervisor:
     """Runs until the command has ended for good or `stop` was called."""
 
-    def __init__(self, folder: StateFolder, command: Sequence[str], *, first_wait_s: float = FIRST_WAIT_S) -> None:
+    def __init__(
+        self, folder: StateFolder, command: Sequence[str], *, first_wait_s: float = RESTART_DELAY_S.first
+    ) -> None:
         self._folder = folder
         self._command = [*command]
         self._first_wait_s = first_wait_s
@@ -89,7 +91,7 @@ class Supervisor:
             if code == FILE_IS_WRONG:
                 return self._finish("failed", code)
             failures = 1 if time.monotonic() - started >= LASTED_S else failures + 1
-            wait_s = wait_before(failures) * self._first_wait_s / FIRST_WAIT_S
+            wait_s = wait_before(failures) * self._first_wait_s / RESTART_DELAY_S.first
             self._tell("waiting", next_start_s=time.time() + wait_s)
             self._log.info("the pipeline ended with code %d, it is started again in %.0f s", code, wait_s)
             if self._stopping.wait(wait_s):

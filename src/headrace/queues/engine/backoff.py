@@ -1,30 +1,23 @@
-"""The retry delay of a queue: how long a message is hidden after a failed attempt. Pure."""
+"""The retry delay of a queue: how long a message stays invisible after a failed attempt. Pure."""
 
 from typing import NamedTuple
 
 from headrace.config.queue import QueueSettings
+from headrace.model.backoff import ExponentialDelay
 
 
 class QueueRetryDelay(NamedTuple):
-    first_ms: int
-    factor: float
-    most_ms: int
+    delay_ms: ExponentialDelay
     jitter: float
 
     @classmethod
     def of(cls, settings: QueueSettings) -> "QueueRetryDelay":
-        return cls(
-            settings.retry_backoff_ms,
-            settings.retry_backoff_factor,
-            settings.retry_backoff_max_ms,
-            settings.retry_jitter,
+        delay_ms = ExponentialDelay(
+            settings.retry_backoff_ms, settings.retry_backoff_max_ms, settings.retry_backoff_factor
         )
+        return cls(delay_ms, settings.retry_jitter)
 
     def after(self, attempt: int, random: float) -> int:
-        """After this attempt, the first being 1; `random` from 0 to 1 says where between the bounds of the jitter."""
-        try:
-            plain = self.first_ms * self.factor ** (attempt - 1)
-        except OverflowError:
-            plain = float(self.most_ms)
-        spread = min(plain, self.most_ms) * (1 + self.jitter * (2 * random - 1))
-        return int(min(spread, self.most_ms))
+        """The delay in milliseconds after this attempt, counted from 1; `random` in [0, 1] picks the jitter."""
+        jittered_ms = self.delay_ms.after(attempt) * (1 + self.jitter * (2 * random - 1))
+        return int(min(jittered_ms, self.delay_ms.limit))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from headrace.coordinator.machine import InternalRecord
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, QueueUnavailable, StaleQueueLeader
 from headrace.model.invariants import invariant
 from headrace.queues.state_store import StateStore
@@ -25,8 +26,7 @@ _PATIENCE_S = 10.0
 """How long a caller waits for a write before it fails with an unknown outcome."""
 _REPORT_AFTER_MS = 2_000
 _WAITING_MAX = 20_000
-_BACKOFF_FIRST_S = 0.02
-_BACKOFF_MAX_S = 1.0
+_RETRY_DELAY_S = ExponentialDelay(0.02, 1.0)
 _PART_ENTRIES = 10_000
 _PART_BYTES = 1024 * 1024
 
@@ -65,7 +65,7 @@ class StateWriter:
 
     async def open(self) -> list[InternalRecord]:
         """Fence the former leader, and read all entries. Retried until it succeeds, except for `StaleQueueLeader`."""
-        backoff_s = _BACKOFF_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while True:
             try:
                 self._term = await self._store.open(self._name, self._epoch)
@@ -76,8 +76,7 @@ class StateWriter:
                 raise
             except HeadraceError as error:
                 self._report_failure(error)
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            await asyncio.sleep(delays.next())
 
     def close(self, why: HeadraceError) -> None:
         self._closed = why
@@ -150,7 +149,7 @@ class StateWriter:
             self._failing_since_ms = self._clock.monotonic_ms() - _PATIENCE_S * 1000
 
     async def _commit(self, entries: Sequence[InternalRecord]) -> None:
-        backoff_s = _BACKOFF_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         must_open = False
         while True:
             try:
@@ -166,8 +165,7 @@ class StateWriter:
             else:
                 self._report_success()
                 return
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            await asyncio.sleep(delays.next())
 
     def _report_failure(self, error: HeadraceError) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError
 from headrace.model.queued import DEAD_LETTERS
 from headrace.queues.engine.inventory import DeadMessage
@@ -14,8 +15,7 @@ from headrace.queues.move.transfer import PAGE_BYTES, PAGE_MESSAGES, SendRecords
 
 log = logging.getLogger(__name__)
 
-_BACKOFF_FIRST_S = 0.1
-_BACKOFF_MAX_S = 10.0
+_RETRY_DELAY_S = ExponentialDelay(0.1, 10.0)
 
 
 class DeadLetterMover:
@@ -49,7 +49,7 @@ class DeadLetterMover:
 
     async def _move_all(self) -> None:
         host = self._queue.host
-        backoff_s = _BACKOFF_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while self._is_wanted and (self._transfer.page is not None or host.settings.dead_letter):
             try:
                 if self._transfer.page is not None:
@@ -66,10 +66,9 @@ class DeadLetterMover:
                         error,
                         exc_info=None if isinstance(error, HeadraceError) else error,
                     )
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+                await asyncio.sleep(delays.next())
             else:
-                backoff_s = _BACKOFF_FIRST_S
+                delays.reset()
                 self._is_failing = False
 
     async def _move(self, dead: Sequence[DeadMessage], destination: str) -> None:

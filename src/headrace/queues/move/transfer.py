@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError, InvalidMessage, UnknownQueue
 from headrace.model.invariants import invariant
 from headrace.queues.engine.engine import Engine
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 
 PAGE_MESSAGES = 100
 PAGE_BYTES = 512 * 1024
-_BACKOFF_FIRST_S = 0.1
-_BACKOFF_MAX_S = 5.0
+_RETRY_DELAY_S = ExponentialDelay(0.1, 5.0)
 
 SendRecords = Callable[[str, Sequence[Record]], Awaitable[None]]
 """Sends records to a queue, on any broker."""
@@ -122,7 +122,7 @@ class TransferStream:
         queue any more."""
         page, host = self.page, self._queue.host
         assert page is not None
-        backoff_s, is_reported = _BACKOFF_FIRST_S, False
+        delays, is_reported = RetryDelays(_RETRY_DELAY_S), False
         while True:
             try:
                 # The next leader must know the page before a copy can be received.
@@ -135,7 +135,7 @@ class TransferStream:
                 if not host.has_engine:
                     raise
                 self._is_in_doubt = True
-                if backoff_s == _BACKOFF_MAX_S and not is_reported:
+                if delays.is_at_limit and not is_reported:
                     is_reported = True
                     log.warning(
                         "messages of %s cannot be moved to %s for now: %s",
@@ -144,8 +144,7 @@ class TransferStream:
                         error,
                         exc_info=None if isinstance(error, HeadraceError) else error,
                     )
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            await asyncio.sleep(delays.next())
         self.page = None
         self._persist()
         if refusal is not None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from headrace.model.backoff import ExponentialDelay, RetryDelays
 from headrace.model.errors import HeadraceError
 from headrace.queues.share.dead_letters import DeadLetter, DeadLettersRefused, LetterWriter
 from headrace.queues.share.engine import ShareEngine
@@ -17,8 +18,7 @@ from headrace.replication.partition import Partition
 log = logging.getLogger(__name__)
 
 _LETTERS_AT_ONCE = 100
-_BACKOFF_FIRST_S = 0.1
-_BACKOFF_MAX_S = 10.0
+_RETRY_DELAY_S = ExponentialDelay(0.1, 10.0)
 
 
 class DeadLetterDelivery:
@@ -56,7 +56,7 @@ class DeadLetterDelivery:
         return not self._is_void() and self._engine.has_dead
 
     async def _deliver_all(self) -> None:
-        backoff_s = _BACKOFF_FIRST_S
+        delays = RetryDelays(_RETRY_DELAY_S)
         while self._is_wanted:
             try:
                 # First persist that they are dead: a rejection that is not committed must not be in a letter.
@@ -66,10 +66,9 @@ class DeadLetterDelivery:
                 if self._is_void():
                     return
                 self._report("are delayed", error)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+                await asyncio.sleep(delays.next())
             else:
-                backoff_s = _BACKOFF_FIRST_S
+                delays.reset()
 
     async def _deliver(self) -> None:
         letters = sorted(
