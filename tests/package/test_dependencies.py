@@ -18,8 +18,6 @@ OWN = {"headrace", "pyspark_headrace"}
 FOR_TYPES = {"_typeshed"}
 OF_USERS = {"pytest"}
 """The plugin is imported by pytest alone."""
-OF_OTHERS = {"httptools": "uvicorn.protocols.http.httptools_impl"}
-"""A requirement that another package imports for us, by the module of that package that we import."""
 MODULES = {"google-re2": "re2"}
 """The module of a requirement, where its name is another."""
 
@@ -44,6 +42,5 @@ def test_requirements_are_what_is_imported() -> None:
     modules = set(imported())
     packages = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - OWN - FOR_TYPES - OF_USERS
     of_extras = {module for extra in EXTRAS for module in extra.modules + extra.more_modules}
-    of_others = {name for name, module in OF_OTHERS.items() if module in modules}
-    assert packages - of_extras == required() - of_others
+    assert packages - of_extras == required()
     assert packages >= of_extras - {"pandas"}, "an extra names a module that nothing imports; PySpark imports pandas"

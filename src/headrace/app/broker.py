@@ -14,7 +14,7 @@ from random import Random
 from starlette.routing import Router
 
 from headrace.app.broker_home import open_home
-from headrace.app.http import HttpServer
+from headrace.app.http.server import HttpServer
 from headrace.app.node import Node, NodeDependencies
 from headrace.config.address import EVERY_ADDRESS
 from headrace.config.broker import BrokerSettings

@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, Router
 
-from headrace.app.http import HttpServer
+from headrace.app.http.server import HttpServer
 from headrace.config.broker import broker_settings
 from headrace.model.errors import StartupError
 from headrace.model.image import Endpoint
@@ -28,7 +29,8 @@ def run(body: Callable[[], Awaitable[Any]]) -> None:
     async def bounded() -> None:
         await asyncio.wait_for(body(), WAIT_S)
 
-    asyncio.run(bounded())
+    # The broker's event loop.
+    uvloop.run(bounded())
 
 
 @asynccontextmanager
@@ -188,7 +190,9 @@ def test_a_head_without_end_is_refused() -> None:
     run(body)
 
 
-@pytest.mark.parametrize("sent", [b"\x00\x01\x02 nonsense", b"GET / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"\x00\x01\x02 nonsense", b"GET / HTTP/9.9\r\n\r\n", b"CONNECT here:80 HTTP/1.1\r\n\r\n"]
+)
 def test_what_is_no_request_is_refused(sent: bytes) -> None:
     async def body() -> None:
         async with serving() as (_, port):
@@ -299,5 +303,152 @@ def test_a_port_that_is_taken() -> None:
             moved = await other.start(Endpoint("127.0.0.1", port), may_move=True)
             assert moved.port not in (0, port)
             await other.stop(WAIT_S)
+
+    run(body)
+
+
+def test_a_head_that_trickles_in_has_a_limit_in_total() -> None:
+    """Each byte comes in time, the blank line does not."""
+
+    async def body() -> None:
+        async with serving(request_read_timeout_ms="1000") as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\nX: ")
+            ended = asyncio.ensure_future(until_closed(reader))
+            while not ended.done():
+                writer.write(b"x")
+                await asyncio.wait((ended,), timeout=0.2)
+            assert await ended == b""
+            writer.close()
+
+    run(body)
+
+
+def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
+    gone = asyncio.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        left = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not left.done():
+            await send({"type": "http.response.body", "body": bytes(1_000_000), "more_body": True})
+        assert (await left)["type"] == "http.disconnect"
+        gone.set()
+
+    async def body() -> None:
+        server = HttpServer(broker_settings({"request.read.timeout.ms": "1000"}), endless)
+        bound = await server.start(ANY_PORT, may_move=False)
+        _, writer = await asyncio.open_connection("127.0.0.1", bound.port, limit=1)
+        writer.write(HELLO)
+        await gone.wait()
+        writer.close()
+        await server.stop(WAIT_S)
+
+    run(body)
+
+
+def test_a_response_that_goes_on_outlives_the_idle_limit() -> None:
+    """Server-sent events: the connection is silent for longer than an idle one may be."""
+    may_end = asyncio.Event()
+
+    async def events(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await may_end.wait()
+        await send({"type": "http.response.body", "body": b"last"})
+
+    async def body() -> None:
+        server = HttpServer(broker_settings({"connections.max.idle.ms": "1000"}), events)
+        bound = await server.start(ANY_PORT, may_move=False)
+        idle = await asyncio.open_connection("127.0.0.1", bound.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound.port)
+        writer.write(HELLO)
+        await reader.readuntil(b"first\r\n")
+        assert await until_closed(idle[0]) == b""
+        may_end.set()
+        assert await reader.readuntil(b"0\r\n\r\n") == b"4\r\nlast\r\n0\r\n\r\n"
+        for each in (idle[1], writer):
+            each.close()
+        await server.stop(WAIT_S)
+
+    run(body)
+
+
+def test_an_offer_to_upgrade_is_ignored() -> None:
+    async def body() -> None:
+        offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+        async with asked(request(b"/whole", more=offer) * 2) as (reader, writer):
+            for _ in range(2):
+                assert b"HTTP/1.1 200 OK" in await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(4) == b"body"
+            writer.write(request(b"/whole"))
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(4) == b"body"
+
+    run(body)
+
+
+def test_a_request_before_nonsense_is_answered() -> None:
+    async def body() -> None:
+        async with asked(request(b"/whole") + b"\x00nonsense") as (reader, _):
+            answer = await until_closed(reader)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.endswith(b"\r\n\r\nbody")
+
+    run(body)
+
+
+def test_a_body_that_breaks_off_in_nonsense_is_refused() -> None:
+    async def body() -> None:
+        head = b"POST /whole HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        async with asked(head + b"4\r\nbody\r\nnonsense\r\n") as (reader, _):
+            assert b"200 OK" not in (answer := await until_closed(reader))
+            assert answer.count(b"HTTP/1.1") == 1
+
+    run(body)
+
+
+@pytest.mark.parametrize("path", [b"/too-short", b"/too-long", b"/nothing"])
+def test_a_response_that_is_not_as_long_as_it_says(path: bytes) -> None:
+    async def wrong(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/nothing":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+            body = b"abc" if scope["path"] == "/too-short" else b"abcde"
+            await send({"type": "http.response.body", "body": body})
+
+    async def body() -> None:
+        server = HttpServer(broker_settings({}), wrong)
+        bound = await server.start(ANY_PORT, may_move=False)
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound.port)
+        writer.write(b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % path)
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        writer.close()
+        await server.stop(WAIT_S)
+
+    run(body)
+
+
+def test_a_large_body_is_read_as_fast_as_the_application_takes_it() -> None:
+    sizes: list[int] = []
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        while (event := await receive()).get("more_body"):
+            sizes.append(len(event["body"]))
+            await asyncio.sleep(0)
+        sizes.append(len(event["body"]))
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def body() -> None:
+        server = HttpServer(broker_settings({}), slow)
+        bound = await server.start(ANY_PORT, may_move=False)
+        reader, writer = await asyncio.open_connection("127.0.0.1", bound.port)
+        writer.write(b"PUT / HTTP/1.1\r\nHost: here\r\nContent-Length: 8000000\r\n\r\n" + bytes(8_000_000))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204 No Content\r\n")
+        assert sum(sizes) == 8_000_000
+        assert max(sizes) < 1_000_000
+        writer.close()
+        await server.stop(WAIT_S)
 
     run(body)

@@ -1,0 +1,254 @@
+"""One HTTP request and its response, as ASGI's `receive` and `send` present them to an application.
+
+The response goes through
+
+    WAITING ──response.start──▶ HEAD_READY ──first body event──▶ STREAMING ──last body event──▶ COMPLETE
+
+and the head is written together with the first body event: a response that is complete by then leaves in one write,
+which is most of the cost of a small response. A connection that is lost ends the exchange in any state.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+BODY_HIGH_WATER_BYTES = 64 * 1024
+"""Reading from the connection pauses while this much of a request body waits for the application."""
+
+AsgiEvent = MutableMapping[str, Any]
+AsgiScope = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiEvent]]
+AsgiSend = Callable[[AsgiEvent], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WITHOUT_BODY = frozenset({204, 304})
+_FAILURE = b"Internal Server Error"
+_FAILURE_HEADERS = [(b"content-type", b"text/plain; charset=utf-8")]
+
+
+class ResponseState(Enum):
+    WAITING = auto()
+    HEAD_READY = auto()
+    STREAMING = auto()
+    COMPLETE = auto()
+
+
+class ExchangeConnection(Protocol):
+    """What an exchange needs of its connection."""
+
+    is_write_paused: bool
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drained(self) -> None:
+        """Return when the client has read enough of what was written, or is gone."""
+
+    def update_reading(self) -> None:
+        """Resume or pause reading, after the application consumed a part of the body."""
+
+    def response_complete(self) -> None:
+        """Close the connection, or start the next request."""
+
+    def close(self) -> None: ...
+
+    def date_header(self) -> tuple[bytes, bytes]: ...
+
+
+class HttpExchange:
+    __slots__ = (
+        "_body",
+        "_connection",
+        "_expects_continue",
+        "_is_body_delivered",
+        "_is_chunked",
+        "_left_bytes",
+        "_start",
+        "_waiters",
+        "buffered_bytes",
+        "has_more_body",
+        "is_disconnected",
+        "keep_alive",
+        "scope",
+        "state",
+    )
+
+    def __init__(
+        self, connection: ExchangeConnection, scope: AsgiScope, *, keep_alive: bool, expects_continue: bool
+    ) -> None:
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.state = ResponseState.WAITING
+        self.is_disconnected = False
+        self.has_more_body = True
+        self.buffered_bytes = 0
+        self._connection = connection
+        self._expects_continue = expects_continue
+        self._body: list[bytes] = []
+        self._is_body_delivered = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._start: AsgiEvent = {}
+        self._is_chunked = False
+        self._left_bytes: int | None = None
+        """Body bytes that the content-length still promises."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state is ResponseState.COMPLETE
+
+    async def run(self, app: AsgiApp) -> None:
+        """Run the application on this request. Its failure is a 500, or the end of the connection mid-response."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            self._connection.close()
+            raise
+        except Exception:
+            log.exception("a request over HTTP failed")
+        else:
+            if self.is_complete or self.is_disconnected:
+                return
+            log.error("a request over HTTP failed: the application returned without a complete response")
+        self._fail()
+
+    # -- the request
+
+    def feed(self, piece: bytes) -> None:
+        """Add a part of the body. It is discarded after the response."""
+        if not self.is_complete:
+            self._body.append(piece)
+            self.buffered_bytes += len(piece)
+            self._wake()
+
+    def end_of_body(self) -> None:
+        self.has_more_body = False
+        self._wake()
+
+    def disconnect(self) -> None:
+        self.is_disconnected = True
+        self._wake()
+
+    async def receive(self) -> AsgiEvent:
+        if self._expects_continue and self.state is ResponseState.WAITING and not self.is_disconnected:
+            self._expects_continue = False
+            self._connection.write(_CONTINUE)
+        while True:
+            if self.is_disconnected or self.is_complete:
+                return {"type": "http.disconnect"}
+            if self._body or not (self.has_more_body or self._is_body_delivered):
+                break
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        self.buffered_bytes = 0
+        self._is_body_delivered = not self.has_more_body
+        if self.has_more_body:
+            self._connection.update_reading()
+        return {"type": "http.request", "body": body, "more_body": self.has_more_body}
+
+    def _wake(self) -> None:
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    # -- the response
+
+    async def send(self, event: AsgiEvent) -> None:
+        if self._connection.is_write_paused and not self.is_disconnected:
+            await self._connection.drained()
+        if self.is_disconnected:
+            return
+        kind = event["type"]
+        if self.state is ResponseState.WAITING and kind == "http.response.start":
+            self._start = event
+            self.state = ResponseState.HEAD_READY
+        elif self.state is ResponseState.HEAD_READY and kind == "http.response.body":
+            self._first_body(event.get("body", b""), event.get("more_body", False))
+        elif self.state is ResponseState.STREAMING and kind == "http.response.body":
+            self._next_body(event.get("body", b""), event.get("more_body", False))
+        else:
+            raise RuntimeError(f"the ASGI event {kind} is not allowed when the response is {self.state.name}")
+
+    def _first_body(self, body: bytes, has_more: bool) -> None:
+        status, headers = self._start["status"], [*self._start.get("headers", ())]
+        length = next((int(value) for name, value in headers if name.lower() == b"content-length"), None)
+        if status in _WITHOUT_BODY or self.scope["method"] == "HEAD":
+            self._connection.write(self._head(status, headers))
+            self._left_bytes, body = None, b""
+        else:
+            if length is None:
+                headers.append(self._framing(len(body), has_more))
+            self._left_bytes = length
+            head = self._head(status, headers)
+            self._connection.write(b"".join((head, self._framed(body, has_more))))
+        self.state = ResponseState.STREAMING
+        if not has_more:
+            self._complete()
+
+    def _next_body(self, body: bytes, has_more: bool) -> None:
+        if self._start["status"] not in _WITHOUT_BODY and self.scope["method"] != "HEAD":
+            framed = self._framed(body, has_more)
+            if framed:
+                self._connection.write(framed)
+        if not has_more:
+            self._complete()
+
+    def _framing(self, length: int, has_more: bool) -> tuple[bytes, bytes]:
+        """The header that says where a body without a content-length ends."""
+        if not has_more:
+            return b"content-length", b"%d" % length
+        if self.scope["http_version"] == "1.0":
+            self.keep_alive = False
+            return b"connection", b"close"
+        self._is_chunked = True
+        return b"transfer-encoding", b"chunked"
+
+    def _framed(self, body: bytes, has_more: bool) -> bytes:
+        if self._is_chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return chunk if has_more else chunk + b"0\r\n\r\n"
+        if self._left_bytes is not None:
+            self._left_bytes -= len(body)
+            if self._left_bytes < 0 or (self._left_bytes and not has_more):
+                raise RuntimeError("the response's body is not as long as its content-length")
+        return body
+
+    def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        headers.insert(0, self._connection.date_header())
+        if (b"connection", b"close") in headers:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            headers.append((b"connection", b"close"))
+        lines = b"\r\n".join([b"%b: %b" % header for header in headers])
+        if len(lines.splitlines()) != len(headers):
+            raise RuntimeError("a header of the response contains a line break")
+        return b"%b%b\r\n\r\n" % (_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status, lines)
+
+    def _complete(self) -> None:
+        self.state = ResponseState.COMPLETE
+        self._body.clear()
+        self.buffered_bytes = 0
+        self._wake()
+        self._connection.response_complete()
+
+    def _fail(self) -> None:
+        """Answer 500 if nothing was sent; a response that was begun can only be cut off."""
+        if self.is_disconnected or self.is_complete:
+            return
+        self.keep_alive = False
+        if self.state is ResponseState.STREAMING:
+            self._connection.close()
+            return
+        self._is_chunked, self._left_bytes = False, None
+        self._start = {"status": HTTPStatus.INTERNAL_SERVER_ERROR.value, "headers": _FAILURE_HEADERS}
+        self._first_body(_FAILURE, has_more=False)
