@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client import (
+    from headrace.client.public import (
         Backoff,
         Claims,
         Client,
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
         return version()
     # The broker and its commands import this package too, and must not wait for the client library.
     if name in __all__:
-        import headrace.client
+        from headrace.client import public
 
-        return getattr(headrace.client, name)
+        return getattr(public, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

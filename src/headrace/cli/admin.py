@@ -1,6 +1,5 @@
-"""librdkafka for the client commands: quiet, quick to give up, and with errors in words."""
+"""Requests of the commands to a broker through librdkafka's admin client, with every error in words."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -11,42 +10,28 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
 from headrace.cli.reach import CONNECT_TIMEOUT_S, check_advertised, check_reachable, nobody_at
+from headrace.client.kafka import librdkafka
 from headrace.model.image import Endpoint
 
 REQUEST_TIMEOUT_S = 30.0
 
-_UNREACHABLE = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-}
-
-# librdkafka would write its own lines to stderr, between ours.
-_silent = logging.getLogger("headrace.cli.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
-
 T = TypeVar("T")
 
 
-def client_config(bootstrap: str, **more: Any) -> dict[str, Any]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "client.id": "headrace-cli",
-        "logger": _silent,
-        "topic.metadata.refresh.interval.ms": 30_000,
-        "reconnect.backoff.ms": 20,
-        **{name.replace("_", "."): value for name, value in more.items()},
-    }
+def cli_config(bootstrap: str, **settings: Any) -> dict[str, Any]:
+    """The configuration of a command's client; settings are librdkafka's, with underscores for dots."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return librdkafka.client_config(
+        bootstrap, "headrace-cli", {"topic.metadata.refresh.interval.ms": 30_000, **named}, may_rebootstrap=True
+    )
 
 
 class Admin:
-    """What the commands ask of a broker. Every error is a `CommandFailed` with a sentence."""
+    """An admin client for commands. Every error is a `CommandFailed` with a sentence."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.admin = AdminClient(client_config(bootstrap))
+        self.admin = AdminClient(cli_config(bootstrap))
         self._is_reachable = False
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -63,8 +48,8 @@ class Admin:
         return self.call(future.result, REQUEST_TIMEOUT_S + 5)
 
     def wait_each(self, futures: "Mapping[str, Future[Any]]", failed: str, done: Callable[[str], None]) -> None:
-        """Wait for what is done to each name: `done` is told of every success, also after a failure. Then the first
-        failure is raised, as `failed` with the name in it."""
+        """Wait for the operation on each name and call `done` for every success, also after a failure. Then raise the
+        first failure: `failed` formatted with its name."""
         first: CommandFailed | None = None
         for name, future in futures.items():
             try:
@@ -80,7 +65,7 @@ class Admin:
         return CommandFailed(f"{what}{': ' if what else ''}{explain(error, self.bootstrap)}")
 
     def cluster(self) -> Any:
-        """Brokers and topics. The first call of every command: it is what fails when nobody is there."""
+        """Brokers and topics. Every command calls this first, so it is what fails when no broker is reachable."""
         if self._is_reachable:
             return self.call(self.admin.list_topics, timeout=CONNECT_TIMEOUT_S)
         check_reachable(self.bootstrap)
@@ -90,7 +75,7 @@ class Admin:
         return found
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic, without asking for it by name: that could create it."""
+        """The partitions of a topic. Requests the metadata of all topics: naming one could create it."""
         known = self.cluster().topics
         found = known.get(topic)
         if found is None:
@@ -98,7 +83,7 @@ class Admin:
         return sorted(found.partitions)
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        """The offset that `spec` stands for, by partition; -1 where no record is that young."""
+        """The offset that `spec` resolves to, by partition; -1 where no record is that recent."""
         wanted = {TopicPartition(topic, partition): spec for partition in partitions}
         if not wanted:
             return {}
@@ -107,11 +92,5 @@ class Admin:
 
 
 def explain(error: KafkaError, bootstrap: str) -> str:
-    """A sentence for an error of librdkafka or of the broker."""
-    code = error.code()
-    if code in _UNREACHABLE:
-        return nobody_at(bootstrap)
-    text = error.str()
-    name = error.name()
-    # A broker may add its reason to the error; librdkafka's own text is only the meaning of the number.
-    return f"{text} ({name})" if name and name not in text else str(text)
+    """An error of librdkafka or of a broker in words, with the command that finds out more."""
+    return nobody_at(bootstrap) if librdkafka.is_unreachable(error) else librdkafka.explain(error, bootstrap)

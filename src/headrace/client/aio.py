@@ -21,7 +21,7 @@ from headrace.client.consume.group import Consumption
 from headrace.client.consume.options import Delivery
 from headrace.client.consume.runner import Loop
 from headrace.client.consume.subscription import Start, Subscription
-from headrace.client.kafka.librdkafka import logged
+from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
@@ -248,7 +248,7 @@ class Client(ClientBase[Stream[Any]]):
         """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
         for stream in list(self._streams):
             await stream.abandon()
-        with logged("closing"):
+        with log_errors("closing"):
             await self.close()
 
     async def __aenter__(self) -> "Client":

@@ -155,7 +155,9 @@ class ClientBase(Generic[StreamT]):
         print(health.is_running, health.lag, health.last_error, health.as_dict())
         """
         handlers = [each.monitor for each in self._handlers]
-        return health_of([*handlers, *(each.monitor for each in self._workers)], self._connection.troubles.last)
+        return health_of(
+            [*handlers, *(each.monitor for each in self._workers)], self._connection.connection_errors.last
+        )
 
     def stop(self) -> None:
         """Let `run` return, or the next `run` if there is none now. May be called from anywhere, handlers too."""

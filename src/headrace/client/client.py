@@ -14,7 +14,7 @@ from headrace.client.consume.group import Consumption
 from headrace.client.consume.options import Delivery
 from headrace.client.consume.stream import Stream
 from headrace.client.consume.subscription import Start, Subscription
-from headrace.client.kafka.librdkafka import logged
+from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.kafka.publisher import Published
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Outgoing, Payload
@@ -262,7 +262,7 @@ class Client(ClientBase[Stream]):
         """The same after a failure: transactions in progress are aborted, and what fails now is only logged."""
         for stream in list(self._streams):
             stream.abandon()
-        with logged("closing"):
+        with log_errors("closing"):
             self.close()
 
     def __enter__(self) -> "Client":

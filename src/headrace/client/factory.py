@@ -53,8 +53,8 @@ class ConnectionFactory:
         self._client_id = client_id
         self.partitioner = partitioner
         self._source = f"/{client_id}" if source is None else source
-        self.troubles = librdkafka.Troubles(bootstrap)
-        self._settings = {"error_cb": self.troubles, **(settings or {})}
+        self.connection_errors = librdkafka.ConnectionErrorLog(bootstrap)
+        self._settings = {"error_cb": self.connection_errors, **(settings or {})}
         self._http = [each.strip() for each in http.split(",") if each.strip()]
         self._access_key = access_key
         self._patience_s = patience_s
@@ -77,7 +77,7 @@ class ConnectionFactory:
 
         def make() -> Producer:
             self.contact.make()
-            producer = librdkafka.made(Producer, self._producer_config() | BULK)
+            producer = librdkafka.create_client(Producer, self._producer_config() | BULK)
             librdkafka.warm_up(producer, queue)
             return producer
 
@@ -98,7 +98,7 @@ class ConnectionFactory:
 
     def admin_config(self) -> dict[str, Any]:
         """The settings of a client that neither produces nor consumes."""
-        return librdkafka.common(self.bootstrap, self._client_id, librdkafka.shared(self._settings))
+        return librdkafka.client_config(self.bootstrap, self._client_id, librdkafka.shared_settings(self._settings))
 
     def _door(self, queue: str) -> QueueRpc:
         def find() -> list[str]:
@@ -109,7 +109,7 @@ class ConnectionFactory:
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         self.contact.make()
         # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.
-        config = librdkafka.consumer(
+        config = librdkafka.consumer_config(
             self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
         )
         with ExitStack() as undo:
@@ -187,7 +187,7 @@ class ConnectionFactory:
 
     def _poller(self, undo: ExitStack, group: str, start: str) -> Poller:
         self.contact.make()
-        poller = Poller(librdkafka.consumer(self.bootstrap, self._client_id, group, self._settings, start=start))
+        poller = Poller(librdkafka.consumer_config(self.bootstrap, self._client_id, group, self._settings, start=start))
         undo.callback(poller.close)
         return poller
 
@@ -208,7 +208,7 @@ class ConnectionFactory:
 
     def _producer_config(self) -> dict[str, Any]:
         uses_keys = self.partitioner is by_key
-        return librdkafka.producer(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
+        return librdkafka.producer_config(self.bootstrap, self._client_id, self._settings, uses_keys=uses_keys)
 
 
 def _or(value: float | None, default: float) -> float:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.client.errors import ClientError, NoSuchTopic, TopicFailed, Unreachable
-from headrace.client.kafka.librdkafka import UNREACHABLE, explain, log, made
+from headrace.client.kafka.librdkafka import UNREACHABLE, create_client, explain, log
 from headrace.client.kafka.reachability import Contact
 from headrace.client.keywords import checks_keywords
 
@@ -158,7 +158,7 @@ class Topics:
         self._contact.make()
         with self._lock:
             if self._admin is None:
-                self._admin = made(AdminClient, self._config)
+                self._admin = create_client(AdminClient, self._config)
             return self._admin
 
     def _wait(self, what: str, ask: "Callable[[], Future[T]]") -> T:
@@ -209,7 +209,7 @@ def _text(value: SettingValue) -> str:
 def ensure(config: dict[str, Any], topic: str, like: str) -> None:
     """Make a topic with as many partitions as another, unless it is there. A broker that does not allow it may have
     made it, or make it when it is first written to: so that is no error."""
-    admin = made(AdminClient, config)
+    admin = create_client(AdminClient, config)
     try:
         there = admin.list_topics(timeout=_TIMEOUT_S).topics
         if topic in there:

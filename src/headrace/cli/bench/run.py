@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, client_config, explain
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, cli_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import human_bytes, human_duration, per_time, print_json, table
 from headrace.cli.progress import ProgressLine
@@ -84,7 +84,7 @@ def run_bench(bootstrap: str, wanted: tuple[str, ...], plan: BenchPlan, topic: s
 
 def _producer(bootstrap: str, plan: BenchPlan, linger_ms: float) -> Producer:
     return Producer(
-        client_config(
+        cli_config(
             bootstrap,
             acks=plan.acks,
             compression_type=plan.compression,
@@ -147,7 +147,7 @@ def _produce(bootstrap: str, topic: str, plan: BenchPlan) -> Throughput:
 
 def _consumer(bootstrap: str, **more: Any) -> Consumer:
     return Consumer(
-        client_config(
+        cli_config(
             bootstrap,
             group_id="headrace-cli-bench",
             enable_auto_commit=False,

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from headrace.cli.admin import Admin, client_config, explain
+from headrace.cli.admin import Admin, cli_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.lines import LineMessage, render_json, render_text
 from headrace.cli.output import count, say
@@ -45,7 +45,7 @@ def print_messages(bootstrap: str, topic: str, options: ConsumeOptions) -> None:
             say(f"{topic} has no messages there; without a starting point, or with --follow, this waits for new ones")
         return
     consumer = Consumer(
-        client_config(
+        cli_config(
             bootstrap,
             # Never joined: librdkafka wants the name even for a consumer that is told its partitions.
             group_id="headrace-cli-consume",

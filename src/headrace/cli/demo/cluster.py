@@ -11,7 +11,7 @@ from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import TourProcess
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
-from headrace.client import Client
+from headrace.client.public import Client
 from headrace.model.extras import CLUSTER, require
 from headrace.wire import Cluster
 

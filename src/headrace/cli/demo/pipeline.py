@@ -12,7 +12,7 @@ from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import lines_of
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import count, table
-from headrace.client import Client
+from headrace.client.public import Client
 from headrace.pipelines.dead_letters.replay import by_reason, read_letters
 from headrace.wire import Cluster
 

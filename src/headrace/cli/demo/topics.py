@@ -6,7 +6,7 @@ from headrace.cli.demo.output import DemoOutput
 from headrace.cli.demo.processes import TourBroker
 from headrace.cli.errors import CommandFailed
 from headrace.cli.output import table
-from headrace.client import Client, PeekedMessage, Queue, QueueMessage
+from headrace.client.public import Client, PeekedMessage, Queue, QueueMessage
 
 _ORDERS = (("alice", "tea"), ("bob", "coffee"), ("alice", "cake"))
 _MAILS = ("alice", "bob", "carol")

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from headrace.cli.admin import Admin, client_config, explain
+from headrace.cli.admin import Admin, cli_config, explain
 from headrace.cli.errors import CommandFailed
 from headrace.cli.lines import Header, LineMessage, parse_json, parse_text
 from headrace.cli.names import nearest
@@ -57,7 +57,7 @@ def send_lines(bootstrap: str, topic: str, file: Path | None, options: ProduceOp
     if topic not in known and (near := nearest(topic, known)) is not None:
         say(f"There is no topic {topic} yet, so it is made; did you mean {near}?")
     producer = Producer(
-        client_config(
+        cli_config(
             bootstrap,
             acks=options.acks,
             compression_type=options.compression,

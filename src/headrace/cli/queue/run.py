@@ -29,7 +29,7 @@ from headrace.cli.queue.view import (
 )
 from headrace.cli.reach import check_http_reachable, check_reachable, is_loopback
 from headrace.cli.times import parse_duration
-from headrace.client import (
+from headrace.client.public import (
     Client,
     ClientError,
     NewMessage,

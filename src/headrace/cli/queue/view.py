@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.cli.json_text import json_or_text, json_value, line, text_or_base64
 from headrace.cli.output import human_duration, setting_text, table
-from headrace.client import PeekedMessage, QueueMessage, Redrive
+from headrace.client.public import PeekedMessage, QueueMessage, Redrive
 from headrace.client.queue.description import QueueDescription
 from headrace.config.queue import NO_QUEUE, PREFIX, QUEUE_SETTINGS
 from headrace.model.queue_wire import Counts

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from kio.schema.errors import ErrorCode
 
-from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, client_config
+from headrace.cli.admin import REQUEST_TIMEOUT_S, Admin, cli_config
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
 from headrace.cli.output import human_duration, table
@@ -98,7 +98,7 @@ def abort_transaction(bootstrap: str, transactional_id: str) -> str:
     # Kept as it was, for the producer that comes next; one in two-phase commit will ask for no limit again.
     is_limited = before["timeout_ms"] < _NO_TIMEOUT_MS
     timeout_ms = max(before["timeout_ms"], 1_000) if is_limited else _DEFAULT_TIMEOUT_MS
-    producer = Producer(client_config(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
+    producer = Producer(cli_config(bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
     try:
         producer.init_transactions(REQUEST_TIMEOUT_S)
     except KafkaException as failure:

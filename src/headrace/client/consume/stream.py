@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from headrace.client.errors import ClientError
 from headrace.client.kafka.consumer import Poller, Where
-from headrace.client.kafka.librdkafka import logged
+from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 
@@ -77,7 +77,7 @@ class Stream(ABC, Iterator[Message]):
     def abandon(self) -> None:
         """End it after a failure: a transaction in progress is aborted, and what fails now is only logged. Otherwise
         the same as `close`."""
-        with logged("closing a stream"):
+        with log_errors("closing a stream"):
             self._end(is_success=False)
 
     def _end(self, *, is_success: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.kafka.librdkafka import log, undelivered
+from headrace.client.kafka.librdkafka import delivery_error, log
 from headrace.client.outgoing import ProducerRecord
 
 CONFIG = {"linger.ms": 50}
@@ -78,7 +78,7 @@ class Bulk:
         if not bunch.errors:
             # They are stored in the order of sending, whatever the order of the answers.
             return sorted(bunch.offsets)
-        first = undelivered(records[0].topic, bunch.errors[0], self._bootstrap)
+        first = delivery_error(records[0].topic, bunch.errors[0], self._bootstrap)
         text = f"{len(bunch.errors)} of {len(records)} messages: {first}"
         if isinstance(first, DeliveryFailed):
             raise DeliveryFailed(text, code=first.code, count=len(bunch.errors))

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headrace.client.errors import ConsumeFailed
-from headrace.client.kafka.librdkafka import PASSING, UNREACHABLE, explain, log, made, translate
+from headrace.client.kafka.librdkafka import TRANSIENT, UNREACHABLE, consume_error, create_client, explain, log
 from headrace.client.message import Message
 from headrace.client.threads import within
 
@@ -49,7 +49,7 @@ class Poller:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.bootstrap: str = config["bootstrap.servers"]
-        self.consumer = made(Consumer, {"on_commit": self._on_commit, **config})
+        self.consumer = create_client(Consumer, {"on_commit": self._on_commit, **config})
         self._warned: set[int] = set()
         self._taken: list[Message] = []
         self._paused: set[Where] = set()
@@ -102,7 +102,7 @@ class Poller:
                 if not self._is_error(raw):
                     self._taken.append(_message(raw, ack))
         except KafkaException as failure:
-            raise translate(failure, self.bootstrap, "reading failed") from None
+            raise consume_error(failure, self.bootstrap, "reading failed") from None
         # Whatever was raised above: what was read before that is returned when this is called again.
         taken, self._taken = self._taken, []
         return taken
@@ -118,7 +118,7 @@ class Poller:
         if error.code() == KafkaError._PARTITION_EOF:
             self.at_end[raw.topic(), raw.partition()] = raw.offset()
             return True
-        if error.fatal() or error.code() not in PASSING:
+        if error.fatal() or error.code() not in TRANSIENT:
             raise ConsumeFailed(f"reading failed: {explain(error, self.bootstrap)}")
         if error.code() not in self._warned:
             self._warned.add(error.code())
@@ -139,7 +139,7 @@ class Poller:
         except KafkaException as failure:
             if failure.args[0].code() in _REFUSED:
                 return False
-            raise translate(failure, self.bootstrap, "committing offsets failed") from None
+            raise consume_error(failure, self.bootstrap, "committing offsets failed") from None
         for each in results or ():
             if each.error is not None:
                 if each.error.code() in _REFUSED:
@@ -206,7 +206,7 @@ class Poller:
         try:
             found = self.consumer.list_topics(topic, timeout_s).topics[topic]
         except KafkaException as failure:
-            raise translate(failure, self.bootstrap, f"finding the partitions of {topic} failed") from None
+            raise consume_error(failure, self.bootstrap, f"finding the partitions of {topic} failed") from None
         return [(topic, index) for index in sorted(found.partitions)]
 
     def at_time(self, where: Iterable[Where], timestamp_ms: int) -> dict[Where, int]:
@@ -243,7 +243,7 @@ class Poller:
                 return call(*args)
             except KafkaException as failure:
                 if failure.args[0].code() not in again or time.monotonic() > deadline_s:
-                    raise translate(failure, self.bootstrap, f"{what} failed") from None
+                    raise consume_error(failure, self.bootstrap, f"{what} failed") from None
             time.sleep(_LOOK_AGAIN_S)
 
     def group_metadata(self) -> Any:

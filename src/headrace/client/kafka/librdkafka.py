@@ -1,4 +1,4 @@
-"""The one place that knows how librdkafka is configured and how its errors read in words."""
+"""The wrapper of librdkafka, for the SDK and the command line: configuration, quiet logging, and errors in words."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ log = logging.getLogger("headrace.client")
 
 T = TypeVar("T")
 
-_TELL_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 _WARM_UP_S = 3.0
-"""If it takes longer, the message waits as others do."""
+"""After this the first message is sent anyway, and waits for the producer id."""
 
 Settings = Mapping[str, Any]
 """Settings of librdkafka by their own names (`security.protocol`, `compression.type`); they win over ours."""
@@ -30,7 +30,7 @@ UNREACHABLE = {
     KafkaError._MSG_TIMED_OUT,
 }
 
-PASSING = {
+TRANSIENT = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
@@ -49,18 +49,17 @@ PASSING = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.REBALANCE_IN_PROGRESS,
 }
-"""Errors after which a consumer goes on by itself: it reconnects, rejoins, or waits for the topic to be made."""
+"""Errors from which a consumer recovers by itself: it reconnects, rejoins, or waits until the topic exists."""
 
 
-# When no broker answers, librdkafka 2.10 and later forget them all and begin anew with the bootstrap servers. They do
-# not wait between tries, and `send_offsets_to_transaction` goes on waiting for a broker that was forgotten
-# (librdkafka's issue 5511).
-_RECOVERY = {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020A0000 else {}
+# When no broker answers, librdkafka 2.10 and later forget all brokers and start again from the bootstrap servers. This
+# has no backoff, and `send_offsets_to_transaction` waits for a forgotten broker (librdkafka's issue 5511).
+_NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020A0000 else {}
 
 
-class _Lines:
-    """librdkafka's own lines, for who debugs: they are of the level DEBUG, and of a logger of their own. What a user is
-    to know is told by errors, and by `Troubles`."""
+class _DebugLogger:
+    """Logs librdkafka's own lines at DEBUG, to a logger of their own; users learn of problems from errors and from
+    `ConnectionErrorLog`. Without a logger librdkafka writes to stderr."""
 
     _log = logging.getLogger("headrace.client.librdkafka")
 
@@ -68,19 +67,19 @@ class _Lines:
         self._log.debug(text, *args)
 
 
-_lines = _Lines()
+_debug_logger = _DebugLogger()
 
 
-class Troubles:
-    """Says once a minute what keeps librdkafka from reaching brokers, in a sentence; one for all producers and
-    consumers of a client. At worst, when several threads call it, a sentence comes twice."""
+class ConnectionErrorLog:
+    """The `error_cb` of all producers and consumers of a client: logs why brokers cannot be reached, each reason once a
+    minute. It takes no lock: calls of several threads at once may log a reason twice."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._bootstrap_addresses = {each.strip() for each in bootstrap.split(",")}
-        self._told_at_s: dict[str, float] = {}
+        self._logged_at_s: dict[str, float] = {}
         self.last: tuple[str, datetime] | None = None
-        """The last of them, and when it was."""
+        """The last error and its time."""
 
     def __call__(self, error: KafkaError) -> None:
         sentence = self._sentence(error)
@@ -89,36 +88,40 @@ class Troubles:
             log.debug("a connection to %s failed: %s", self._bootstrap, error.str())
             return
         now_s = time.monotonic()
-        self._told_at_s = {told: at_s for told, at_s in self._told_at_s.items() if now_s - at_s < _TELL_EVERY_S}
-        if sentence not in self._told_at_s:
-            self._told_at_s[sentence] = now_s
+        self._logged_at_s = {reason: at_s for reason, at_s in self._logged_at_s.items() if now_s - at_s < _LOG_EVERY_S}
+        if sentence not in self._logged_at_s:
+            self._logged_at_s[sentence] = now_s
             log.warning("%s; the client tries again", sentence)
 
     def _sentence(self, error: KafkaError) -> str | None:
-        """What a user should know of it; None where others will say so, or it mends itself."""
+        """The error in words; None if a later error reports it, or if it is transient."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             return f"no broker answers at {self._bootstrap}"
         text = str(error.str())
         if error.code() not in (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT):
             return f"a connection to {self._bootstrap} failed: {text}"
-        # It begins with the address and the id of the broker. An address that the cluster names may be of another
-        # network than the client's, and nothing else tells of that: the bootstrap servers do answer.
+        # The text begins with the address and the id of the broker. An advertised address may not be reachable from the
+        # client's network, and no other error reports that: the bootstrap servers do answer.
         address, _, rest = text.partition("/")
         is_known = not rest or address in self._bootstrap_addresses
         if is_known or not ("Connect" in rest or "resolve" in rest):
             return None
         what = rest.partition(": ")[2].partition(" (after")[0]
-        return f"no connection to {address}, which the cluster at {self._bootstrap} names as a broker's address: {what}"
+        return f"no connection to {address}, which the cluster at {self._bootstrap} advertises for a broker: {what}"
 
 
-def common(bootstrap: str, client_id: str, settings: Settings) -> dict[str, Any]:
+def client_config(
+    bootstrap: str, client_id: str, settings: Settings, *, may_rebootstrap: bool = False
+) -> dict[str, Any]:
+    """The configuration of any client: quiet, and quick to reconnect. `may_rebootstrap` suits a client that is soon
+    closed: it still gets an answer from the bootstrap servers when the addresses that they advertise are wrong."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": client_id,
-        "logger": _lines,
+        "logger": _debug_logger,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 2_000,
-        **_RECOVERY,
+        **({} if may_rebootstrap else _NO_REBOOTSTRAP),
         **settings,
     }
 
@@ -127,7 +130,7 @@ _CONSUMER_ONLY = ("group.", "fetch.", "auto.offset.", "max.poll.", "session.", "
 _PRODUCER_ONLY = ("linger.", "batch.", "acks", "compression.", "transaction", "message.timeout", "delivery.", "queue.")
 
 
-def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: bool) -> dict[str, Any]:
+def producer_config(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: bool) -> dict[str, Any]:
     ours = {
         "acks": "all",
         "enable.idempotence": True,
@@ -135,13 +138,13 @@ def producer(bootstrap: str, client_id: str, settings: Settings, *, uses_keys: b
         "queue.buffering.max.kbytes": 256 * 1024,
         "partitioner": "murmur2_random" if uses_keys else "random",
         "message.timeout.ms": 60_000,
-        # A message of a queue has up to 1 MiB, and headers; librdkafka's own limit is a little less.
+        # A message of a queue may have 1 MiB plus headers, which exceeds librdkafka's default.
         "message.max.bytes": 2 * 1024 * 1024,
     }
-    return {**ours, **common(bootstrap, client_id, _without(settings, _CONSUMER_ONLY))}
+    return {**ours, **client_config(bootstrap, client_id, _without(settings, _CONSUMER_ONLY))}
 
 
-def consumer(bootstrap: str, client_id: str, group: str, settings: Settings, *, start: str) -> dict[str, Any]:
+def consumer_config(bootstrap: str, client_id: str, group: str, settings: Settings, *, start: str) -> dict[str, Any]:
     ours = {
         "group.id": group,
         "enable.auto.commit": False,
@@ -150,28 +153,28 @@ def consumer(bootstrap: str, client_id: str, group: str, settings: Settings, *, 
         "isolation.level": "read_committed",
         "allow.auto.create.topics": True,
         "fetch.wait.max.ms": 100,
-        # A topic that is not there yet is looked for this often.
+        # How soon a subscribed topic that does not exist yet is found.
         "topic.metadata.refresh.interval.ms": 30_000,
     }
     chosen = _without(settings, _PRODUCER_ONLY)
     if chosen.get("group.protocol", "classic") == "classic":
-        # A member that joins or leaves does not stop the others.
+        # Members keep their other partitions during a rebalance.
         ours["partition.assignment.strategy"] = "cooperative-sticky"
-    return {**ours, **common(bootstrap, client_id, chosen)}
+    return {**ours, **client_config(bootstrap, client_id, chosen)}
 
 
-def shared(settings: Settings) -> Settings:
-    """The settings that are neither for producers nor for consumers alone."""
+def shared_settings(settings: Settings) -> Settings:
+    """The settings that apply to any client, not only to producers or only to consumers."""
     return _without(settings, _CONSUMER_ONLY + _PRODUCER_ONLY)
 
 
 def _without(settings: Settings, prefixes: tuple[str, ...]) -> dict[str, Any]:
-    """One set of settings serves producers and consumers: librdkafka warns of those that are not for it."""
+    """Users give one set of settings for producers and consumers; librdkafka warns about those of the other kind."""
     return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
 
 
-def made(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
-    """A client of librdkafka."""
+def create_client(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
+    """A producer, consumer or admin client; `ClientError` for a setting that librdkafka rejects."""
     try:
         return kind(config)
     except KafkaException as failure:
@@ -179,43 +182,47 @@ def made(kind: Callable[[dict[str, Any]], T], config: dict[str, Any]) -> T:
 
 
 def warm_up(producer: Producer, topic: str) -> None:
-    """Let an idempotent producer connect and get its id before its first message.
+    """Let an idempotent producer connect and get its producer id before its first message.
 
-    librdkafka asks for the id half a second after it was started, and again half a second later if no broker was
-    connected by then; until it has one, messages wait. It also asks after an answer about a topic when a broker is
-    connected, which the second question makes sure of. So the first message to a topic that is there takes
-    some 15 ms, not 500 to 1,000.
+    librdkafka requests the id half a second after the start, and again half a second later if no broker was connected
+    by then; messages wait for it. It also requests the id after a metadata response while a broker is connected, which
+    the second request here ensures. So the first message to an existing topic takes some 15 ms, not 500 to 1,000.
     """
     with suppress(KafkaException):
         for _ in range(2):
             producer.list_topics(topic, _WARM_UP_S)
 
 
+def is_unreachable(error: KafkaError) -> bool:
+    """Whether the error means that no broker answered."""
+    return error.code() in UNREACHABLE
+
+
 def explain(error: KafkaError, bootstrap: str) -> str:
-    """A sentence for an error."""
-    if error.code() in UNREACHABLE:
+    """An error of librdkafka or of a broker in words; a broker may have added its reason to the meaning of the code."""
+    if is_unreachable(error):
         return f"no broker answers at {bootstrap}"
     text, name = str(error.str()), str(error.name())
     return text if name in text else f"{text} ({name})"
 
 
-def translate(failure: KafkaException, bootstrap: str, what: str) -> ClientError:
-    """The SDK's error for one of librdkafka."""
+def consume_error(failure: KafkaException, bootstrap: str, what: str) -> ClientError:
+    """The SDK's error for a failed call of a consumer."""
     error = failure.args[0]
     text = f"{what}: {explain(error, bootstrap)}"
-    return Unreachable(text) if error.code() in UNREACHABLE else ConsumeFailed(text)
+    return Unreachable(text) if is_unreachable(error) else ConsumeFailed(text)
 
 
-def undelivered(topic: str, error: KafkaError, bootstrap: str) -> ClientError:
-    """Why a message is not stored, or nobody knows whether it is."""
+def delivery_error(topic: str, error: KafkaError, bootstrap: str) -> ClientError:
+    """The SDK's error for a message that was not acknowledged: it is not stored, or may be."""
     text = f"a message to {topic} was not delivered: {explain(error, bootstrap)}"
-    return Unreachable(text) if error.code() in UNREACHABLE else DeliveryFailed(text, code=str(error.name()))
+    return Unreachable(text) if is_unreachable(error) else DeliveryFailed(text, code=str(error.name()))
 
 
 @contextmanager
-def logged(what: str) -> Iterator[None]:
-    """For what is done after a failure, which must not be hidden by another."""
+def log_errors(what: str) -> Iterator[None]:
+    """Log errors of cleaning up after a failure, so that they do not hide the failure itself."""
     try:
         yield
     except ClientError as error:
-        log.warning("%s after a failure failed, too: %s", what, error)
+        log.warning("%s failed too, after an earlier failure: %s", what, error)

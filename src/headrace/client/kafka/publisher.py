@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.kafka.librdkafka import explain, log, made, undelivered, warm_up
+from headrace.client.kafka.librdkafka import create_client, delivery_error, explain, log, warm_up
 from headrace.client.outgoing import Outgoing, ProducerRecord, encode
 from headrace.client.partitioners import Partitioner, by_key
 
@@ -49,7 +49,7 @@ class Publisher:
 
     def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
         self._bootstrap: str = config["bootstrap.servers"]
-        self.producer: Producer = made(Producer, config)
+        self.producer: Producer = create_client(Producer, config)
         self._is_transactional = "transactional.id" in config
         self._partitioner = None if partitioner is by_key else partitioner
         self._counts: dict[str, tuple[int, float]] = {}
@@ -85,12 +85,12 @@ class Publisher:
             if not is_awaited:
                 with self._lock:
                     self._unseen.append(error)
-            future.set_exception(undelivered(record.topic, error, self._bootstrap))
+            future.set_exception(delivery_error(record.topic, error, self._bootstrap))
 
         try:
             self.queue(record, report)
         except KafkaException as failure:
-            raise undelivered(record.topic, failure.args[0], self._bootstrap) from None
+            raise delivery_error(record.topic, failure.args[0], self._bootstrap) from None
         return future
 
     def encode(self, outgoing: Outgoing) -> ProducerRecord:
@@ -202,10 +202,10 @@ class Publisher:
             try:
                 found = self.producer.list_topics(topic, _COUNT_TIMEOUT_S).topics[topic]
             except KafkaException as failure:
-                raise undelivered(topic, failure.args[0], self._bootstrap) from None
+                raise delivery_error(topic, failure.args[0], self._bootstrap) from None
             if found.partitions:
                 self._counts[topic] = (len(found.partitions), now)
                 return len(found.partitions)
             if time.monotonic() > deadline:
-                raise undelivered(topic, found.error, self._bootstrap)
+                raise delivery_error(topic, found.error, self._bootstrap)
             time.sleep(_ROOM_POLL_S)

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.client.errors import ClientError, Unreachable
-from headrace.client.kafka.librdkafka import explain, made
+from headrace.client.kafka.librdkafka import create_client, explain
 
 LISTENERS = "http.listeners"
 """The setting of a broker that says where it listens, read only: addresses by comma; empty if it does not."""
@@ -19,7 +19,7 @@ _ANY = frozenset({"", "0.0.0.0", "::"})
 def find(config: dict[str, Any], queue: str) -> list[str]:
     """The addresses of all brokers that answer, that of the queue's leader first: it need not ask another."""
     bootstrap = config["bootstrap.servers"]
-    admin = made(AdminClient, config)
+    admin = create_client(AdminClient, config)
     try:
         # Not asked for by its name: that could create it.
         cluster = admin.list_topics(timeout=_TIMEOUT_S)
