@@ -102,7 +102,7 @@ class Client(ClientBase[Stream[Any]]):
         return self._opened(Stream(lambda: self._connection.subscription(topic, start, bounded=False)))
 
     def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Stream[Subscription]:
-        """The messages of a topic between two times, once over; without `until`, up to what is there now."""
+        """The messages of a topic between two times, once over; without `until`, up to the present end."""
         return self._opened(Stream(lambda: self._connection.subscription(topic, since, until, bounded=True)))
 
     @overload
@@ -174,15 +174,15 @@ class Client(ClientBase[Stream[Any]]):
         return self._aio_queues[name]
 
     async def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
-        """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
+        """The queues whose names begin with `prefix`, sorted by name."""
         return await self._do(self._connection.queues, prefix, with_counts=with_counts)
 
     async def run(self, *, signals: Iterable[int] | None = None) -> None:
-        """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages in hand
-        are finished first. Raises what stopped one of them.
+        """Run the registered handlers and workers until `stop`, SIGTERM, Ctrl-C or cancellation; the messages being
+        handled are finished first. Raises what stopped one of them.
 
-        `signals` are those that stop it. Unless told, they are SIGTERM and SIGINT (Ctrl-C) where nobody else handles
-        them: inside a web server, which does, none. See `running` for that.
+        `signals` are those that stop it. By default they are SIGTERM and SIGINT (Ctrl-C) where the process does not
+        handle them: inside a web server, which does, none. See `running` for that.
         """
         wanted = chosen(signals)
         self._begin(await self._loops_on_loop())
@@ -203,7 +203,7 @@ class Client(ClientBase[Stream[Any]]):
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Client"]:
         """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
-        the messages in hand, and raises what stopped one of them meanwhile. Signals are left alone: made for the
+        the messages being handled, and raises what stopped one of them meanwhile. Signals are left alone: made for the
         lifespan of a web application.
 
         async with Client("localhost:9092") as client, client.running():
@@ -233,7 +233,7 @@ class Client(ClientBase[Stream[Any]]):
         return await self._do(self._made_loops, handlers, workers)
 
     async def close(self) -> None:
-        """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
+        """Flush what was sent and acknowledged, commit what is done on every stream. Releases everything,
         whatever fails of it."""
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._threads.let_go)

@@ -1,4 +1,4 @@
-"""What both clients have in common: how they are made, and the handlers that `run` runs."""
+"""The base of both clients: construction, and the handlers that `run` runs."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from headrace.client.message import Message
 from headrace.client.partitioners import Partitioner, by_key
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import PATIENCE_S
-from headrace.client.queue.worker import Worker
+from headrace.client.queue.worker import QueueWorker
 from headrace.client.retry import RetryMode
 
 
@@ -30,7 +30,7 @@ HandlerT = TypeVar("HandlerT", bound=Callable[[Message], object])
 
 @checks_keywords
 class ClientBase(Generic[StreamT]):
-    """Knows the streams that were opened, so that they are closed with the client."""
+    """Registers handlers, and the open streams, which are closed with the client."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class ClientBase(Generic[StreamT]):
         - `client_id`: how the broker's logs and quotas name this client.
         - `partitioner`: which partition a message goes to: `by_key`, `RoundRobin()`, `Sticky()` or a function of the
           key and the number of partitions.
-        - `source`: the `ce_source` of events published without one; `/` and the client id unless told.
+        - `source`: the `ce_source` of events published without one; by default `/` and the client id.
         - `settings`: settings of librdkafka by their own names, for TLS, SASL, compression and the like.
           `ClientError` for one that does not exist or cannot have this value.
         - `http`: where brokers listen for the calls of queues, such as `http://localhost:9324`, several by comma;
-          unless told, the brokers are asked for it.
+          by default the brokers are asked for it.
         - `access_key`: `ID:SECRET`, for queues of brokers that have `sqs.access.keys`.
-        - `patience`: for how many seconds a call of a queue is tried again when nobody answers.
+        - `patience`: for how many seconds a call of a queue is retried when no broker answers.
         - `connect_timeout`: `Unreachable` is raised when no broker has answered this many seconds after the first call.
           Once one has answered, brokers that are away are waited for.
         """
@@ -74,7 +74,7 @@ class ClientBase(Generic[StreamT]):
             connect_timeout_s=connect_timeout,
         )
         self._handlers: list[Handler] = []
-        self._workers: list[Worker] = []
+        self._workers: list[QueueWorker] = []
         self._queues: dict[str, Queue] = {}
         self._loops: list[Loop] = []
         self._is_stopped = False
@@ -117,12 +117,12 @@ class ClientBase(Generic[StreamT]):
         - `delivery`: what a crash costs, see `Client.consume`.
         - `retry`: how often and after which waits a message is tried again when the function raises.
         - `retry_mode`: `"hold"` keeps the order of the partition; `"retry-topic"` goes on with the next message.
-        - `retry_topic`: where messages are set aside; unless told, `<topic>.<group>.retry`.
+        - `retry_topic`: where messages are set aside; by default `<topic>.<group>.retry`.
         - `dead_letter`: where messages go that failed for good; without it the handler stops at the first of them.
         - `workers`: how many partitions are handled at the same time.
         - `start`: where a group begins that has committed nothing.
         - `batch`: at most once, so many messages are committed before the first of them is handled.
-        - `commit_interval_s`: how often commits go out; half a second unless told, a tenth for exactly once.
+        - `commit_interval_s`: how often commits go out; half a second by default a tenth for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts.
         """
 
@@ -149,7 +149,7 @@ class ClientBase(Generic[StreamT]):
 
     def health(self) -> Health:
         """How the registered handlers and workers are doing: whether they run, how many messages they handled and
-        failed on, their last error and their lag. Asks nobody, so it never waits: made for a health endpoint.
+        failed on, their last error and their lag. Sends no request, so it never waits: made for a health endpoint.
 
         health = client.health()
         print(health.is_running, health.lag, health.last_error, health.as_dict())
@@ -169,7 +169,7 @@ class ClientBase(Generic[StreamT]):
             self._queues[name] = self._connection.queue(name, self._workers.append)
         return self._queues[name]
 
-    def _made_loops(self, handlers: list[Handler], workers: list[Worker]) -> list[Loop]:
+    def _made_loops(self, handlers: list[Handler], workers: list[QueueWorker]) -> list[Loop]:
         """What `run` is to run. Asks the broker."""
         for function in (*(each.function for each in handlers), *(each.function for each in workers)):
             if inspect.iscoroutinefunction(function):

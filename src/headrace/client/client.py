@@ -62,7 +62,7 @@ class Client(ClientBase[Stream]):
         subject: str | None = None,
     ) -> Published:
         """Send a message and wait until it is stored. Raises `DeliveryFailed` if the broker refuses it and
-        `Unreachable` if nobody answers in time (`message.timeout.ms`, a minute): then it may be stored or not.
+        `Unreachable` if no broker answers in time (`message.timeout.ms`, a minute): then it may be stored or not.
 
             client.publish("orders", {"item": "tea"}, key="alice", headers={"tenant": "7"})
 
@@ -125,7 +125,7 @@ class Client(ClientBase[Stream]):
         return self._opened(self._connection.subscription(topic, start, bounded=False))
 
     def replay(self, topic: str, since: Start = "earliest", until: datetime | None = None) -> Subscription:
-        """The messages of a topic between two times, once over; without `until`, up to what is there now.
+        """The messages of a topic between two times, once over; without `until`, up to the present end.
 
         for price in client.replay("prices", since=monday, until=tuesday):
             print(price.json())
@@ -187,7 +187,7 @@ class Client(ClientBase[Stream]):
         - `start`: where a group begins that has committed nothing.
         - `batch`: at most once, so many messages are committed before the first of them is handed over.
         - `max_unacked`: at least once, no more than this many messages are open at a time.
-        - `commit_interval_s`: how often commits go out; half a second unless told, a tenth for exactly once.
+        - `commit_interval_s`: how often commits go out; half a second by default a tenth for exactly once.
         - `transactional_id`: exactly once, a name that this process keeps over restarts, so that its successor need not
           wait for it.
         """
@@ -209,15 +209,15 @@ class Client(ClientBase[Stream]):
         return self._queue(name)
 
     def queues(self, prefix: str = "", *, with_counts: bool = False) -> list[QueueDescription]:
-        """The queues that there are, those whose names begin with `prefix`, in the order of their names."""
+        """The queues whose names begin with `prefix`, sorted by name."""
         return self._connection.queues(prefix, with_counts=with_counts)
 
     def run(self, *, signals: Iterable[int] | None = None) -> None:
-        """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages in hand are finished
-        first. Raises what stopped one of them.
+        """Run the registered handlers and workers until `stop`, SIGTERM or Ctrl-C; the messages being handled are
+        finished first. Raises what stopped one of them.
 
-        `signals` are those that stop it. Unless told, they are SIGTERM and SIGINT (Ctrl-C) where nobody else handles
-        them; on another thread than the main one, and with `signals=()`, none.
+        `signals` are those that stop it. By default they are SIGTERM and SIGINT (Ctrl-C) where the process does not
+        handle them; on another thread than the main one, and with `signals=()`, none.
         """
         wanted = chosen(signals)
         self._begin(self._made_loops(self._handlers, self._workers))
@@ -229,7 +229,7 @@ class Client(ClientBase[Stream]):
     @contextmanager
     def running(self) -> Iterator["Client"]:
         """Run the registered handlers and workers in the background for as long as the block lasts; leaving it finishes
-        the messages in hand, and raises what stopped one of them meanwhile. Signals are left alone.
+        the messages being handled, and raises what stopped one of them meanwhile. Signals are left alone.
 
         with client.running():
             serve_web_pages()
@@ -248,7 +248,7 @@ class Client(ClientBase[Stream]):
             runner.wait_for(futures)
 
     def close(self) -> None:
-        """Flush what was sent and acknowledged, end every stream with what is done kept. Lets go of everything,
+        """Flush what was sent and acknowledged, commit what is done on every stream. Releases everything,
         whatever fails of it."""
         with ExitStack() as stack:
             if (publisher := self._connection.used_publisher) is not None:

@@ -1,6 +1,6 @@
-"""Effects outside of the broker, once per message: remember the ids of messages with their results.
+"""Deduplication for effects outside of the broker: remembers the ids of handled messages with their results.
 
-At-least-once delivery may bring a message twice. A mail that was sent, or a row in somebody's database, is not part of
+At-least-once delivery may bring a message twice. A mail that was sent, or a row in a database, is not part of
 a Kafka transaction, so the handler must know what it has done already. There are two ways:
 
 - `Deduplicator` keeps ids and results in a SQLite file. A message that comes again gets the stored result, and the

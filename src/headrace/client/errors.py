@@ -1,4 +1,4 @@
-"""What the SDK raises.
+"""The exceptions of the SDK.
 
 HeadraceError
 └── ClientError
@@ -8,13 +8,13 @@ HeadraceError
     ├── HandlerFailed         a handler failed for good and has no dead-letter topic; nothing was skipped
     ├── TopicFailed           a topic could not be created, altered or deleted
     │   └── NoSuchTopic
-    ├── QueueFailed           a queue refused what was asked of it
+    ├── QueueFailed           a queue refused a request
     │   ├── NoSuchQueue
     │   └── LeaseLost         a message is not leased to us any more: its time was over, or it was purged
     └── TransactionFailed
         └── Fenced            another process with the same transactional id took over; this one must end
 
-`Reject` and `Retry` are the other direction: a handler or a worker raises them to say what is to be done.
+`Reject` and `Retry` go the other way: a handler or a worker raises them to decide what happens to a message.
 """
 
 from headrace.model.errors import HeadraceError
@@ -43,7 +43,7 @@ class ConsumeFailed(ClientError):
 
 
 class HandlerFailed(ClientError):
-    """A message could not be handled and there is no place to put it."""
+    """A message could not be handled, and there is no dead-letter topic."""
 
 
 class TransactionFailed(ClientError):
@@ -55,7 +55,7 @@ class Fenced(TransactionFailed):
 
 
 class TopicFailed(ClientError):
-    """The broker refused what was asked of a topic."""
+    """The broker refused a request about a topic."""
 
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)
@@ -68,7 +68,7 @@ class NoSuchTopic(TopicFailed):
 
 
 class QueueFailed(ClientError):
-    """A queue refused what was asked of it."""
+    """A queue refused a request."""
 
     def __init__(self, text: str, *, code: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""What clients are made of: everything that needs the broker's address and settings, made in one place."""
+"""Creates the parts of a client that need the broker's address and settings."""
 
 import threading
 import uuid
@@ -18,8 +18,8 @@ from headrace.client.consume.results import AtLeastOnceSink, AtMostOnceSink, Exa
 from headrace.client.consume.subscription import Start, Subscription
 from headrace.client.kafka import librdkafka
 from headrace.client.kafka.batch_producer import CONFIG as BULK
-from headrace.client.kafka.batch_producer import Bulk
-from headrace.client.kafka.consumer import Poller
+from headrace.client.kafka.batch_producer import BatchProducer
+from headrace.client.kafka.consumer import PartitionConsumer
 from headrace.client.kafka.publisher import Publisher
 from headrace.client.kafka.reachability import http_contact, kafka_contact
 from headrace.client.kafka.transactor import Transactor
@@ -28,12 +28,12 @@ from headrace.client.queue import discovery
 from headrace.client.queue.description import QueueDescription
 from headrace.client.queue.queue import Queue
 from headrace.client.queue.rpc import QueueRpc
-from headrace.client.queue.worker import Worker
+from headrace.client.queue.worker import QueueWorker
 from headrace.model import queue_wire as wire
 
 
 class ConnectionFactory:
-    """Nothing is connected before it is needed."""
+    """Creates producers, consumers, streams and queues; connects on first use."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ConnectionFactory:
                 self._publisher = Publisher(self._producer_config(), self.partitioner, self._source)
             return self._publisher
 
-    def bulk(self, queue: str) -> Bulk:
+    def bulk(self, queue: str) -> BatchProducer:
         """A producer for many messages of one queue at a time."""
 
         def make() -> Producer:
@@ -81,26 +81,26 @@ class ConnectionFactory:
             librdkafka.warm_up(producer, queue)
             return producer
 
-        return Bulk(make, self.bootstrap)
+        return BatchProducer(make, self.bootstrap)
 
     @property
     def used_publisher(self) -> Publisher | None:
         """The producer, if anything was published."""
         return self._publisher
 
-    def queue(self, name: str, register: Callable[[Worker], None]) -> Queue:
-        return Queue(name, self, self._door(name), register)
+    def queue(self, name: str, register: Callable[[QueueWorker], None]) -> Queue:
+        return Queue(name, self, self._rpc(name), register)
 
     def queues(self, prefix: str, *, with_counts: bool) -> list[QueueDescription]:
-        with closing(self._door("")) as door:
-            found = door.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
+        with closing(self._rpc("")) as rpc:
+            found = rpc.call(wire.ListQueues(prefix, with_counts), wire.Descriptions).queues
         return [QueueDescription(each.queue, each.settings, each.counts) for each in found]
 
     def admin_config(self) -> dict[str, Any]:
         """The settings of a client that neither produces nor consumes."""
         return librdkafka.client_config(self.bootstrap, self._client_id, librdkafka.shared_settings(self._settings))
 
-    def _door(self, queue: str) -> QueueRpc:
+    def _rpc(self, queue: str) -> QueueRpc:
         def find() -> list[str]:
             return self._http or discovery.find(self.admin_config(), queue)
 
@@ -108,12 +108,12 @@ class ConnectionFactory:
 
     def subscription(self, topic: str, start: Start, until: datetime | None = None, *, bounded: bool) -> Subscription:
         self.contact.make()
-        # Never joined: librdkafka wants a group's name even of a consumer that is told its partitions.
+        # Never joined: librdkafka requires a group id even for manual assignment.
         config = librdkafka.consumer_config(
             self.bootstrap, self._client_id, "headrace-subscriber", self._settings, start="earliest"
         )
         with ExitStack() as undo:
-            poller = Poller(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
+            poller = PartitionConsumer(config | {"enable.partition.eof": True, "allow.auto.create.topics": False})
             undo.callback(poller.close)
             stream = Subscription(poller, topic, start, until, bounded=bounded)
             undo.pop_all()
@@ -185,9 +185,11 @@ class ConnectionFactory:
             undo.pop_all()
         return loop
 
-    def _poller(self, undo: ExitStack, group: str, start: str) -> Poller:
+    def _poller(self, undo: ExitStack, group: str, start: str) -> PartitionConsumer:
         self.contact.make()
-        poller = Poller(librdkafka.consumer_config(self.bootstrap, self._client_id, group, self._settings, start=start))
+        poller = PartitionConsumer(
+            librdkafka.consumer_config(self.bootstrap, self._client_id, group, self._settings, start=start)
+        )
         undo.callback(poller.close)
         return poller
 

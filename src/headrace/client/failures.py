@@ -1,4 +1,4 @@
-"""What is known of a failure of a user's function, and how it is logged: in full once, then counted."""
+"""Describes and logs failures of a user's function: the first in full, repeated ones as a count."""
 
 import logging
 import sysconfig

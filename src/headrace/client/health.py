@@ -1,4 +1,4 @@
-"""How handlers and workers are doing: counts, the last error and their lag, for health endpoints and logs."""
+"""The health of handlers and workers: counts, last error and lag, for health endpoints and logs."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class WorkerHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `Client.health` returns."""
+    """The health of a client: of all its handlers and workers."""
 
     workers: tuple[WorkerHealth, ...] = ()
     broker_error: str | None = None
@@ -69,7 +69,7 @@ def _iso(at: datetime | None) -> str | None:
     return None if at is None else at.isoformat()
 
 
-class Monitor:
+class WorkerMonitor:
     """Counts what one handler or worker does, and logs its failures. Thread-safe."""
 
     def __init__(self, name: str, source: str) -> None:
@@ -147,6 +147,6 @@ def name_of(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__name__)
 
 
-def health_of(monitors: Sequence[Monitor], broker_error: tuple[str, datetime] | None) -> Health:
+def health_of(monitors: Sequence[WorkerMonitor], broker_error: tuple[str, datetime] | None) -> Health:
     text, at = broker_error or (None, None)
     return Health(tuple(each.look() for each in monitors), text, at)

@@ -1,4 +1,4 @@
-"""Checks settings of librdkafka before anything is made of them: a misspelt name is an error at once."""
+"""Validates settings of librdkafka when a client is created, so that a misspelt name is an error at once."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

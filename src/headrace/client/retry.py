@@ -1,4 +1,4 @@
-"""What to do with a message that a handler failed on.
+"""Decides what happens to a message that a handler failed on. Pure.
 
 - `hold`: wait and try again in place. Later messages of the partition wait too, so order is kept.
 - `retry-topic`: set a copy aside in a retry topic, to be tried again from there, and go on: order is given up for
@@ -38,8 +38,8 @@ OWN_HEADERS = FAILURE_HEADERS | {
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """How a handler's failures are dealt with."""
+class RetryPolicy:
+    """The retry and dead-letter options of a handler."""
 
     group: str
     backoff: Backoff
@@ -49,14 +49,14 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Try again in place after a wait."""
+class RetryInPlace:
+    """Retry in place after a delay."""
 
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class MoveTo:
+class MoveToTopic:
     """Publish this copy; then the original is done."""
 
     copy: Outgoing
@@ -66,17 +66,17 @@ class MoveTo:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """There is no place for the message: stop, so that nothing is skipped."""
+class StopHandling:
+    """There is no dead-letter topic: stop the handler, so that no message is skipped."""
 
     reason: str
 
 
-Verdict = Hold | MoveTo | GiveUp
+Verdict = RetryInPlace | MoveToTopic | StopHandling
 
 
 def judge(
-    policy: Policy, message: Message, error: BaseException, failures_before: int, *, now_ms: int, chance: float
+    policy: RetryPolicy, message: Message, error: BaseException, failures_before: int, *, now_ms: int, chance: float
 ) -> Verdict:
     """The verdict on a failure. `failures_before` counts those in place; earlier rounds stand in the headers."""
     failures = message.failed_attempts + failures_before + 1
@@ -84,23 +84,27 @@ def judge(
     if not is_hopeless:
         delay_ms = round(policy.backoff.delay_s(failures, chance) * 1000)
         if policy.mode == "hold" or policy.retry_topic is None:
-            return Hold(delay_ms)
+            return RetryInPlace(delay_ms)
         marks = [(NOT_BEFORE, str(now_ms + delay_ms))]
-        return MoveTo(_copy(policy, message, policy.retry_topic, error, failures, marks), False, failures)
+        return MoveToTopic(_copy(policy, message, policy.retry_topic, error, failures, marks), False, failures)
     return give_up(policy, message, error, failures_before)
 
 
-def give_up(policy: Policy, message: Message, error: BaseException, failures_before: int) -> MoveTo | GiveUp:
+def give_up(
+    policy: RetryPolicy, message: Message, error: BaseException, failures_before: int
+) -> MoveToTopic | StopHandling:
     """The verdict on a failure when there is no use in trying again, or it is not allowed."""
     failures = message.failed_attempts + failures_before + 1
     if policy.dead_letter is None:
         topic, partition, offset = message.origin
-        return GiveUp(f"{topic}/{partition}/{offset} failed {failures} times, the last time with {describe(error)}")
-    return MoveTo(_copy(policy, message, policy.dead_letter, error, failures, []), True, failures)
+        return StopHandling(
+            f"{topic}/{partition}/{offset} failed {failures} times, the last time with {describe(error)}"
+        )
+    return MoveToTopic(_copy(policy, message, policy.dead_letter, error, failures, []), True, failures)
 
 
 def _copy(
-    policy: Policy, message: Message, topic: str, error: BaseException, failures: int, marks: list[tuple[str, str]]
+    policy: RetryPolicy, message: Message, topic: str, error: BaseException, failures: int, marks: list[tuple[str, str]]
 ) -> Outgoing:
     origin_topic, origin_partition, origin_offset = message.origin
     timestamp = message.header(ORIGINAL_TIMESTAMP) or str(message.timestamp_ms or 0)

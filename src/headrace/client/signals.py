@@ -1,4 +1,4 @@
-"""Which signals stop a client: those that nobody else in the process handles.
+"""Which signals stop a client: those that the rest of the process does not handle.
 
 A web server, a test runner or a program of the user that handles SIGTERM stays in charge of it, and stops the client
 when its own shutdown comes to that.

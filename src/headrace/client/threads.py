@@ -1,4 +1,4 @@
-"""Threads that never keep a program from ending, and calls that are not waited for longer than told."""
+"""Daemon threads, which never keep a program from ending, and calls with a timeout."""
 
 import threading
 from collections import deque

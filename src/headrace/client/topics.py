@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 
 from headrace.client.errors import ClientError, NoSuchTopic, TopicFailed, Unreachable
 from headrace.client.kafka.librdkafka import UNREACHABLE, create_client, explain, log
-from headrace.client.kafka.reachability import Contact
+from headrace.client.kafka.reachability import FirstContact
 from headrace.client.keywords import checks_keywords
 
 _TIMEOUT_S = 30.0
@@ -67,7 +67,7 @@ class Topics:
     client.topics.delete("orders")
     """
 
-    def __init__(self, contact: Contact, config: dict[str, Any]) -> None:
+    def __init__(self, contact: FirstContact, config: dict[str, Any]) -> None:
         self._contact = contact
         self._config = config
         self._bootstrap: str = config["bootstrap.servers"]

@@ -1,17 +1,17 @@
 """Which offset of a partition may be committed when acknowledgements come in any order. Pure.
 
-A committed offset says that everything before it is done. So only the contiguous prefix of what was handed over counts:
-an acknowledged message behind an open one is remembered, and committed when the open one is done.
+A committed offset means that everything before it is done. So only the contiguous prefix of acknowledged messages
+counts: one behind an unacknowledged message is remembered, and committed when that is acknowledged.
 """
 
 from collections import deque
 
 
-class Ledger:
-    """The messages of one partition that were handed over, in the order in which that happened.
+class AckTracker:
+    """The delivered messages of one partition, in the order of delivery.
 
     Offsets grow but may have gaps (compaction, transaction markers): the next offset to read after a message is known
-    only as its own offset + 1, which is what is committed.
+    only as its own offset + 1, which is committed.
     """
 
     __slots__ = ("_committed", "_handed", "_open", "_position")
@@ -42,7 +42,7 @@ class Ledger:
 
     @property
     def position(self) -> int | None:
-        """The offset after the contiguous prefix of what is done; None if nothing is."""
+        """The offset after the contiguous prefix of acknowledged messages; None if there is none."""
         return self._position
 
     def to_commit(self) -> int | None:
@@ -57,7 +57,7 @@ class Ledger:
         self._committed = None
 
     def clear(self) -> None:
-        """Forget what is open: the partition is read again from elsewhere."""
+        """Forget unacknowledged messages: the partition is read again from another offset."""
         self._handed.clear()
         self._open.clear()
         self._position = self._committed = None

@@ -1,4 +1,4 @@
-"""Streams of messages for asyncio: a thread for each reads, the event loop waits for what it brings."""
+"""Streams of messages for asyncio: a thread per stream polls, and the event loop awaits its messages."""
 
 import asyncio
 from collections import deque
@@ -55,7 +55,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
             if self._is_ended and stream.ends_by_itself:
                 raise StopAsyncIteration
             if self._pending is None:
-                # One at a time where coming back for more says that what was handed over is done.
+                # One at a time where requesting the next message marks the previous one as done.
                 at_once = 1 if isinstance(stream, ExactlyOnce) else _AT_ONCE
                 self._pending = self._thread.submit(stream.take, at_once, _SLICE_S)
             # A caller that is cancelled leaves the question standing, and the next one gets its answer.
@@ -67,7 +67,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         return self._buffer.popleft()
 
     async def _settle(self) -> None:
-        """Wait for what is being read."""
+        """Wait for the poll in progress."""
         if (pending := self._pending) is not None:
             await asyncio.wait([asyncio.wrap_future(pending)])
             if self._pending is pending:
@@ -94,7 +94,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
             self._stream.stop()
 
     async def close(self) -> None:
-        """End it, keeping what is done."""
+        """Close it; what is done is committed."""
         await self._end(is_success=True)
 
     async def abandon(self) -> None:
@@ -112,7 +112,7 @@ class Stream(AsyncIterator[Message], Generic[StreamT]):
         await result_of(closing)
 
     def _close(self, is_success: bool) -> None:
-        """On the thread, so after everything that was begun before; whoever waits for it may be cancelled."""
+        """Run a call on the stream's thread, after all earlier ones; the awaiting task may be cancelled."""
         if self._opening is None or self._opening.exception() is not None:
             return
         stream = self._opening.result()
@@ -142,7 +142,7 @@ StreamSelf = TypeVar("StreamSelf", bound=Stream[Any])
 
 @checks_keywords
 class Transaction(Stream[ExactlyOnce]):
-    """Exactly once: what is published here and the positions are committed together (see `ExactlyOnce`)."""
+    """Exactly once: messages published here and consumed offsets are committed together (see `ExactlyOnce`)."""
 
     async def publish(
         self,

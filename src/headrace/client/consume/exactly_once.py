@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from headrace.client.consume.group import Consumption
-from headrace.client.kafka.consumer import Poller, Where
+from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
@@ -14,14 +14,16 @@ from headrace.client.outgoing import Headers, Outgoing, Payload
 
 @checks_keywords
 class ExactlyOnce(Consumption):
-    """Coming back for the next message says that this one is done; there is nothing to acknowledge.
+    """A stream in which requesting the next message marks the previous one as done; there is no `ack`.
 
-    What is published with `publish` of this object and the positions of the messages are committed together, every
+    Messages published with `publish` of this object and the consumed offsets are committed together, every
     `commit_interval_s`. When a transaction fails, its messages are handed over again, as if they never had been.
     Leaving the `with` block commits; leaving it by an exception aborts.
     """
 
-    def __init__(self, poller: Poller, topics: list[str], transactor: Transactor, commit_interval_s: float) -> None:
+    def __init__(
+        self, poller: PartitionConsumer, topics: list[str], transactor: Transactor, commit_interval_s: float
+    ) -> None:
         self._transactor = transactor
         self._interval_s = commit_interval_s
         self._committed_at_s = time.monotonic()

@@ -1,12 +1,12 @@
-"""Consuming in a group: at most once and at least once. What each promises stands in `docs/sdk.md`."""
+"""Consuming in a group, at most once or at least once. `docs/sdk.md` has the guarantees."""
 
 import threading
 import time
 from datetime import datetime
 
-from headrace.client.consume.ack_tracker import Ledger
+from headrace.client.consume.ack_tracker import AckTracker
 from headrace.client.consume.stream import Stream
-from headrace.client.kafka.consumer import Poller, Where
+from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.librdkafka import log
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
@@ -20,12 +20,12 @@ _WARN_AFTER_S = 10.0
 class Consumption(Stream):
     """The messages of topics, shared with the other members of the group."""
 
-    def __init__(self, poller: Poller, topics: list[str]) -> None:
+    def __init__(self, poller: PartitionConsumer, topics: list[str]) -> None:
         super().__init__(poller)
         poller.join(topics, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost)
 
     def commit(self) -> None:
-        """Commit now what is done, instead of within the commit interval. Returns when the broker has it."""
+        """Commit now, instead of within the commit interval. Returns when the broker has acknowledged it."""
 
     def seek(self, partition: int, offset: int, topic: str | None = None) -> None:
         """Go on from an offset of a partition that this member has."""
@@ -61,10 +61,10 @@ class Consumption(Stream):
 class AtMostOnce(Consumption):
     """Commits a batch of messages before it hands over the first of them.
 
-    A crash loses what was committed and not handled: at most the batch. Nothing is handed over twice.
+    A crash loses messages that were committed and not handled: at most the batch. No message is delivered twice.
     """
 
-    def __init__(self, poller: Poller, topics: list[str], batch: int) -> None:
+    def __init__(self, poller: PartitionConsumer, topics: list[str], batch: int) -> None:
         self._batch = batch
         super().__init__(poller, topics)
 
@@ -83,7 +83,7 @@ class AtMostOnce(Consumption):
             self._poller.seek({where: offset for where, offset in starts.items() if where in mine})
 
     def _on_revoked(self, where: set[Where]) -> None:
-        # What is in the buffer is committed: nobody else will get it, so it is still handed over.
+        # Buffered messages are committed: no other member will get them, so they are still delivered.
         pass
 
     def _on_lost(self, where: set[Where]) -> None:
@@ -91,15 +91,18 @@ class AtMostOnce(Consumption):
 
 
 class AtLeastOnce(Consumption):
-    """Commits what was acknowledged, up to the first message that was not.
+    """Commits acknowledged messages, up to the first that is not.
 
-    Commits go out every `commit_interval_s`, and before partitions are given up or the stream is closed. A crash brings
-    back what was not committed: what was open, and what was acknowledged within the last interval.
+    Commits go out every `commit_interval_s`, and before partitions are revoked or the stream is closed. After a crash
+    everything that was not committed is redelivered: unacknowledged messages, and those acknowledged within the last
+    interval.
     """
 
-    def __init__(self, poller: Poller, topics: list[str], commit_interval_s: float, max_unacked: int) -> None:
+    def __init__(
+        self, poller: PartitionConsumer, topics: list[str], commit_interval_s: float, max_unacked: int
+    ) -> None:
         self._lock = threading.Lock()
-        self._ledgers: dict[Where, Ledger] = {}
+        self._ledgers: dict[Where, AckTracker] = {}
         self._interval_s = commit_interval_s
         self._committed_at_s = time.monotonic()
         self._max_unacked = max_unacked
@@ -121,7 +124,7 @@ class AtLeastOnce(Consumption):
 
     def _hand_over(self, message: Message) -> Message:
         with self._lock:
-            self._ledgers.setdefault((message.topic, message.partition), Ledger()).handed(message.offset)
+            self._ledgers.setdefault((message.topic, message.partition), AckTracker()).handed(message.offset)
         return message
 
     def _fill(self, timeout_s: float) -> None:

@@ -1,8 +1,8 @@
-"""The loop behind `@client.handler`: reads, hands messages to workers, retries, dead-letters, commits.
+"""The loop behind `@client.handler`: polls, dispatches messages to workers, retries, dead-letters, commits.
 
-One thread polls, so the group hears from this member however long a handler takes. Workers take the messages of one
-partition each, in order (`partition_queue.py`). Partitions that are given up are waited for: the message in hand is
-finished and committed first. All shared state is under one lock.
+One thread polls, so that the member stays in the group however long a handler takes. Each worker handles the messages
+of one partition, in order (`partition_queue.py`). When a partition is revoked, the message being handled is finished
+and committed first. All shared state is under one lock.
 """
 
 import random
@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing
 
-from headrace.client.consume.partition_queue import Lane
+from headrace.client.consume.partition_queue import PartitionQueue
 from headrace.client.consume.results import ResultSink, Sent
 from headrace.client.errors import ClientError, DeliveryFailed, HandlerFailed, Reject, TransactionFailed, Unreachable
-from headrace.client.health import Monitor
-from headrace.client.kafka.consumer import Poller, Where
+from headrace.client.health import WorkerMonitor
+from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.librdkafka import log
 from headrace.client.kafka.publisher import Published
 from headrace.client.kafka.transactor import TransactionAborted
 from headrace.client.message import Message
 from headrace.client.outgoing import Outgoing, collect
-from headrace.client.retry import GiveUp, Hold, MoveTo, Policy, give_up, judge
+from headrace.client.retry import MoveToTopic, RetryInPlace, RetryPolicy, StopHandling, give_up, judge
 from headrace.client.threads import DaemonThreads
 
 OnTheWay = deque[tuple[Message, list[Outgoing], Sent]]
-"""Messages that were handled, their results, and what is to be known of each."""
+"""Messages that were handled, with their results and the futures of their publishing."""
 
 _AT_ONCE = 500
 _FULL = 500
@@ -39,20 +39,20 @@ _WAIT_FOR_ROOM_S = 0.05
 _UNREACHABLE_WAIT_MS = 1_000
 _MAX_ABORTS = 10
 _LOOK_EVERY_S = 1.0
-"""How often it is found out how far the handler is behind."""
+"""How often the lag is measured."""
 
 
 class HandlerLoop:
-    """`call` runs the handler on a message and returns what it returns. `run` returns after `stop`, or raises."""
+    """Runs a handler: `call` is the user's function. `run` returns after `stop`, or raises."""
 
     def __init__(
         self,
-        poller: Poller,
+        poller: PartitionConsumer,
         topics: list[str],
         call: Callable[[Message], object],
-        policy: Policy,
+        policy: RetryPolicy,
         sink: ResultSink,
-        monitor: Monitor,
+        monitor: WorkerMonitor,
         *,
         workers: int,
         batch: int,
@@ -68,7 +68,7 @@ class HandlerLoop:
         self._interval_s = commit_interval_s
         self._pool = DaemonThreads(workers, f"headrace-{policy.group}")
         self._lock = threading.Condition()
-        self._lanes: dict[Where, Lane] = {}
+        self._lanes: dict[Where, PartitionQueue] = {}
         self._paused: set[Where] = set()
         self._committed_at_s = time.monotonic()
         self._looked_at_s = 0.0
@@ -78,12 +78,12 @@ class HandlerLoop:
         self._aborts = 0
 
     def stop(self) -> None:
-        """Finish the messages in hand, commit, leave the group. May be called from anywhere, also a signal handler."""
+        """Finish the messages being handled, commit and leave the group. Safe in any thread and signal handler."""
         self._stopping.set()
         self._sink.hurry()
 
     def discard(self) -> None:
-        """Let go of everything without running, or after it."""
+        """Release everything, after a run or without one."""
         self._lanes.clear()
         with closing(self._sink):
             self._poller.close()
@@ -132,7 +132,7 @@ class HandlerLoop:
     def _put(self, messages: list[Message]) -> None:
         with self._lock:
             for each in messages:
-                self._lanes.setdefault((each.topic, each.partition), Lane()).put([each])
+                self._lanes.setdefault((each.topic, each.partition), PartitionQueue()).put([each])
 
     def _read_again(self, messages: list[Message]) -> None:
         starts: dict[Where, int] = {}
@@ -153,8 +153,8 @@ class HandlerLoop:
                 lane.is_claimed = True
                 self._pool.submit(self._work, lane)
 
-    def _work(self, lane: Lane) -> None:
-        """Handle messages of one lane. Results of several may be on their way at once; they are awaited in order."""
+    def _work(self, lane: PartitionQueue) -> None:
+        """Handle messages of one partition. Results of several may be in flight at once; they are awaited in order."""
         sent: OnTheWay = deque()
         try:
             for _ in range(_RUN):
@@ -177,7 +177,7 @@ class HandlerLoop:
                     self._start_due_lanes()
                 self._lock.notify_all()
 
-    def _handle(self, lane: Lane, message: Message, sent: OnTheWay) -> None:
+    def _handle(self, lane: PartitionQueue, message: Message, sent: OnTheWay) -> None:
         try:
             results = collect(self._call(message))
             self.monitor.handled()
@@ -196,9 +196,9 @@ class HandlerLoop:
             lane.one_by_one = max(0, lane.one_by_one - 1)
             self._await_results(lane, sent)
 
-    def _await_results(self, lane: Lane, sent: OnTheWay) -> bool:
-        """Settle what was handled, in order. False if some results were not published and everything from there on is
-        handled again."""
+    def _await_results(self, lane: PartitionQueue, sent: OnTheWay) -> bool:
+        """Await the results of handled messages, in order. False if some were not published, and everything from there
+        on is handled again."""
         while sent:
             message, results, on_their_way = sent.popleft()
             try:
@@ -214,8 +214,8 @@ class HandlerLoop:
                 lane.settle()
         return True
 
-    def _repeat(self, lane: Lane, message: Message, error: ClientError) -> None:
-        """The results of a message were not published: handle it, and what was handled ahead of that, again."""
+    def _repeat(self, lane: PartitionQueue, message: Message, error: ClientError) -> None:
+        """Handle a message again whose results were not published, and all that were handled after it."""
         with self._lock:
             taken_back = lane.take_back()
         if taken_back > 1:
@@ -224,7 +224,9 @@ class HandlerLoop:
         else:
             self._fail(lane, message, error)
 
-    def _save(self, lane: Lane, message: Message, results: Iterable[tuple[Outgoing, Future[Published]]]) -> None:
+    def _save(
+        self, lane: PartitionQueue, message: Message, results: Iterable[tuple[Outgoing, Future[Published]]]
+    ) -> None:
         """Some results of a message were not published, and it must not be handled again."""
         try:
             for outgoing, future in results:
@@ -238,14 +240,14 @@ class HandlerLoop:
             # They may be stored: so this is at most once.
             log.warning("the results of %s may be lost: %s", _name(message), error)
 
-    def _fail(self, lane: Lane, message: Message, error: Exception) -> None:
-        """The first message of a lane failed: hold it, move it elsewhere, or give up."""
+    def _fail(self, lane: PartitionQueue, message: Message, error: Exception) -> None:
+        """The first message of a partition failed: retry it in place, move it to another topic, or stop."""
         if isinstance(error, Unreachable):
             self.monitor.troubled(error, f"waiting to publish the results of {_name(message)}")
             self._hold(lane, _UNREACHABLE_WAIT_MS, is_failure=False)
             return
         verdict = judge(self._policy, message, error, lane.failures, now_ms=_now_ms(), chance=random.random())
-        if isinstance(verdict, Hold):
+        if isinstance(verdict, RetryInPlace):
             attempt = message.failed_attempts + lane.failures + 1
             limit = "" if self._policy.backoff.attempts is None else f" of {self._policy.backoff.attempts}"
             what = f"{_name(message)} failed at attempt {attempt}{limit} and is tried again in {verdict.delay_ms} ms"
@@ -259,10 +261,10 @@ class HandlerLoop:
             return
         self._finish(lane, [copy])
 
-    def _move(self, message: Message, error: Exception, verdict: GiveUp | MoveTo) -> Outgoing:
-        """Put a message elsewhere. Returns the copy, which a transaction has yet to publish."""
+    def _move(self, message: Message, error: Exception, verdict: StopHandling | MoveToTopic) -> Outgoing:
+        """Move a message to a retry or dead-letter topic. Returns the copy, which a transaction has yet to publish."""
         is_expected = isinstance(error, Reject)
-        if isinstance(verdict, GiveUp):
+        if isinstance(verdict, StopHandling):
             self.monitor.failed(error, f"{_name(message)} failed for good", "stopped", is_expected=is_expected)
             raise HandlerFailed(f"{verdict.reason}; there is no dead-letter topic, so nothing is skipped") from error
         topic, attempts = verdict.copy.topic, verdict.attempts
@@ -273,11 +275,11 @@ class HandlerLoop:
             each.result()
         return verdict.copy
 
-    def _hold(self, lane: Lane, delay_ms: int, *, is_failure: bool) -> None:
+    def _hold(self, lane: PartitionQueue, delay_ms: int, *, is_failure: bool) -> None:
         with self._lock:
             lane.hold(_now_ms() + delay_ms, is_failure=is_failure)
 
-    def _finish(self, lane: Lane, results: list[Outgoing]) -> None:
+    def _finish(self, lane: PartitionQueue, results: list[Outgoing]) -> None:
         with self._lock:
             if not any(each is lane for each in self._lanes.values()):
                 return  # The partition was lost meanwhile, or its work undone.
@@ -293,8 +295,8 @@ class HandlerLoop:
     # Room
 
     def _make_room(self) -> None:
-        """Read no more of partitions that have enough waiting. A short wait often makes pausing unnecessary, which
-        costs librdkafka what it has read ahead."""
+        """Pause partitions that have enough messages waiting (back-pressure). A short wait often makes that
+        unnecessary; pausing costs librdkafka what it has prefetched."""
         full = {where for where, lane in self._lanes.items() if len(lane) >= _FULL} - self._paused
         if full:
             self._lock.wait_for(lambda: self._is_urgent() or not self._still_full(full), _WAIT_FOR_ROOM_S)
@@ -338,7 +340,7 @@ class HandlerLoop:
             self._undo(keeping=self._poller.assignment() - giving_up)
 
     def _undo(self, keeping: set[Where]) -> None:
-        """Abort, and read again what was not committed of the partitions that stay ours."""
+        """Abort the transaction, and rewind the partitions that stay assigned to the last commit."""
         self._aborts += 1
         if self._aborts > _MAX_ABORTS:
             raise TransactionFailed(f"the transaction was aborted {_MAX_ABORTS} times in a row")
@@ -353,7 +355,7 @@ class HandlerLoop:
         self._poller.seek(starts)
 
     def _quiesce(self, where: set[Where], *, drain: bool) -> None:
-        """Wait until no worker is at these partitions: each finishes the message in hand, or with `drain` all."""
+        """Wait until no worker handles these partitions: each finishes its message, or with `drain` all of them."""
         with self._lock:
             lanes = [lane for each, lane in self._lanes.items() if each in where]
             if drain:

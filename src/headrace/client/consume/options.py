@@ -1,13 +1,13 @@
-"""What a user says about a handler."""
+"""The options of a handler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headrace.client.backoff import Backoff
-from headrace.client.health import Monitor, name_of
+from headrace.client.health import WorkerMonitor, name_of
 from headrace.client.message import Message
-from headrace.client.retry import Policy, RetryMode
+from headrace.client.retry import RetryMode, RetryPolicy
 
 Delivery = Literal["at-most-once", "at-least-once", "exactly-once"]
 
@@ -29,7 +29,7 @@ class Handler:
     batch: int = 100
     commit_interval_s: float | None = None
     transactional_id: str | None = None
-    monitor: Monitor = field(default_factory=lambda: Monitor("", ""))
+    monitor: WorkerMonitor = field(default_factory=lambda: WorkerMonitor("", ""))
 
     def __post_init__(self) -> None:
         if not self.topics:
@@ -44,7 +44,7 @@ class Handler:
             raise ValueError("workers and batch must be at least 1")
         if not self.monitor.name:
             source = f"{', '.join(self.topics)} (group {self.group})"
-            object.__setattr__(self, "monitor", Monitor(name_of(self.function), source))
+            object.__setattr__(self, "monitor", WorkerMonitor(name_of(self.function), source))
 
     def calling(self, function: Callable[[Message], object]) -> "Handler":
         """The same handler with another function."""
@@ -62,8 +62,8 @@ class Handler:
         return [*self.topics, aside] if aside else self.topics
 
     @property
-    def policy(self) -> Policy:
-        return Policy(self.group, self.retry, self.retry_mode, self.set_aside_topic, self.dead_letter)
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(self.group, self.retry, self.retry_mode, self.set_aside_topic, self.dead_letter)
 
     @property
     def interval_s(self) -> float:

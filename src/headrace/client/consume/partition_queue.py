@@ -1,7 +1,7 @@
-"""The messages of one partition on their way through a handler: one at a time, in order, with waits. Pure.
+"""The queue of one partition's messages for a handler: one at a time, in order, with retry delays. Pure.
 
-A lane keeps the order of its partition by never starting a message before the one before it is finished or set aside.
-Lanes know nothing of each other, so partitions are handled side by side.
+It preserves order by never starting a message before its predecessor is finished or moved to a retry topic. Queues are
+independent, so partitions are handled concurrently.
 """
 
 from collections import deque
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from headrace.client.message import Message
 
 
-class Lane:
-    """What is waiting, what is being handled, and how far the partition is done."""
+class PartitionQueue:
+    """The messages that wait, the one being handled, and the position up to which the partition is done."""
 
     def __init__(self) -> None:
         self._queue: deque[Message] = deque()
@@ -19,18 +19,18 @@ class Lane:
         self._in_hand: Message | None = None
         self._held_until_ms = 0
         self.failures = 0
-        """How often the first message failed since it came in."""
+        """How often the first message has failed here."""
         self.base: int | None = None
-        """From where the partition must be read again if what is done and not committed is undone."""
+        """The offset to rewind to when everything since the last commit is undone."""
         self.position: int | None = None
-        """The offset after what is done; None if nothing is."""
+        """The next offset after the last message that is done; None before the first."""
         self._committed: int | None = None
         self.one_by_one = 0
-        """So many messages are handled with the results of each awaited before the next; the loop's own mark."""
+        """How many messages to handle without pipelining results; set and read by the loop."""
         self.is_claimed = False
-        """Whether a worker looks after this lane; the loop's own mark."""
+        """Whether a worker is assigned to this queue; set and read by the loop."""
         self.is_closed = False
-        """Hand out nothing more: the partition is being given up."""
+        """Whether the partition is being revoked: no message is started any more."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -41,7 +41,7 @@ class Lane:
 
     @property
     def first_waiting(self) -> int | None:
-        """The offset of the first message that waits or is in hand; None if there is none."""
+        """The offset of the first message that waits or is being handled; None if there is none."""
         return self._queue[0].offset if self._queue else None
 
     def put(self, messages: Iterable[Message]) -> None:
@@ -50,13 +50,13 @@ class Lane:
             self.base = self._queue[0].offset
 
     def next_due_ms(self) -> int | None:
-        """When the first message may be handled; None if there is none, or one is in hand."""
+        """When the first message may be handled; None if there is none, or one is being handled."""
         if self.is_closed or self._in_hand is not None or not self._queue:
             return None
         return max(self._held_until_ms, self._queue[0].not_before_ms)
 
     def start(self, now_ms: int) -> Message | None:
-        """Take the first message in hand, if it is due."""
+        """Start the first message, if it is due."""
         due_ms = self.next_due_ms()
         if due_ms is None or due_ms > now_ms:
             return None
@@ -64,13 +64,13 @@ class Lane:
         return self._in_hand
 
     def advance(self) -> None:
-        """The first message is handled; whether its results are safe is not known yet."""
+        """The first message was handled; its results are not acknowledged yet."""
         self._handled.append(self._queue.popleft())
         self._in_hand = None
         self._held_until_ms = 0
 
     def settle(self) -> None:
-        """The results of the first message that was handled are safe: it is done."""
+        """The results of the first handled message are acknowledged: it is done."""
         self.position = self._handled.popleft().offset + 1
         self.failures = 0
 
@@ -80,7 +80,7 @@ class Lane:
         self.settle()
 
     def take_back(self) -> int:
-        """Handle again what was handled and is not done; how many messages that are."""
+        """Requeue messages that were handled and whose results are not acknowledged; returns how many."""
         count = len(self._handled)
         self._queue.extendleft(reversed(self._handled))
         self._handled.clear()
@@ -88,7 +88,7 @@ class Lane:
         return count
 
     def hold(self, until_ms: int, *, is_failure: bool = True) -> None:
-        """The first message is to be tried again, not before a time."""
+        """Retry the first message, not before a time."""
         self._in_hand = None
         self._held_until_ms = until_ms
         self.failures += is_failure
@@ -101,5 +101,5 @@ class Lane:
         self.base = self._committed = offset
 
     def uncommitted(self) -> None:
-        """The last commit was not made after all."""
+        """The last commit failed."""
         self._committed = None

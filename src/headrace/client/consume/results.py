@@ -7,7 +7,7 @@ with the same results under its lock at the moment the message is marked as done
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from headrace.client.kafka.consumer import Poller, Positions
+from headrace.client.kafka.consumer import PartitionConsumer, Positions
 from headrace.client.kafka.publisher import Published, Publisher
 from headrace.client.kafka.transactor import Transactor
 from headrace.client.message import Message
@@ -20,12 +20,12 @@ class ResultSink(Protocol):
     must_drain: bool
     """Whether messages that were accepted are handled before their partition is given up."""
     can_undo: bool
-    """Whether `undo` takes back what was done since the last commit."""
+    """Whether `undo` reverts everything since the last commit."""
     can_run_ahead: bool
     """Whether the next message may be handled before the results of this one are safe."""
     can_repeat: bool
     """Whether a message whose results were not published is handled again, with those that were handled ahead of
-    that. If not, the results are published again where they were refused, and lost where nobody answered."""
+    that. If not, the results are published again where they were refused, and lost where no broker answered."""
 
     def accept(self, messages: list[Message]) -> bool:
         """Whether these may be handled; if not, they are read again."""
@@ -53,10 +53,10 @@ class ResultSink(Protocol):
     def close(self) -> None: ...
 
 
-class _Plain:
-    """Results are published at once and for good."""
+class _DirectSink:
+    """Publishes results immediately, outside of a transaction."""
 
-    def __init__(self, poller: Poller, publisher: Publisher) -> None:
+    def __init__(self, poller: PartitionConsumer, publisher: Publisher) -> None:
         self._poller = poller
         self._publisher = publisher
 
@@ -76,7 +76,7 @@ class _Plain:
         pass
 
 
-class AtMostOnceSink(_Plain):
+class AtMostOnceSink(_DirectSink):
     """Commits before handling."""
 
     must_drain = True
@@ -91,7 +91,7 @@ class AtMostOnceSink(_Plain):
         pass
 
 
-class AtLeastOnceSink(_Plain):
+class AtLeastOnceSink(_DirectSink):
     """Commits after handling."""
 
     must_drain = False
@@ -114,7 +114,7 @@ class ExactlyOnceSink:
     can_run_ahead = False
     can_repeat = True
 
-    def __init__(self, poller: Poller, transactor: Transactor) -> None:
+    def __init__(self, poller: PartitionConsumer, transactor: Transactor) -> None:
         self._poller = poller
         self._transactor = transactor
 

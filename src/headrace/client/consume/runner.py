@@ -1,5 +1,4 @@
-"""Runs the loops of handlers and workers side by side until they are told to stop: by a signal, by a call, or by one
-of them failing."""
+"""Runs the loops of handlers and workers concurrently until a signal, a call of `stop`, or the failure of one."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -7,22 +6,22 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from signal import Signals
 from typing import Protocol
 
-from headrace.client.health import Monitor
+from headrace.client.health import WorkerMonitor
 from headrace.client.signals import stopping_on
 
 _WAKE_S = 0.5
 
 
 class Loop(Protocol):
-    """What `Client.run` runs: the loop of a handler, or of a worker of a queue."""
+    """The loop of a handler, or of a worker of a queue."""
 
-    monitor: Monitor
+    monitor: WorkerMonitor
 
     def run(self) -> None:
         """Returns after `stop`, or raises."""
 
     def stop(self) -> None:
-        """Finish what is in hand. May be called from anywhere, also a signal handler."""
+        """Finish the messages being handled. Safe to call from any thread and from a signal handler."""
 
     def discard(self) -> None:
         """Let go of everything without running, or after it."""
@@ -58,7 +57,7 @@ def stop_all(loops: Sequence[Loop]) -> None:
 
 
 def run_until_stopped(loops: Sequence[Loop], signals: Iterable[Signals]) -> None:
-    """Run until `stop` or one of the signals; the messages in hand are finished. Raises what a loop raised."""
+    """Run until `stop` or one of the signals; the messages being handled are finished. Raises the error of a loop."""
     with stopping_on(signals, lambda: stop_all(loops)):
         wait_for(start(loops))
 

@@ -1,4 +1,4 @@
-"""What every stream of messages has in common: iteration, batches, stopping, closing."""
+"""The base of streams of messages: iteration, batches, stopping, closing."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from headrace.client.errors import ClientError
-from headrace.client.kafka.consumer import Poller, Where
+from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.kafka.librdkafka import log_errors
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
@@ -20,7 +20,7 @@ S = TypeVar("S", bound="Stream")
 
 @checks_keywords
 class Stream(ABC, Iterator[Message]):
-    """Iterate over it for one message after another, or `take` batches; it waits for messages that are yet to come.
+    """An endless stream of messages: iterate over it, or `take` batches.
 
     Use it in a `with` block, or call `close`. It belongs to one thread: others may call only `stop` and `ack`.
     """
@@ -28,7 +28,7 @@ class Stream(ABC, Iterator[Message]):
     ends_by_itself = False
     """Whether it is closed when there is no more to hand over."""
 
-    def __init__(self, poller: Poller) -> None:
+    def __init__(self, poller: PartitionConsumer) -> None:
         self._poller = poller
         self._buffer: deque[Message] = deque()
         self._stopping = threading.Event()
@@ -56,7 +56,7 @@ class Stream(ABC, Iterator[Message]):
         return [self._hand_over(self._buffer.popleft()) for _ in range(min(maximum, len(self._buffer)))]
 
     def hand_back(self, messages: Iterable[Message]) -> None:
-        """These were taken and nobody has seen them. They count as read, but not as done."""
+        """Discard messages that were polled and not handed over. They count as read, but not as done."""
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +71,7 @@ class Stream(ABC, Iterator[Message]):
         """Say that a message is done; only at-least-once takes note of it."""
 
     def close(self) -> None:
-        """End it, keeping what is done."""
+        """Close it; what is done is committed."""
         self._end(is_success=True)
 
     def abandon(self) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from headrace.client.consume.stream import Stream
 from headrace.client.errors import Unreachable
-from headrace.client.kafka.consumer import Poller, Where
+from headrace.client.kafka.consumer import PartitionConsumer, Where
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import Message
 
@@ -28,7 +28,7 @@ class Subscription(Stream):
     """
 
     def __init__(
-        self, poller: Poller, topic: str, start: Start, until: datetime | None = None, *, bounded: bool
+        self, poller: PartitionConsumer, topic: str, start: Start, until: datetime | None = None, *, bounded: bool
     ) -> None:
         super().__init__(poller)
         self.ends_by_itself = bounded

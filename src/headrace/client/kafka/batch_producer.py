@@ -1,8 +1,8 @@
-"""Many records of one queue at a time, each lot in one batch.
+"""A producer that sends many records of one queue as one batch, with group commit.
 
-A producer of its own, that sends when it is told to and not by a timer. An idempotent producer of librdkafka has one
-batch of a partition under way, and polls without a pause while another waits; so whoever sends meanwhile waits here,
-and whose turn it is next hands over what all have brought.
+It has a librdkafka producer of its own, which is flushed explicitly and not by `linger.ms`. An idempotent producer has
+one batch of a partition in flight and polls without a pause while another waits. So callers wait here meanwhile, and
+the next lock holder sends everything queued (group commit).
 """
 
 import threading
@@ -17,19 +17,19 @@ from headrace.client.kafka.librdkafka import delivery_error, log
 from headrace.client.outgoing import ProducerRecord
 
 CONFIG = {"linger.ms": 50}
-"""Longer than it takes to hand over a lot, which `flush` then sends at once."""
+"""Longer than it takes to enqueue a batch, which `flush` then sends at once."""
 
 _MOST = 5_000
 _MOST_BYTES = 700_000
-"""So much is handed over at a time: less than a batch can hold."""
+"""The limit of one batch here: less than a batch of librdkafka can hold."""
 _OVERHEAD_BYTES = 100
 _SLICE_S = 0.2
 _CLOSE_TIMEOUT_S = 65.0
 """A little more than `message.timeout.ms`: until then librdkafka answers for every message, stored or not."""
 
 
-class _Bunch:
-    """What one caller brought, and what became of it."""
+class _PendingRecords:
+    """The records of one caller, and their delivery reports."""
 
     __slots__ = ("errors", "offsets", "records")
 
@@ -49,28 +49,28 @@ class _Bunch:
         return len(self.offsets) + len(self.errors) >= len(self.records)
 
 
-class Bulk:
-    """Thread-safe. `make` makes the producer, of settings with `CONFIG`, when there is something to send."""
+class BatchProducer:
+    """Thread-safe. `make` creates the producer, with `CONFIG` among its settings, for the first send."""
 
     def __init__(self, make: Callable[[], Producer], bootstrap: str) -> None:
         self._make = make
         self._bootstrap = bootstrap
         self._producer: Producer | None = None
         self._turn = threading.Lock()
-        self._waiting: deque[_Bunch] = deque()
+        self._waiting: deque[_PendingRecords] = deque()
         self._is_closed = False
 
     def send(self, records: Sequence[ProducerRecord]) -> list[int]:
         """Send records of one partition and wait until all are stored; their offsets. Raises `DeliveryFailed`, or
         `Unreachable`, with how many were not."""
-        bunch = _Bunch(records)
+        bunch = _PendingRecords(records)
         self._waiting.append(bunch)
         with self._turn:
             if self._is_closed:
                 raise ClientError("the client is closed")
             if self._producer is None:
                 self._producer = self._make()
-            lot = _Lot(self._producer)
+            lot = _RecordBatch(self._producer)
             while self._waiting:
                 lot.add(self._waiting.popleft())
             while not bunch.is_answered:
@@ -85,7 +85,7 @@ class Bulk:
         raise Unreachable(text)
 
     def close(self) -> None:
-        """Wait for what is under way, but not for ever, and let go."""
+        """Wait for the sends in flight, with a timeout, and close the producer."""
         is_mine = self._turn.acquire(timeout=_CLOSE_TIMEOUT_S)
         self._is_closed = True
         if is_mine:
@@ -95,15 +95,15 @@ class Bulk:
             self._producer.purge()
 
 
-class _Lot:
-    """What is handed over together."""
+class _RecordBatch:
+    """The records that are sent together."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._count = 0
         self._size_bytes = 0
 
-    def add(self, bunch: _Bunch) -> None:
+    def add(self, bunch: _PendingRecords) -> None:
         done = 0
         try:
             for topic, value, key, headers, partition, _ in bunch.records:
@@ -127,7 +127,7 @@ class _Lot:
             raise
 
     def send(self) -> int:
-        """Send it and wait for the answers, in slices, so that Ctrl-C is served in between; how many are missing."""
+        """Send the batch and wait for its delivery reports, interruptibly by Ctrl-C; returns how many are missing."""
         try:
             missing: int = self._producer.flush(_SLICE_S)
         except KafkaException as failure:

@@ -1,4 +1,4 @@
-"""A librdkafka consumer behind the few calls that the rest of the SDK makes. Not thread-safe, but for `commit`."""
+"""A librdkafka consumer behind the few calls that the rest of the SDK makes. Only `commit` is thread-safe."""
 
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -41,11 +41,11 @@ _REFUSED = UNREACHABLE | {
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.STALE_MEMBER_EPOCH,
 }
-"""A commit that fails so may be made later: nobody answers, or the partitions are about to belong to somebody else."""
+"""A commit that fails so may be retried later: no broker answers, or a rebalance is in progress."""
 
 
-class Poller:
-    """Reads messages of the partitions that the group gives to this member, or that `assign` names."""
+class PartitionConsumer:
+    """Reads the partitions that the group assigns to this member, or that `assign` names."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.bootstrap: str = config["bootstrap.servers"]
@@ -67,7 +67,7 @@ class Poller:
         on_lost: Callable[[set[Where]], None],
     ) -> None:
         """Become a member of the group. The callbacks run inside `take` and `close`: `on_revoked` while the partitions
-        are still ours, `on_lost` when somebody else may have them already."""
+        are still assigned to us, `on_lost` when another member may have them already."""
 
         def passing_on(
             callback: Callable[[set[Where]], None], *, is_end: bool
@@ -158,7 +158,7 @@ class Poller:
                     log.warning("committing the offset of %s/%d failed: %s", each.topic, each.partition, text)
 
     def uncommitted(self) -> set[Where]:
-        """Of which partitions commits that nobody waited for have failed since this was last asked."""
+        """The partitions whose asynchronous commits have failed since the last call."""
         found, self._uncommitted = self._uncommitted, set()
         return found
 
@@ -172,7 +172,7 @@ class Poller:
             )
 
     def pause(self, where: set[Where]) -> None:
-        """Read no more of these for now; those that go to somebody else are forgotten."""
+        """Pause these partitions; a partition that is revoked is no longer paused."""
         if where:
             self._paused |= where
             self.consumer.pause([TopicPartition(*each) for each in where])
@@ -190,8 +190,8 @@ class Poller:
         return {(each.topic, each.partition) for each in self.consumer.assignment()}
 
     def lag(self, waiting: Positions) -> int:
-        """How many offsets of our partitions are not done, as far as fetches have told; `waiting` has the first of each
-        partition whose messages were read and are not done. Asks nobody."""
+        """The lag of the assigned partitions as of the last fetch responses; `waiting` has the first offset of each
+        partition whose messages were read and are not done. Sends no request."""
         places = [TopicPartition(*where) for where in self.assignment()]
         total = 0
         for place in self.consumer.position(places) if places else ():
@@ -236,7 +236,7 @@ class Poller:
         return low, high
 
     def _look_up(self, what: str, call: Callable[..., Any], *args: Any, again: Container[int] = _TOO_NEW) -> Any:
-        """Ask the broker; ask again while a topic is so new that its leader does not know of it."""
+        """Send a request, and retry while a new topic is unknown to its leader."""
         deadline_s = time.monotonic() + _LOOKUP_TIMEOUT_S
         while True:
             try:

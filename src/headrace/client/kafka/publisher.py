@@ -1,4 +1,4 @@
-"""Sends messages and says what became of them.
+"""Publishes messages and reports their delivery.
 
 One librdkafka producer and one thread that serves its delivery reports. Idempotent and `acks=all` by default: a message
 that was acknowledged is stored once, on disk, in the order of sending per partition.
@@ -45,7 +45,7 @@ class Published:
 
 
 class Publisher:
-    """Thread-safe. `config` is that of a confluent-kafka producer."""
+    """A producer with a thread for its delivery reports. Thread-safe."""
 
     def __init__(self, config: dict[str, Any], partitioner: Partitioner, source: str) -> None:
         self._bootstrap: str = config["bootstrap.servers"]

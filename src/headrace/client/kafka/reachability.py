@@ -1,6 +1,6 @@
 """The first contact with a cluster: a wrong address is an error within seconds and says what was tried.
 
-Once a broker has answered, nothing is checked here any more: a broker that is away is waited for.
+Once a broker has answered, nothing is checked here any more: an unreachable broker is waited for.
 """
 
 import errno
@@ -32,11 +32,11 @@ Probe = Callable[[Address, float], None]
 
 
 class NotABroker(Exception):
-    """Something else than a broker answers: there is no use in trying again."""
+    """The peer is not a broker: a retry cannot help."""
 
 
-class Contact:
-    """Thread-safe. `make` returns at once when any of the addresses has answered before."""
+class FirstContact:
+    """Checks once that a broker is reachable: `make` returns at once after the first success. Thread-safe."""
 
     def __init__(self, where: str, addresses: Sequence[Address], probe: Probe, timeout_s: float, advice: str) -> None:
         self._where = where
@@ -91,7 +91,7 @@ class Contact:
         raise Unreachable(f"no broker answers at {self._where}{when and ' '}{when} ({told}). {self._advice}")
 
 
-def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float) -> Contact:
+def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float) -> FirstContact:
     """Contact over the Kafka protocol; where TLS is used, no more than that the port is open."""
     where = str(settings.get("bootstrap.servers") or settings.get("metadata.broker.list") or bootstrap)
     is_secure = "ssl" in str(settings.get("security.protocol", "")).lower()
@@ -99,10 +99,10 @@ def kafka_contact(bootstrap: str, settings: Mapping[str, Any], timeout_s: float)
         "Is a broker running there? `headrace serve` starts one on localhost:9092; Client('HOST:PORT') says where "
         f"it is, `headrace doctor --bootstrap {where}` finds out more, and Client(connect_timeout=60) waits longer"
     )
-    return Contact(where, kafka_addresses(where), connect if is_secure else ask_versions, timeout_s, advice)
+    return FirstContact(where, kafka_addresses(where), connect if is_secure else ask_versions, timeout_s, advice)
 
 
-def http_contact(urls: Sequence[str], timeout_s: float) -> Contact:
+def http_contact(urls: Sequence[str], timeout_s: float) -> FirstContact:
     """Contact with the addresses that a user gave for queues: that the port is open."""
     addresses = []
     for each in urls:
@@ -110,7 +110,7 @@ def http_contact(urls: Sequence[str], timeout_s: float) -> Contact:
         if parts.hostname:
             addresses.append((parts.hostname, parts.port or _HTTP_PORTS.get(parts.scheme, 80)))
     advice = "Client(http=…) is the address for queues (`http.listen` of the broker); without it the broker is asked"
-    return Contact(",".join(urls), addresses, connect, timeout_s, advice)
+    return FirstContact(",".join(urls), addresses, connect, timeout_s, advice)
 
 
 def kafka_addresses(bootstrap: str) -> list[Address]:

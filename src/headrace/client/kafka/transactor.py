@@ -1,4 +1,4 @@
-"""Transactions: what was published and the positions of a group become visible together, or not at all."""
+"""Transactions: published messages and committed offsets become visible together, or not at all."""
 
 import time
 from collections.abc import Callable
@@ -19,20 +19,20 @@ _START_PATIENCE_S = 60.0
 _AGAIN_S = 0.1
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _ASK_LATER = {KafkaError._STATE, KafkaError._FATAL}
-"""What refuses a message because the transaction has failed before; why, its commit or abort says."""
+"""Errors of a message in a transaction that has already failed; its commit or abort reports the reason."""
 
 
 class TransactionAborted(Exception):
-    """The transaction must be aborted; the work in it is to be done again."""
+    """The transaction must be aborted, and its work repeated."""
 
 
 class Transactor:
-    """Begins a transaction with the first thing done in it. Not thread-safe: callers hold a lock or have one thread.
+    """A transactional producer that begins a transaction with its first message. Not thread-safe.
 
-    `make` makes the producer; it is made anew when one has failed for good. A broker that does not answer is waited
-    for, until `hurry`. Raises `Fenced` when another process with the same transactional id took over. A broker that
-    aborted the transaction because it was open for longer than `timeout_s` says the same; then, and when nobody else
-    has the id (`is_shared` says whether anybody may), the work is done again.
+    `make` creates the producer, and another after a fatal error. An unreachable broker is waited for, until `hurry`.
+    Raises `Fenced` when another process with the same transactional id took over. A broker that aborted the transaction
+    because it was open for longer than `timeout_s` reports the same error; then, if no other process can have the id
+    (`is_shared` says whether one can), the work is repeated.
     """
 
     def __init__(self, make: Callable[[], Publisher], bootstrap: str, *, timeout_s: float, is_shared: bool) -> None:
@@ -45,7 +45,7 @@ class Transactor:
         self._start(_START_PATIENCE_S)
 
     def _start(self, patience_s: float) -> None:
-        """A new producer: with it the broker ends what the one before may have left open."""
+        """A new producer; its registration aborts a transaction that its predecessor may have left open."""
         self._publisher = self._make()
         self._producer = self._publisher.producer
         self._calls = DaemonThreads(1, "headrace-transaction")
@@ -104,12 +104,12 @@ class Transactor:
         self._is_hurried = True
 
     def close(self) -> None:
-        """Let go. What is in a transaction that is not committed is undone by the broker."""
+        """Close the producer. The broker aborts a transaction that is still open."""
         self._calls.shutdown(wait=False)
         self._publisher.discard()
 
     def _mind_the_fence(self) -> None:
-        """Once fenced, for ever: another producer of ours would fence the one that took over."""
+        """Remember that we were fenced: another producer of ours would fence the one that took over."""
         if self._fence is not None:
             raise Fenced(self._fence)
 

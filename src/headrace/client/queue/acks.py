@@ -1,4 +1,4 @@
-"""What receivers say of messages, gathered: while one call is under way, what comes meanwhile waits for the next."""
+"""Acknowledgements, returns and lease extensions, sent together: those made during a call go out with the next one."""
 
 import threading
 import time
@@ -14,11 +14,11 @@ from headrace.model import queue_wire as wire
 _AT_ONCE = 1_000
 
 T = TypeVar("T")
-Wanted = tuple[T, "Settlement"]
+Wanted = tuple[T, "AckResult"]
 
 
-class Settlement:
-    """What became of something that was said; a future that costs little, for there is one for each message."""
+class AckResult:
+    """The result of one acknowledgement, return or extension: a cheap future, since there is one per message."""
 
     __slots__ = ("_answered", "_callback", "_error", "_is_done")
 
@@ -26,13 +26,13 @@ class Settlement:
         self._answered = answered
         self._is_done = False
         self._error: ClientError | None = None
-        self._callback: Callable[[Settlement], None] | None = None
+        self._callback: Callable[[AckResult], None] | None = None
 
     def done(self) -> bool:
         return self._is_done
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
-        """Why it was not done; None if it was. Waits until that is known; `TimeoutError` if it is not in time."""
+        """The error, or None after a success. Waits for the response; `TimeoutError` if it does not come in time."""
         if not self._is_done:
             with self._answered:
                 if not self._answered.wait_for(lambda: self._is_done, timeout):
@@ -40,32 +40,32 @@ class Settlement:
         return self._error
 
     def result(self, timeout: float | None = None) -> None:
-        """Wait until the broker has it. Raises what went wrong, such as `LeaseLost`."""
+        """Wait for the broker's response. Raises its error, such as `LeaseLost`."""
         if (error := self.exception(timeout)) is not None:
             raise error
 
-    def when_done(self, call: "Callable[[Settlement], None]") -> None:
-        """Call this once, now or on another thread, when it is known."""
+    def when_done(self, call: "Callable[[AckResult], None]") -> None:
+        """Call this once when the result is known: now, or later on another thread."""
         with self._answered:
             if not self._is_done:
                 self._callback = call
                 return
         call(self)
 
-    def settle(self, error: ClientError | None) -> "Callable[[Settlement], None] | None":
-        """For who settles it, and holds `answered` meanwhile; what is to be called afterwards."""
+    def settle(self, error: ClientError | None) -> "Callable[[AckResult], None] | None":
+        """Set the result, under the lock of `answered`; the caller runs the returned callback after releasing it."""
         self._error = error
         self._is_done = True
         return self._callback
 
 
-class Settler:
-    """Acknowledges, gives back and extends leases of one queue's messages. Thread-safe; its thread is started when
-    there is something to say, and never keeps a program from ending."""
+class AckBatcher:
+    """Acknowledges, returns and extends leases of one queue's messages. Thread-safe; its daemon thread is started with
+    the first of them."""
 
-    def __init__(self, queue: str, door: QueueRpc) -> None:
+    def __init__(self, queue: str, rpc: QueueRpc) -> None:
         self._queue = queue
-        self._door = door
+        self._rpc = rpc
         self._lock = threading.Condition()
         self._answered = threading.Condition()
         self._acks: deque[Wanted[str]] = deque()
@@ -76,17 +76,17 @@ class Settler:
         self._give_up_at_s = float("inf")
         self._is_closed = False
 
-    def ack(self, receipt: str) -> Settlement:
+    def ack(self, receipt: str) -> AckResult:
         return self._add(self._acks, receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._add(self._nacks, (receipt, delay_ms, reason))
 
-    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
+    def extend(self, receipt: str, visibility_ms: int) -> AckResult:
         return self._add(self._extensions, (receipt, visibility_ms))
 
-    def _add(self, waiting: "deque[Wanted[T]]", wanted: T) -> Settlement:
-        settlement = Settlement(self._answered)
+    def _add(self, waiting: "deque[Wanted[T]]", wanted: T) -> AckResult:
+        settlement = AckResult(self._answered)
         with self._lock:
             if self._is_closed:
                 raise ClientError("the client is closed")
@@ -102,7 +102,9 @@ class Settler:
         """Wait until everything said so far is answered. Raises `Unreachable` if it is not in time."""
         with self._lock:
             if not self._lock.wait_for(lambda: not self._is_busy(), timeout_s):
-                raise Unreachable(f"nobody answers for the queue {self._queue}: what was acknowledged may come again")
+                raise Unreachable(
+                    f"no broker answers for the queue {self._queue}: acknowledged messages may be redelivered"
+                )
 
     def close(self, timeout_s: float = PATIENCE_S) -> None:
         """Flush, and let go. Raises as `flush` does."""
@@ -145,7 +147,7 @@ class Settler:
     ) -> None:
         problems: Sequence[wire.Problem | None]
         try:
-            problems = self._door.call(
+            problems = self._rpc.call(
                 call, wire.Outcomes, is_over=lambda: time.monotonic() > self._give_up_at_s
             ).problems
         except ClientError as error:

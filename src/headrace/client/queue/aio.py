@@ -13,13 +13,13 @@ from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
 from headrace.client.queue import queue as sync
-from headrace.client.queue.acks import Settlement
+from headrace.client.queue.acks import AckResult
 from headrace.client.queue.description import QueueDescription
-from headrace.client.queue.message import Body, NewMessage, PeekedMessage, Seconds, SendOptions, SentMessage
+from headrace.client.queue.message import NewMessage, PeekedMessage, QueueMessageBody, Seconds, SendOptions, SentMessage
 from headrace.client.queue.message import QueueMessage as SyncMessage
 from headrace.client.queue.redrive import Redrive as SyncRedrive
 from headrace.client.queue.settings import QueueOptions
-from headrace.client.queue.worker import Worker
+from headrace.client.queue.worker import QueueWorker
 from headrace.client.threads import DaemonThreads
 from headrace.model.queue_wire import Counts, Received
 
@@ -31,17 +31,17 @@ WorkerT = TypeVar("WorkerT", bound=Callable[..., object])
 
 
 async def result_of(future: "Future[T]") -> T:
-    """What a thread returns. A caller that is cancelled does not cancel what is begun."""
+    """Await the result of a thread. Cancelling the caller does not cancel the work."""
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
-async def _settled(settlement: Settlement) -> None:
+async def _settled(settlement: AckResult) -> None:
     """Wait until the broker has it; raises what went wrong."""
     loop = asyncio.get_running_loop()
     answered = asyncio.Event()
 
-    def tell(_: Settlement) -> None:
-        # A loop that is closed has nobody who waits.
+    def tell(_: AckResult) -> None:
+        # Nothing waits on a closed loop.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(answered.set)
 
@@ -51,7 +51,7 @@ async def _settled(settlement: Settlement) -> None:
 
 
 @checks_keywords
-class QueueMessage(Body[Received]):
+class QueueMessage(QueueMessageBody[Received]):
     """A message that was received, and is hidden from others until its lease ends."""
 
     __slots__ = ("_message", "queue")
@@ -93,7 +93,7 @@ class QueueMessage(Body[Received]):
 
 @checks_keywords
 class Redrive:
-    """A move as it was when it was last looked at, see `headrace.client.queue.redrive.Redrive`."""
+    """A redrive, with its progress as of the last refresh, see `headrace.client.queue.redrive.Redrive`."""
 
     def __init__(self, move: SyncRedrive, threads: DaemonThreads) -> None:
         self._move = move
@@ -121,7 +121,7 @@ class Redrive:
         return self
 
     async def cancel(self) -> "Redrive":
-        """Let it end where it is; what was moved stays moved."""
+        """Cancel it; messages that were moved stay moved."""
         await result_of(self._threads.submit(self._move.cancel))
         return self
 
@@ -347,7 +347,7 @@ class Queue:
         return await result_of(self._threads.submit(function))
 
 
-def on_loop(worker: Worker, loop: asyncio.AbstractEventLoop) -> Worker:
+def on_loop(worker: QueueWorker, loop: asyncio.AbstractEventLoop) -> QueueWorker:
     """A worker as the threads call it: a coroutine runs on the event loop, and its thread waits for it."""
     function: Callable[[Any], Any] = worker.function
     if not asyncio.iscoroutinefunction(function):
@@ -361,7 +361,7 @@ def on_loop(worker: Worker, loop: asyncio.AbstractEventLoop) -> Worker:
 
 
 def _give_back(received: "Future[list[SyncMessage]]") -> None:
-    """Nobody waits for these any more."""
+    """Cancel futures that are no longer awaited."""
     if received.exception() is None:
         for each in received.result():
             each.nack(0, "the receiver was cancelled")

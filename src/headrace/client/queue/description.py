@@ -1,4 +1,4 @@
-"""What is known of a queue: its settings and its topic's id, asked for again when they are half a minute old."""
+"""The cached description of a queue: its settings and its topic's id, refreshed every half minute."""
 
 import time
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class QueueDescription:
 
 
 class KnownQueue:
-    """Asks when it is asked, and not more often than every half minute. Raises `NoSuchQueue`."""
+    """Requests the description on demand, at most every half minute. Raises `NoSuchQueue`."""
 
-    def __init__(self, name: str, door: QueueRpc) -> None:
+    def __init__(self, name: str, rpc: QueueRpc) -> None:
         self._name = name
-        self._door = door
+        self._rpc = rpc
         self._known: tuple[wire.Description, float] | None = None
 
     @property
@@ -63,11 +63,11 @@ class KnownQueue:
             self.forget()
             raise
         except (Unreachable, QueueFailed):
-            # What is sent waits for the broker by itself.
+            # The producer waits for the broker by itself.
             return self.note(found)
 
     def ask(self, patience_s: float | None = None) -> wire.Description:
-        return self.note(self._door.call(wire.DescribeQueue(self._name), wire.Description, patience_s=patience_s))
+        return self.note(self._rpc.call(wire.DescribeQueue(self._name), wire.Description, patience_s=patience_s))
 
     def note(self, found: wire.Description) -> wire.Description:
         self._known = (found, time.monotonic())

@@ -1,4 +1,4 @@
-"""Where brokers listen for the calls of queues: each says so in its settings, which any Kafka client can read."""
+"""Discovers the HTTP addresses of brokers from their settings, which any Kafka client can read."""
 
 from typing import Any
 from urllib.parse import urlsplit

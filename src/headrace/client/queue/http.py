@@ -1,7 +1,6 @@
-"""A connection over HTTP/1.1, kept for one request after the other: as much of it as the calls of queues need.
+"""A persistent HTTP/1.1 connection for the calls of queues: one request at a time (ADR 17).
 
-The standard library's reads the head of every answer with the parser for e-mails, which takes longer than all the rest
-of a call.
+`http.client` parses the head of each response with the parser for e-mails, which takes longer than the rest of a call.
 """
 
 import socket
@@ -19,12 +18,12 @@ _MOST_BODY_BYTES = 256 * 1024 * 1024
 _PORTS = {"http": 80, "https": 443}
 
 
-class BadAnswer(OSError):
-    """What came is not an answer over HTTP."""
+class InvalidResponse(OSError):
+    """The peer sent bytes that are not an HTTP response."""
 
 
-class HttpConnection:
-    """Made with its first request. After an error it is of no use any more."""
+class HttpClientConnection:
+    """Connects with the first request. After an error it has to be closed."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -48,7 +47,7 @@ class HttpConnection:
         self._socket = self._answers = None
 
     def post(self, headers: Mapping[str, str], body: bytes, timeout_s: float) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises `OSError`."""
+        """Send a request and return the status and the body of its response. Raises `OSError`."""
         if self._socket is None or self._answers is None:
             self._socket = self._connected()
             self._answers = self._socket.makefile("rb")
@@ -81,7 +80,7 @@ class HttpConnection:
             else:
                 body = _read(answers, int(headers[b"content-length"]), _MOST_BODY_BYTES)
         except (KeyError, ValueError) as error:
-            raise BadAnswer(f"an answer over http cannot be understood: {error!r}") from None
+            raise InvalidResponse(f"an invalid response over http: {error!r}") from None
         if version == b"HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close":
             self.close()
         return status, body
@@ -90,7 +89,7 @@ class HttpConnection:
     def _status(answers: BufferedReader) -> tuple[bytes, int]:
         line = answers.readline(_MOST_LINE_BYTES)
         if not line:
-            raise ConnectionResetError("the connection was closed without an answer")
+            raise ConnectionResetError("the connection was closed without a response")
         version, status = line.split(None, 2)[:2]
         if not version.startswith(b"HTTP/1."):
             raise ValueError(version)
@@ -104,14 +103,14 @@ def _headers(answers: BufferedReader) -> dict[bytes, bytes]:
         if line in (b"\r\n", b"\n"):
             return found
         if not line.endswith(b"\n"):
-            raise ConnectionResetError("the connection was closed in the middle of an answer")
+            raise ConnectionResetError("the connection was closed in the middle of a response")
         name, _, value = line.partition(b":")
         found[name.lower()] = value.strip()
     raise ValueError("too many headers")
 
 
 def _chunks(answers: BufferedReader) -> bytes:
-    """As a proxy may send it."""
+    """A chunked body, as a proxy may send it."""
     pieces = []
     left_bytes = _MOST_BODY_BYTES
     while length := int(answers.readline(_MOST_LINE_BYTES).partition(b";")[0], 16):
@@ -127,5 +126,5 @@ def _read(answers: BufferedReader, length: int, most_bytes: int) -> bytes:
         raise ValueError(f"a body of {length} bytes")
     body = answers.read(length)
     if len(body) < length:
-        raise ConnectionResetError("the connection was closed in the middle of an answer")
+        raise ConnectionResetError("the connection was closed in the middle of a response")
     return body

@@ -1,8 +1,7 @@
-"""What a worker of a queue has in hand: messages that wait for a thread, those being handled, and when each lease is
-to be extended. Pure.
+"""The messages in flight at a worker of a queue: waiting for a thread, or being handled, each with a lease. Pure.
 
-In a fifo queue the messages of one group are handled one after the other; when one fails, those behind it that are
-here are to be given back, for they must not be handled before it.
+In a FIFO queue the messages of one group are handled one after the other. When one fails, those received behind it are
+returned to the queue, since they must not be handled before it.
 """
 
 from collections import deque
@@ -10,8 +9,8 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 _AHEAD_S = 0.25
-"""So much work, in seconds, is received ahead: enough that threads do not wait for the network, and little enough that
-messages do not wait here while others could handle them."""
+"""Seconds of work to prefetch: enough that threads do not wait for the network, little enough that messages do not wait
+here while other workers are idle."""
 _AHEAD_MOST = 1_000
 _PACE_EVERY_S = 0.2
 
@@ -19,7 +18,7 @@ Message = TypeVar("Message")
 
 
 class InFlightMessage(Generic[Message]):
-    """A message in hand. `message` is anything; `group` is its group in a fifo queue, otherwise None."""
+    """One message in flight. `group` is its message group in a FIFO queue, otherwise None."""
 
     __slots__ = ("group", "is_lost", "message", "renew_at_s")
 
@@ -30,8 +29,8 @@ class InFlightMessage(Generic[Message]):
         self.is_lost = False
 
 
-class Hand(Generic[Message]):
-    """`concurrency` messages are handled at a time. Times are seconds of one clock that does not jump."""
+class InFlightMessages(Generic[Message]):
+    """All messages in flight, of which `concurrency` are handled at a time. Times are seconds of a monotonic clock."""
 
     def __init__(self, concurrency: int, lease_s: float, now_s: float) -> None:
         self._concurrency = concurrency
@@ -49,7 +48,7 @@ class Hand(Generic[Message]):
         return len(self._all)
 
     def put(self, messages: Iterable[tuple[Message, str | None]], now_s: float) -> None:
-        """Messages that were received just now, each with its group if the queue is fifo."""
+        """Add messages that were just received, each with its group if the queue is FIFO."""
         for message, group in messages:
             held = InFlightMessage(message, group, now_s + self._lease_s / 2)
             self._all.add(held)
@@ -79,7 +78,7 @@ class Hand(Generic[Message]):
         self._next_of(held.group)
 
     def failed(self, held: InFlightMessage[Message]) -> list[Message]:
-        """It was not handled. Returns those that must not be handled before it and are in hand no more."""
+        """A message failed. Removes and returns those behind it in its group, which must not be handled before it."""
         self._end(held)
         if held.group is None:
             return []
@@ -111,7 +110,7 @@ class Hand(Generic[Message]):
         held.is_lost = True
 
     def give_up(self) -> list[Message]:
-        """Everything that was not begun; it is in hand no more."""
+        """Remove and return every message that no thread has begun to handle."""
         found = [*self._waiting, *(each for behind in self._behind.values() for each in behind)]
         self._waiting.clear()
         for behind in self._behind.values():

@@ -12,7 +12,7 @@ from headrace.client.failures import reason_for_broker
 from headrace.client.keywords import checks_keywords
 from headrace.client.message import CONTENT_TYPE, Header
 from headrace.client.outgoing import Headers, Payload, ProducerRecord, encode_payload, pairs
-from headrace.client.queue.acks import Settlement
+from headrace.client.queue.acks import AckResult
 from headrace.model import queued
 from headrace.model.failure_headers import failure_headers, read_reason, without_failure
 from headrace.model.queue_wire import Peeked, Received
@@ -131,8 +131,8 @@ def milliseconds(value: Seconds | None) -> int | None:
 FoundT = TypeVar("FoundT", Received, Peeked)
 
 
-class Body(Generic[FoundT]):
-    """What there is to read in a message of a queue."""
+class QueueMessageBody(Generic[FoundT]):
+    """The readable part of a message of a queue: body, headers and counts."""
 
     __slots__ = ("found",)
 
@@ -257,21 +257,21 @@ def buried(message: "QueueMessage", topic_id: str, dead_letter: str, reason: str
     return ProducerRecord(dead_letter, message.body, key, headers, partition=0, timestamp_ms=message.sent_at_ms)
 
 
-class Settling(Protocol):
-    """Where a receiver says what became of messages."""
+class Acknowledger(Protocol):
+    """Acknowledges, returns and extends the leases of messages; see `acks.py`."""
 
-    def ack(self, receipt: str) -> Settlement: ...
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement: ...
-    def extend(self, receipt: str, visibility_ms: int) -> Settlement: ...
+    def ack(self, receipt: str) -> AckResult: ...
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult: ...
+    def extend(self, receipt: str, visibility_ms: int) -> AckResult: ...
 
 
 @checks_keywords
-class QueueMessage(Body[Received]):
+class QueueMessage(QueueMessageBody[Received]):
     """A message that was received, and is hidden from others until its lease ends."""
 
     __slots__ = ("_settling", "is_settled", "queue")
 
-    def __init__(self, queue: str, found: Received, settling: Settling) -> None:
+    def __init__(self, queue: str, found: Received, settling: Acknowledger) -> None:
         self.found = found
         self._settling = settling
         self.queue = queue
@@ -290,13 +290,13 @@ class QueueMessage(Body[Received]):
     def __repr__(self) -> str:
         return f"<message {self.id} of {self.queue}, attempt {self.attempt}>"
 
-    def ack(self) -> Settlement:
+    def ack(self) -> AckResult:
         """It is done and is not received again. Goes out at once, together with others; `result()` of what is
         returned waits until the broker has it, and `Queue.flush` and `close` do for all."""
         self.is_settled = True
         return self._settling.ack(self.found.receipt)
 
-    def nack(self, delay: Seconds | None = None, reason: str = "") -> Settlement:
+    def nack(self, delay: Seconds | None = None, reason: str = "") -> AckResult:
         """It failed, and is to be tried again after `delay`; without one, as the queue's retry policy says. The reason
         goes with it to the dead-letter queue."""
         self.is_settled = True
@@ -320,12 +320,12 @@ class QueueMessage(Body[Received]):
         """Keep it for so long from now on. Raises `LeaseLost` if it is not ours any more."""
         self.extend_soon(seconds).result()
 
-    def extend_soon(self, seconds: Seconds) -> Settlement:
-        """The same without waiting for the answer, which is in what is returned."""
+    def extend_soon(self, seconds: Seconds) -> AckResult:
+        """The same without waiting; the returned object has the result."""
         return self._settling.extend(self.receipt, milliseconds(seconds) or 0)
 
 
-class PeekedMessage(Body[Peeked]):
+class PeekedMessage(QueueMessageBody[Peeked]):
     """A message as it lies in a queue."""
 
     __slots__ = ()
@@ -337,7 +337,7 @@ class PeekedMessage(Body[Peeked]):
 
     @property
     def until_ms(self) -> int | None:
-        """When what is in flight or delayed is available again, in milliseconds since the epoch."""
+        """When a message that is in flight or delayed becomes visible, in milliseconds since the epoch."""
         return self.found.until_at_ms
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""`client.queue("emails")`: work that is handed out, acknowledged, retried, and dead-lettered when nothing helps."""
+"""`client.queue("emails")`: a queue whose messages are leased, acknowledged, retried and dead-lettered."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from headrace.client.errors import ClientError, NoSuchQueue
-from headrace.client.health import Monitor, name_of
+from headrace.client.health import WorkerMonitor, name_of
 from headrace.client.kafka.librdkafka import log
 from headrace.client.keywords import checks_keywords
 from headrace.client.outgoing import Headers, Payload
-from headrace.client.queue.acks import Settler
+from headrace.client.queue.acks import AckBatcher
 from headrace.client.queue.description import KnownQueue, QueueDescription
 from headrace.client.queue.message import (
     NewMessage,
@@ -27,7 +27,7 @@ from headrace.client.queue.redrive import Redrive, filter_of
 from headrace.client.queue.rpc import QueueRpc
 from headrace.client.queue.sender import QueueSender
 from headrace.client.queue.settings import QueueOptions, check, known, settings_of
-from headrace.client.queue.worker import Worker, WorkerLoop
+from headrace.client.queue.worker import QueueWorker, WorkerLoop
 from headrace.model import queue_wire as wire
 from headrace.model.queue_wire import Counts
 
@@ -57,13 +57,13 @@ class Queue:
     """
 
     def __init__(
-        self, name: str, connection: "ConnectionFactory", door: QueueRpc, register: Callable[[Worker], None]
+        self, name: str, connection: "ConnectionFactory", rpc: QueueRpc, register: Callable[[QueueWorker], None]
     ) -> None:
         self.name = name
-        self._door = door
-        self._settler = Settler(name, door)
+        self._rpc = rpc
+        self._settler = AckBatcher(name, rpc)
         self._register = register
-        self._known = KnownQueue(name, door)
+        self._known = KnownQueue(name, rpc)
         self._sender = QueueSender(name, connection, self._known)
 
     # The queue
@@ -94,9 +94,9 @@ class Queue:
         Times are seconds or a `timedelta`.
 
         - `type`: `"standard"`, or `"fifo"`: in order within a group, without duplicates. Cannot be changed later.
-        - `visibility`: how long a message that was received is hidden from others; 30 seconds unless told.
+        - `visibility`: how long a message that was received is hidden from others; 30 seconds by default.
         - `delay`: how long a message is hidden after it was sent.
-        - `retention`: a message that nobody has acknowledged goes after this time; 4 days unless told.
+        - `retention`: a message that is not acknowledged is deleted after this time; 4 days by default.
         - `max_receives`, `dead_letter`: a message that was received this often goes to that queue.
         - `backoff`, `backoff_factor`, `backoff_max`, `jitter`: how long a message is hidden after a failure.
         - `priority_ageing`: a message that has waited this long counts as one level more urgent.
@@ -122,7 +122,7 @@ class Queue:
         )
         chosen = settings_of(options)
         self._create_dead_letter(chosen, lambda: chosen["type"])
-        self._known.note(self._door.call(wire.CreateQueue(self.name, chosen), wire.Description))
+        self._known.note(self._rpc.call(wire.CreateQueue(self.name, chosen), wire.Description))
         return self
 
     def _create_dead_letter(self, settings: dict[str, str], kind: Callable[[], str]) -> None:
@@ -133,9 +133,9 @@ class Queue:
         if not name or name == self.name:
             return
         try:
-            self._door.call(wire.DescribeQueue(name), wire.Description)
+            self._rpc.call(wire.DescribeQueue(name), wire.Description)
         except NoSuchQueue:
-            self._door.call(wire.CreateQueue(name, {"type": kind()}), wire.Description)
+            self._rpc.call(wire.CreateQueue(name, {"type": kind()}), wire.Description)
 
     def alter(
         self,
@@ -180,12 +180,12 @@ class Queue:
         chosen = settings_of(options)
         self._create_dead_letter(chosen, lambda: str(self.describe().settings["type"]))
         reset: dict[str, str | None] = {known(name): None for name in unset}
-        self._door.call(wire.AlterQueue(self.name, {**reset, **chosen}), wire.Nothing)
+        self._rpc.call(wire.AlterQueue(self.name, {**reset, **chosen}), wire.Nothing)
         self._known.forget()
 
     def delete(self) -> None:
         """Delete the queue with everything in it."""
-        self._door.call(wire.DeleteQueue(self.name), wire.Nothing)
+        self._rpc.call(wire.DeleteQueue(self.name), wire.Nothing)
         self._known.forget()
 
     def describe(self) -> QueueDescription:
@@ -195,11 +195,11 @@ class Queue:
 
     def counts(self) -> Counts:
         """How many messages are available, in flight and delayed; right within a second."""
-        return self._door.call(wire.Count(self.name), Counts)
+        return self._rpc.call(wire.Count(self.name), Counts)
 
     def purge(self) -> None:
         """Forget every message that was sent before; not more than once a minute."""
-        self._door.call(wire.Purge(self.name), wire.Nothing)
+        self._rpc.call(wire.Purge(self.name), wire.Nothing)
 
     # Sending
 
@@ -222,9 +222,9 @@ class Queue:
 
         - `delay`: not to be received before so many seconds from now; without it, as the queue says.
         - `at`: not to be received before this time, minutes or months from now.
-        - `priority`: 0 to 9, the highest first; 4 unless told.
+        - `priority`: 0 to 9, the highest first; 4 by default.
         - `group`: messages of a group are handled one after the other. A fifo queue wants one.
-        - `dedupe`: in a fifo queue, one with an id that was sent within five minutes is not kept again.
+        - `dedupe`: in a fifo queue, a duplicate of an id that was sent within five minutes is dropped.
         - `ttl`: not to be received after so many seconds from now.
         - `headers`: a mapping, or pairs where a name comes more than once.
         """
@@ -297,7 +297,7 @@ class Queue:
     ) -> list[QueueMessage]:
         wait_s = max(0.0, wait_s)
         call = wire.Receive(self.name, min(maximum, _AT_ONCE), round(wait_s * 1000), visibility_ms)
-        found = self._door.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
+        found = self._rpc.call(call, wire.AllReceived, longer_s=wait_s, patience_s=patience_s, is_over=is_over)
         name, settler = self.name, self._settler
         return [QueueMessage(name, each, settler) for each in found.messages]
 
@@ -313,7 +313,7 @@ class Queue:
         """Look at messages, whatever their state, in the order of sending, without leasing them: at those that agree
         with everything given."""
         call = wire.Peek(self.name, filter_of(ids, body_contains, reason_contains, max), after_offset)
-        return [PeekedMessage(each) for each in self._door.call(call, wire.AllPeeked).messages]
+        return [PeekedMessage(each) for each in self._rpc.call(call, wire.AllPeeked).messages]
 
     def redrive(
         self,
@@ -338,12 +338,12 @@ class Queue:
                 raise ValueError(f"{name} must be 1 or more, not {value}")
         moved = filter_of(ids, body_contains, reason_contains, limit, sent_from, sent_before)
         call = wire.StartMove(self.name, to, moved, rate)
-        return Redrive(self._door, self._door.call(call, wire.Move))
+        return Redrive(self._rpc, self._rpc.call(call, wire.Move))
 
     def redrives(self) -> list[Redrive]:
         """The latest moves out of this queue, the last first."""
-        moves = self._door.call(wire.ListMoves(self.name), wire.Moves).moves
-        return [Redrive(self._door, each) for each in moves]
+        moves = self._rpc.call(wire.ListMoves(self.name), wire.Moves).moves
+        return [Redrive(self._rpc, each) for each in moves]
 
     # Working
 
@@ -354,17 +354,17 @@ class Queue:
         When it returns, the message is acknowledged; while it works, the lease is extended, however long it takes.
         When it raises, the message is given back with the reason, and tried again as the queue's policy says; after
         `max_receives` it goes to the dead-letter queue, and at once when it is `Reject` that was raised. `Retry` says
-        when to try again. On `stop`, SIGTERM or Ctrl-C the messages in hand are finished, and others given back.
+        when to try again. On `stop`, SIGTERM or Ctrl-C the messages being handled are finished, and others returned.
         """
 
         def register(function: WorkerT) -> WorkerT:
-            monitor = Monitor(name_of(function), f"queue {self.name}")
-            self._register(Worker(self, function, monitor, concurrency, visibility))
+            monitor = WorkerMonitor(name_of(function), f"queue {self.name}")
+            self._register(QueueWorker(self, function, monitor, concurrency, visibility))
             return function
 
         return register
 
-    def loop(self, worker: Worker) -> WorkerLoop:
+    def loop(self, worker: QueueWorker) -> WorkerLoop:
         """The loop of a worker of this queue."""
         settings = self._known.settings
         lease_s = seconds(worker.visibility) if worker.visibility else int(settings["visibility_timeout_ms"]) / 1000
@@ -393,9 +393,9 @@ class Queue:
         return True
 
     def backlog(self) -> int | None:
-        """How many messages are available; None if nobody answers."""
+        """How many messages are available; None if no broker answers."""
         try:
-            return self._door.call(wire.Count(self.name), Counts, patience_s=0).available
+            return self._rpc.call(wire.Count(self.name), Counts, patience_s=0).available
         except ClientError:
             return None
 
@@ -418,4 +418,4 @@ class Queue:
             self._settler.close()
         finally:
             self._sender.close()
-            self._door.close()
+            self._rpc.close()

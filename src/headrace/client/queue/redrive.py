@@ -1,4 +1,4 @@
-"""Moves of messages from one queue to another, which a broker makes, as a user watches them."""
+"""Handles of redrives: a broker moves messages from one queue to another, and a user follows its progress."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -14,10 +14,10 @@ _LOOK_EVERY_S = 0.2
 
 @checks_keywords
 class Redrive:
-    """A move as it was when it was last looked at."""
+    """A redrive, with its progress as of the last refresh."""
 
-    def __init__(self, door: QueueRpc, move: wire.Move) -> None:
-        self._door = door
+    def __init__(self, rpc: QueueRpc, move: wire.Move) -> None:
+        self._rpc = rpc
         self._move = move
 
     @property
@@ -49,15 +49,15 @@ class Redrive:
 
     def look(self) -> "Redrive":
         """Ask the broker how far it is."""
-        for each in self._door.call(wire.ListMoves(self._move.source), wire.Moves).moves:
+        for each in self._rpc.call(wire.ListMoves(self._move.source), wire.Moves).moves:
             if each.id == self.id:
                 self._move = each
                 return self
         raise QueueFailed(f"the move {self.id} is not known any more", code="UnknownMove")
 
     def cancel(self) -> "Redrive":
-        """Let it end where it is; what was moved stays moved."""
-        self._move = self._door.call(wire.CancelMove(self.id), wire.Move)
+        """Cancel it; messages that were moved stay moved."""
+        self._move = self._rpc.call(wire.CancelMove(self.id), wire.Move)
         return self
 
     def wait(

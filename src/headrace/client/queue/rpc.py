@@ -1,7 +1,7 @@
-"""The calls of a queue's door (`headrace.model.queue_wire`) over HTTP: connections kept alive, for any threads.
+"""Calls to queues (`headrace.model.queue_wire`) over HTTP, with persistent connections that threads share.
 
-A broker that does not answer is waited for: it may be starting again, or another may be taking over. Every call may be
-made twice without harm, but for those in `_ONCE`.
+A call is retried while no broker answers: one may be restarting, or another taking over. Every call is idempotent
+except those in `_ONCE`.
 """
 
 import threading
@@ -15,20 +15,20 @@ import msgspec
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
 from headrace.client.kafka.librdkafka import log
-from headrace.client.queue.http import HttpConnection
+from headrace.client.queue.http import HttpClientConnection
 from headrace.model import queue_wire as wire
 from headrace.model.backoff import ExponentialDelay, RetryDelays
 
 _ANSWER_TIMEOUT_S = 30.0
 _IDLE_S = 3.0
-"""Connections that were idle for longer are not used again: the broker ends them after 5 seconds."""
+"""Connections that were idle for longer are not reused: a proxy may close them after 5 seconds."""
 _RETRY_DELAY_S = ExponentialDelay(0.05, 1.0)
 _REGION = "us-east-1"
-"""Signatures name one; brokers take any."""
+"""Signatures contain a region; brokers accept any."""
 _ONCE = (wire.StartMove,)
-"""What would be begun a second time."""
-_PASSING = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
-"""Problems that pass by themselves: a queue that is being loaded, or has no leader just now."""
+"""Calls that are not idempotent."""
+_TRANSIENT = frozenset({"QueueUnavailable", "StaleQueueLeader", "PeerUnavailable", "NoBrokerReady"})
+"""Transient errors: a queue is being loaded, or has no leader at the moment."""
 _KINDS: dict[str, type[QueueFailed]] = {"UnknownQueue": NoSuchQueue, "NotInFlight": LeaseLost}
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,11 +40,11 @@ _problem = msgspec.msgpack.Decoder(wire.Problem)
 T = TypeVar("T")
 
 PATIENCE_S = 60.0
-"""How long a call is tried when nobody answers; as long as a message is tried to be delivered."""
+"""How long a call is retried when no broker answers: as long as the delivery of a message."""
 
 
-class _NoAnswer(Exception):
-    """The address did not answer, or not in a way that we understand. `was_sent`: it may have heard the call."""
+class _NoResponse(Exception):
+    """No valid response. `was_sent`: the broker may have received the call."""
 
     def __init__(self, text: str, *, was_sent: bool) -> None:
         super().__init__(text)
@@ -52,8 +52,8 @@ class _NoAnswer(Exception):
 
 
 class QueueRpc:
-    """Calls to whichever broker answers. `find` says where they are, the best first; it is asked again when one of them
-    does not answer. `reach` raises `Unreachable` if nobody has ever answered: then there is nothing to wait for."""
+    """Calls to the first broker that answers. `find` returns the addresses, in order of preference, and is called again
+    when all of them failed. `reach` raises `Unreachable` if no broker has ever answered: then a call does not wait."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class QueueRpc:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._urls: deque[str] = deque()
-        self._idle: list[tuple[float, str, HttpConnection]] = []
+        self._idle: list[tuple[float, str, HttpClientConnection]] = []
         self._is_closed = False
 
     def call(
@@ -80,8 +80,8 @@ class QueueRpc:
         patience_s: float | None = None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> T:
-        """Make a call; `longer_s` is how long the broker may take beyond what is usual. Raises `QueueFailed` when it is
-        refused, and `Unreachable` when nobody answers for `patience_s` (unless told, that of the client), or until
+        """Make a call; `longer_s` is added to the response timeout. Raises `QueueFailed` when it is refused, and
+        `Unreachable` when no broker answers for `patience_s` (by default that of the client), or until
         `is_over`."""
         assert wire.ANSWERS[type(request)] is answer
         self._reach()
@@ -91,16 +91,16 @@ class QueueRpc:
             wait_s = delays.next()
             try:
                 return self._try(request, _ANSWER_TIMEOUT_S + longer_s)  # type: ignore[no-any-return]
-            except _NoAnswer as failure:
+            except _NoResponse as failure:
                 if self._is_closed:
                     raise ClientError("the client is closed") from None
                 if failure.was_sent and isinstance(request, _ONCE):
-                    raise Unreachable(f"{failure}; it may have been begun all the same") from None
+                    raise Unreachable(f"{failure}; it may have been executed") from None
                 if is_over() or time.monotonic() + wait_s > give_up_at_s:
                     raise Unreachable(str(failure)) from None
-                log.debug("a call is made again: %s", failure)
+                log.debug("retrying a call: %s", failure)
             except QueueFailed as failure:
-                if failure.code not in _PASSING or is_over() or time.monotonic() + wait_s > give_up_at_s:
+                if failure.code not in _TRANSIENT or is_over() or time.monotonic() + wait_s > give_up_at_s:
                     raise
             time.sleep(wait_s)
 
@@ -121,7 +121,7 @@ class QueueRpc:
             if is_new:
                 self._forget(url)
             was_sent = not isinstance(error, ConnectionRefusedError)
-            raise _NoAnswer(f"no broker answers at {url}: {_words(error)}", was_sent=was_sent) from None
+            raise _NoResponse(f"no broker answers at {url}: {_words(error)}", was_sent=was_sent) from None
         except BaseException:
             connection.close()
             raise
@@ -135,7 +135,7 @@ class QueueRpc:
             raise ClientError(f"{url} is not a Headrace broker's address for queues: {status} {text}") from None
         raise failed(problem)
 
-    def _ask(self, connection: HttpConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
+    def _ask(self, connection: HttpClientConnection, request: msgspec.Struct, timeout_s: float) -> tuple[int, bytes]:
         headers = {
             "Host": connection.host,
             "Content-Type": wire.MSGPACK,
@@ -146,7 +146,7 @@ class QueueRpc:
             headers = _signed(headers, body, self._access_key)
         return connection.post(headers, body, timeout_s)
 
-    def _connection(self) -> tuple[str, HttpConnection]:
+    def _connection(self) -> tuple[str, HttpClientConnection]:
         now_s = time.monotonic()
         with self._lock:
             while self._idle:
@@ -159,12 +159,12 @@ class QueueRpc:
             try:
                 urls = list(self._find())
             except Unreachable as error:
-                raise _NoAnswer(str(error), was_sent=False) from None
+                raise _NoResponse(str(error), was_sent=False) from None
             with self._lock:
                 self._urls = deque(urls)
-        return urls[0], HttpConnection(urls[0])
+        return urls[0], HttpClientConnection(urls[0])
 
-    def _keep(self, url: str, connection: HttpConnection) -> None:
+    def _keep(self, url: str, connection: HttpClientConnection) -> None:
         with self._lock:
             if not self._is_closed and connection.is_open:
                 self._idle.append((time.monotonic(), url, connection))
@@ -172,8 +172,8 @@ class QueueRpc:
         connection.close()
 
     def _forget(self, url: str) -> None:
-        """The next call goes to the next address; after the last of them all are looked for anew. (A connection that
-        was used before says nothing: the broker may have ended it because it was idle.)"""
+        """Let the next call use the next address; after the last one the addresses are discovered again. Only for a new
+        connection: the broker may have closed an existing one because it was idle."""
         with self._lock:
             if url in self._urls:
                 self._urls.remove(url)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class QueueSender:
-    """Thread-safe."""
+    """Sends messages to one queue. Thread-safe."""
 
     def __init__(self, name: str, connection: "ConnectionFactory", known: KnownQueue) -> None:
         self._name = name
@@ -25,10 +25,10 @@ class QueueSender:
         self._bulk = connection.bulk(name)
         self._sending = threading.Lock()
         self._sent_last: Future[SentMessage] | None = None
-        """Of those that nobody waits for."""
+        """Futures that no caller waits for."""
 
     def send(self, message: NewMessage, *, is_awaited: bool) -> "Future[SentMessage]":
-        """Send without waiting; a caller that does not look at the future is told by `Client.flush`."""
+        """Send without waiting; if a caller ignores the future, `Client.flush` raises its error."""
         record, ids = self._record(message), self._known.ids
 
         def sent(stored: Any) -> SentMessage:

@@ -1,4 +1,4 @@
-"""What a user says of a queue, in seconds and words, as the settings `queue.*` that it becomes."""
+"""Translates the keyword arguments of `Queue.create` and `Queue.alter` to the settings `queue.*`."""
 
 from collections.abc import Mapping
 from typing import Literal, TypedDict
@@ -16,11 +16,11 @@ class QueueOptions(TypedDict, total=False):
     type: Literal["standard", "fifo"] | None
     """fifo: in order within a group, without duplicates. Cannot be changed later."""
     visibility: Seconds | None
-    """How long a message that was received is hidden from others; 30 seconds unless told."""
+    """How long a message that was received is hidden from others; 30 seconds by default."""
     delay: Seconds | None
     """How long a message is hidden after it was sent."""
     retention: Seconds | None
-    """A message that nobody has acknowledged goes after this time; 4 days unless told."""
+    """A message that is not acknowledged is deleted after this time; 4 days by default."""
     max_receives: int | None
     """A message that was received this often and not acknowledged goes to the dead-letter queue."""
     dead_letter: str | None
@@ -29,9 +29,9 @@ class QueueOptions(TypedDict, total=False):
     """How long a message is hidden after its first failure; further failures double it."""
     backoff_factor: float | None
     backoff_max: Seconds | None
-    """15 minutes unless told."""
+    """15 minutes by default."""
     jitter: float | None
-    """The share of the backoff that is added or taken off at random; 0.2 unless told."""
+    """The share of the backoff that is added or taken off at random; 0.2 by default."""
     priority_ageing: Seconds | None
     """A message that has waited this long counts as one level more urgent; without it, strictly by priority."""
     dedupe_by_content: bool | None

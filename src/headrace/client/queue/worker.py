@@ -1,7 +1,7 @@
-"""The loop behind `@queue.worker`: receives, hands messages to threads, keeps their leases, acknowledges.
+"""The loop behind `@queue.worker`: receives, dispatches messages to threads, extends their leases, acknowledges.
 
-One thread receives, one keeps the leases of everything in hand for as long as it takes, and `concurrency` threads
-handle. A broker that is away is waited for; leases survive its restart, as they do on its side.
+One thread receives, one extends the leases of all messages in flight for as long as they take, and `concurrency`
+threads handle. An unreachable broker is waited for; leases survive its restart, here and there.
 """
 
 import inspect
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.errors import ClientError, LeaseLost, Reject, Retry, Unreachable
 from headrace.client.failures import failure_of, reason_for_broker
-from headrace.client.health import Monitor
-from headrace.client.queue.acks import Settlement
-from headrace.client.queue.in_flight import Hand, InFlightMessage
+from headrace.client.health import WorkerMonitor
+from headrace.client.queue.acks import AckResult
+from headrace.client.queue.in_flight import InFlightMessage, InFlightMessages
 from headrace.client.queue.message import QueueMessage, Seconds, seconds
 from headrace.model.failure_headers import reason_with
 
@@ -29,16 +29,16 @@ _AT_MOST = 1_000
 _LEAST_LEASE_S = 1.0
 _MOST_LEASE_S = 12 * 60 * 60.0
 _LOOK_EVERY_S = 5.0
-"""How often the queue is asked how many messages wait in it."""
+"""How often the number of available messages is requested."""
 
 
 @dataclass(frozen=True)
-class Worker:
-    """What a user says of a worker."""
+class QueueWorker:
+    """A worker as it was registered, with its options."""
 
     queue: "Queue"
     function: Callable[[QueueMessage], object]
-    monitor: Monitor
+    monitor: WorkerMonitor
     concurrency: int = 8
     visibility: Seconds | None = None
 
@@ -48,13 +48,13 @@ class Worker:
         if self.visibility is not None and not _LEAST_LEASE_S <= seconds(self.visibility) <= _MOST_LEASE_S:
             raise ValueError("visibility must be between a second and twelve hours")
 
-    def calling(self, function: Callable[[QueueMessage], object]) -> "Worker":
+    def calling(self, function: Callable[[QueueMessage], object]) -> "QueueWorker":
         """The same worker with another function."""
         return replace(self, function=function)
 
 
 class WorkerQueue(Protocol):
-    """What the loop needs of a queue."""
+    """The part of a queue that the loop uses."""
 
     name: str
 
@@ -67,13 +67,13 @@ class WorkerQueue(Protocol):
 
 
 class WorkerLoop:
-    """`run` returns after `stop`, or raises."""
+    """Runs a worker. `run` returns after `stop`, or raises."""
 
     def __init__(
         self,
         source: WorkerQueue,
         call: Callable[[QueueMessage], object],
-        monitor: Monitor,
+        monitor: WorkerMonitor,
         *,
         concurrency: int,
         lease_s: float,
@@ -88,20 +88,20 @@ class WorkerLoop:
         self._lock = threading.Lock()
         self._work_to_do = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
-        """Told when a message is finished, one way or the other."""
-        self._hand: Hand[QueueMessage] = Hand(concurrency, self._lease_s, time.monotonic())
+        """Notified when a message is finished, successfully or not."""
+        self._hand: InFlightMessages[QueueMessage] = InFlightMessages(concurrency, self._lease_s, time.monotonic())
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._looked_at_s = 0.0
 
     def stop(self) -> None:
-        """Finish the messages in hand, give back the rest. May be called from anywhere, also a signal handler."""
-        # Who waits is not told here: a signal handler may have interrupted a thread that holds the lock. They look.
+        """Finish the messages being handled and return the rest. Safe in any thread and signal handler."""
+        # Waiters poll and are not notified: a signal handler may have interrupted a thread that holds the lock.
         self._stopping.set()
 
     def discard(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to release."""
 
     def run(self) -> None:
         threads = [self._thread(self._keep_leases), *(self._thread(self._work) for _ in range(self._concurrency))]
@@ -175,7 +175,7 @@ class WorkerLoop:
     # Leases
 
     def _keep_leases(self) -> None:
-        # What is received meanwhile is not due before half of its lease is over.
+        # Messages that are received meanwhile are due only after half of their lease.
         while not self._ended.wait(min(_WAIT_S, self._lease_s / 10)):
             with self._lock:
                 due = self._hand.to_renew(time.monotonic())
@@ -186,7 +186,7 @@ class WorkerLoop:
         for held in due:
             held.message.extend_soon(self._lease_s).when_done(partial(self._renewed, held))
 
-    def _renewed(self, held: InFlightMessage[QueueMessage], done: Settlement) -> None:
+    def _renewed(self, held: InFlightMessage[QueueMessage], done: AckResult) -> None:
         if isinstance(done.exception(), LeaseLost):
             with self._lock:
                 self._hand.lost(held)
@@ -249,7 +249,9 @@ class WorkerLoop:
 
 
 def _refuse_coroutine(returned: object) -> None:
-    """A coroutine that nobody awaits has done nothing: its message must not be acknowledged."""
+    """Reject a coroutine as a result: it was never awaited, so its message must not be acknowledged."""
     if inspect.iscoroutine(returned):
         returned.close()
-        raise TypeError("the worker returned a coroutine that nobody awaits: register an `async def` function itself")
+        raise TypeError(
+            "the worker returned a coroutine that was never awaited: register an `async def` function itself"
+        )

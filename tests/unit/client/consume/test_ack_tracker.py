@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consume.ack_tracker import Ledger
+from headrace.client.consume.ack_tracker import AckTracker
 
 
 def test_only_the_contiguous_prefix_counts() -> None:
-    ledger = Ledger()
+    ledger = AckTracker()
     for offset in (5, 6, 9):
         ledger.handed(offset)
     ledger.done(6)
@@ -20,7 +20,7 @@ def test_only_the_contiguous_prefix_counts() -> None:
 
 
 def test_strange_acknowledgements_change_nothing() -> None:
-    ledger = Ledger()
+    ledger = AckTracker()
     ledger.done(3)
     ledger.handed(4)
     ledger.done(9)
@@ -32,7 +32,7 @@ def test_strange_acknowledgements_change_nothing() -> None:
 
 
 def test_a_seek_back_starts_anew() -> None:
-    ledger = Ledger()
+    ledger = AckTracker()
     ledger.handed(10)
     ledger.done(10)
     ledger.committed(11)
@@ -44,7 +44,7 @@ def test_a_seek_back_starts_anew() -> None:
 
 @given(st.sets(st.integers(0, 60), min_size=1), st.data())
 def test_never_commits_past_an_open_message_and_never_goes_back(offsets: set[int], data: st.DataObject) -> None:
-    ledger = Ledger()
+    ledger = AckTracker()
     waiting = sorted(offsets)
     handed: list[int] = []
     done: set[int] = set()

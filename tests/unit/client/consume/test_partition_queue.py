@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.consume.partition_queue import Lane
+from headrace.client.consume.partition_queue import PartitionQueue
 from headrace.client.message import NOT_BEFORE, Message
 
 
@@ -10,8 +10,8 @@ def message(offset: int, not_before_ms: int | None = None) -> Message:
     return Message("t", 0, offset, b"", headers=headers)
 
 
-def lane_with(*offsets: int) -> Lane:
-    lane = Lane()
+def lane_with(*offsets: int) -> PartitionQueue:
+    lane = PartitionQueue()
     lane.put(message(offset) for offset in offsets)
     return lane
 
@@ -46,7 +46,7 @@ def test_a_failure_holds_the_lane_until_its_time() -> None:
 
 
 def test_a_message_set_aside_waits_for_its_time() -> None:
-    lane = Lane()
+    lane = PartitionQueue()
     lane.put([message(0, not_before_ms=500)])
     assert lane.next_due_ms() == 500
     assert lane.start(499) is None
@@ -107,7 +107,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["put", "start", "finish", "hold", "w
 
 @given(st.sets(st.integers(0, 100), min_size=1, max_size=20), STEPS)
 def test_whatever_happens_order_is_kept_and_nothing_is_skipped(offsets: set[int], steps: list[tuple[str, int]]) -> None:
-    lane = Lane()
+    lane = PartitionQueue()
     waiting = sorted(offsets)
     finished: list[int] = []
     now_ms = 0

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headrace.client.errors import ClientError, DeliveryFailed, Unreachable
-from headrace.client.kafka.batch_producer import Bulk
+from headrace.client.kafka.batch_producer import BatchProducer
 from headrace.client.outgoing import ProducerRecord
 
 _BOUND_S = 60.0
@@ -64,21 +64,21 @@ def producer() -> _Producer:
 
 
 @pytest.fixture
-def bulk(producer: _Producer) -> Bulk:
-    return Bulk(lambda: producer, "localhost:9092")  # type: ignore[arg-type, return-value]
+def bulk(producer: _Producer) -> BatchProducer:
+    return BatchProducer(lambda: producer, "localhost:9092")  # type: ignore[arg-type, return-value]
 
 
 def _records(*values: bytes) -> list[ProducerRecord]:
     return [ProducerRecord("q", value, None, [], 0) for value in values]
 
 
-def test_offsets_are_in_the_order_of_sending(bulk: Bulk) -> None:
+def test_offsets_are_in_the_order_of_sending(bulk: BatchProducer) -> None:
     assert bulk.send(_records(b"a", b"b", b"c")) == [0, 1, 2]
     assert bulk.send(_records(b"d")) == [3]
     assert bulk.send([]) == []
 
 
-def test_what_others_bring_meanwhile_goes_out_together(bulk: Bulk, producer: _Producer) -> None:
+def test_what_others_bring_meanwhile_goes_out_together(bulk: BatchProducer, producer: _Producer) -> None:
     producer.may_answer.clear()
     sent: dict[bytes, list[int]] = {}
 
@@ -100,14 +100,14 @@ def test_what_others_bring_meanwhile_goes_out_together(bulk: Bulk, producer: _Pr
     assert sorted(sent[b"b"] + sent[b"c"]) == [1, 2]
 
 
-def test_a_lot_is_no_larger_than_a_batch(bulk: Bulk, producer: _Producer) -> None:
+def test_a_lot_is_no_larger_than_a_batch(bulk: BatchProducer, producer: _Producer) -> None:
     assert bulk.send(_records(*[b"x"] * 12_000)) == list(range(12_000))
     assert [len(lot) for lot in producer.lots] == [5_000, 5_000, 2_000]
     bulk.send(_records(*[b"x" * 400_000] * 4))
     assert [len(lot) for lot in producer.lots[3:]] == [2, 2]
 
 
-def test_what_is_refused_is_counted(bulk: Bulk, producer: _Producer) -> None:
+def test_what_is_refused_is_counted(bulk: BatchProducer, producer: _Producer) -> None:
     producer.refused = {b"big": KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)}
     with pytest.raises(DeliveryFailed, match=r"1 of 2 messages: a message to q was not delivered") as failure:
         bulk.send(_records(b"a", b"big"))
@@ -118,7 +118,7 @@ def test_what_is_refused_is_counted(bulk: Bulk, producer: _Producer) -> None:
         bulk.send(_records(b"late"))
 
 
-def test_who_is_interrupted_leaves_nobody_waiting(bulk: Bulk, producer: _Producer) -> None:
+def test_who_is_interrupted_leaves_nobody_waiting(bulk: BatchProducer, producer: _Producer) -> None:
     producer.may_answer.clear()
     producer.interrupts_at = b"c"
     raised: dict[bytes, BaseException] = {}
@@ -144,7 +144,7 @@ def test_who_is_interrupted_leaves_nobody_waiting(bulk: Bulk, producer: _Produce
     assert set(raised) == {b"b"}
 
 
-def test_a_closed_one_takes_nothing(bulk: Bulk) -> None:
+def test_a_closed_one_takes_nothing(bulk: BatchProducer) -> None:
     bulk.send(_records(b"a"))
     bulk.close()
     with pytest.raises(ClientError, match="closed"):

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headrace.client.consume.group import AtLeastOnce, AtMostOnce
 from headrace.client.errors import ConsumeFailed
 from headrace.client.kafka import consumer
-from headrace.client.kafka.consumer import Poller
+from headrace.client.kafka.consumer import PartitionConsumer
 
 
 class Raw:
@@ -88,12 +88,12 @@ def fail(self: Scripted) -> None:
 
 
 @pytest.fixture
-def poller(monkeypatch: pytest.MonkeyPatch) -> Poller:
+def poller(monkeypatch: pytest.MonkeyPatch) -> PartitionConsumer:
     monkeypatch.setattr(consumer, "Consumer", Scripted)
-    return Poller({"bootstrap.servers": "nowhere:1"})
+    return PartitionConsumer({"bootstrap.servers": "nowhere:1"})
 
 
-def script(poller: Poller, *events: Event) -> Scripted:
+def script(poller: PartitionConsumer, *events: Event) -> Scripted:
     consumer = poller.consumer
     assert isinstance(consumer, Scripted)
     consumer.events += events
@@ -101,33 +101,33 @@ def script(poller: Poller, *events: Event) -> Scripted:
 
 
 @pytest.mark.parametrize("end", ["on_revoke", "on_lost"])
-def test_only_messages_of_partitions_that_go_are_dropped(poller: Poller, end: str) -> None:
+def test_only_messages_of_partitions_that_go_are_dropped(poller: PartitionConsumer, end: str) -> None:
     stream = AtLeastOnce(poller, ["t"], commit_interval_s=60, max_unacked=100)
     script(poller, rebalance("on_assign", 0, 1), Raw(0, 0), Raw(1, 0), rebalance(end, 1), Raw(0, 1))
     assert [(each.partition, each.offset) for each in stream.take(9, 1)] == [(0, 0), (0, 1)]
 
 
-def test_a_partition_that_comes_back_is_read_from_where_the_group_is(poller: Poller) -> None:
+def test_a_partition_that_comes_back_is_read_from_where_the_group_is(poller: PartitionConsumer) -> None:
     stream = AtLeastOnce(poller, ["t"], commit_interval_s=60, max_unacked=100)
     script(poller, Raw(0, 5), rebalance("on_revoke", 0), rebalance("on_assign", 0), Raw(0, 5), Raw(0, 6))
     assert [each.offset for each in stream.take(9, 1)] == [5, 6]
 
 
-def test_at_most_once_commits_only_what_is_its_own(poller: Poller) -> None:
+def test_at_most_once_commits_only_what_is_its_own(poller: PartitionConsumer) -> None:
     stream = AtMostOnce(poller, ["t"], batch=10)
     consumer = script(poller, Raw(0, 0), Raw(1, 0), rebalance("on_revoke", 1))
     assert [(each.partition, each.offset) for each in stream.take(9, 1)] == [(0, 0)]
     assert consumer.commits == [{0: 1}]
 
 
-def test_what_was_read_before_a_failure_is_not_lost(poller: Poller) -> None:
+def test_what_was_read_before_a_failure_is_not_lost(poller: PartitionConsumer) -> None:
     script(poller, Raw(0, 0), fail, Raw(0, 1))
     with pytest.raises(ConsumeFailed):
         poller.take(9, 1)
     assert [each.offset for each in poller.take(9, 1)] == [0, 1]
 
 
-def test_a_partition_that_goes_while_it_is_paused_is_read_when_it_comes_back(poller: Poller) -> None:
+def test_a_partition_that_goes_while_it_is_paused_is_read_when_it_comes_back(poller: PartitionConsumer) -> None:
     AtLeastOnce(poller, ["t"], commit_interval_s=60, max_unacked=100)
     poller.pause({("t", 0), ("t", 1)})
     consumer = script(poller, rebalance("on_lost", 1))
@@ -135,7 +135,7 @@ def test_a_partition_that_goes_while_it_is_paused_is_read_when_it_comes_back(pol
     assert consumer.paused == {0}
 
 
-def test_a_commit_that_failed_unheard_is_made_again(poller: Poller) -> None:
+def test_a_commit_that_failed_unheard_is_made_again(poller: PartitionConsumer) -> None:
     stream = AtLeastOnce(poller, ["t"], commit_interval_s=0, max_unacked=100)
     consumer = script(poller, Raw(0, 0))
     next(stream).ack()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import Client, Unreachable
-from headrace.client.kafka.reachability import Contact, ask_versions, http_contact, kafka_addresses, kafka_contact
+from headrace.client.kafka.reachability import FirstContact, ask_versions, http_contact, kafka_addresses, kafka_contact
 
 ANSWER = b"\x00\x00\x00\x0a\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00"
 
@@ -43,7 +43,7 @@ def nobody() -> int:
 
 def test_a_broker_is_asked_once() -> None:
     asked: list[object] = []
-    contact = Contact("here", [("a", 1)], lambda address, _: asked.append(address), 1.0, "")
+    contact = FirstContact("here", [("a", 1)], lambda address, _: asked.append(address), 1.0, "")
     contact.make()
     contact.make()
     assert asked == [("a", 1)]
@@ -97,7 +97,7 @@ def test_a_broker_that_comes_within_the_time_is_waited_for() -> None:
             refused.set()
             raise ConnectionRefusedError
 
-    Contact("here", [("a", 1)], probe, 60, "").make()
+    FirstContact("here", [("a", 1)], probe, 60, "").make()
     assert refused.is_set()
 
 

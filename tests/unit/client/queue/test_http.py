@@ -8,13 +8,13 @@ from contextlib import closing, contextmanager
 import pytest
 
 from headrace.client.errors import ClientError
-from headrace.client.queue.http import BadAnswer, HttpConnection
+from headrace.client.queue.http import HttpClientConnection, InvalidResponse
 
 _BOUND_S = 60.0
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[tuple[HttpConnection, list[bytes]]]:
+def answering(*answers: bytes) -> Iterator[tuple[HttpClientConnection, list[bytes]]]:
     """A connection to a server that gives these answers, one to each request, and hangs up."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -31,7 +31,7 @@ def answering(*answers: bytes) -> Iterator[tuple[HttpConnection, list[bytes]]]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        with closing(HttpConnection(f"http://127.0.0.1:{server.getsockname()[1]}")) as connection:
+        with closing(HttpClientConnection(f"http://127.0.0.1:{server.getsockname()[1]}")) as connection:
             yield connection, heard
         thread.join(_BOUND_S)
 
@@ -85,17 +85,17 @@ def test_who_hangs_up_gave_no_answer(answer: bytes) -> None:
     ],
 )
 def test_what_is_no_answer_is_refused(answer: bytes) -> None:
-    with answering(answer) as (connection, _), pytest.raises(BadAnswer):
+    with answering(answer) as (connection, _), pytest.raises(InvalidResponse):
         connection.post({}, b"", _BOUND_S)
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "https:///x"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ClientError, match="http://HOST:PORT"):
-        HttpConnection(url)
+        HttpClientConnection(url)
 
 
 def test_how_a_host_is_named() -> None:
-    assert HttpConnection("broker").host == "broker:80"
-    assert HttpConnection("https://[::1]").host == "[::1]:443"
-    assert HttpConnection("http://[::1]:9324").host == "[::1]:9324"
+    assert HttpClientConnection("broker").host == "broker:80"
+    assert HttpClientConnection("https://[::1]").host == "[::1]:443"
+    assert HttpClientConnection("http://[::1]:9324").host == "[::1]:9324"

@@ -3,14 +3,14 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.queue.in_flight import Hand, InFlightMessage
+from headrace.client.queue.in_flight import InFlightMessage, InFlightMessages
 
 
-def _hand(concurrency: int = 2) -> Hand[str]:
-    return Hand(concurrency, lease_s=10, now_s=0)
+def _hand(concurrency: int = 2) -> InFlightMessages[str]:
+    return InFlightMessages(concurrency, lease_s=10, now_s=0)
 
 
-def _started(hand: Hand[str]) -> InFlightMessage[str]:
+def _started(hand: InFlightMessages[str]) -> InFlightMessage[str]:
     held = hand.start()
     assert held is not None
     return held
@@ -100,7 +100,7 @@ def test_groups_never_interleave_and_nothing_is_forgotten(steps: list[tuple[str,
     sent: dict[str | None, int] = defaultdict(int)
     begun: dict[str, int] = {}
     gone = put = 0
-    numbers: Hand[int] = Hand(3, 10, 0)
+    numbers: InFlightMessages[int] = InFlightMessages(3, 10, 0)
     for step, group in steps:
         if step in "sg":
             sent[group] += 1

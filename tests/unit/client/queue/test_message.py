@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headrace.client.errors import QueueFailed
-from headrace.client.queue.acks import Settlement
+from headrace.client.queue.acks import AckResult
 from headrace.client.queue.discovery import urls
 from headrace.client.queue.message import NewMessage, QueueMessage, record_of, records_of
 from headrace.client.queue.settings import QueueOptions, check, settings_of
@@ -85,19 +85,19 @@ class _Said:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def _say(self, *call: object) -> Settlement:
+    def _say(self, *call: object) -> AckResult:
         self.calls.append(call)
-        settlement = Settlement(threading.Condition())
+        settlement = AckResult(threading.Condition())
         settlement.settle(None)
         return settlement
 
-    def ack(self, receipt: str) -> Settlement:
+    def ack(self, receipt: str) -> AckResult:
         return self._say("ack", receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._say("nack", receipt, delay_ms, reason)
 
-    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
+    def extend(self, receipt: str, visibility_ms: int) -> AckResult:
         return self._say("extend", receipt, visibility_ms)
 
 

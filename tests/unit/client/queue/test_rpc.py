@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, QueueFailed, Unreachable
-from headrace.client.queue.acks import Settler
+from headrace.client.queue.acks import AckBatcher
 from headrace.client.queue.rpc import QueueRpc
 from headrace.model import queue_wire as wire
 
@@ -138,7 +138,7 @@ def test_nobody_there_is_said_in_the_end() -> None:
 
 def test_a_move_that_may_have_begun_is_not_begun_again(server: _Server, door: QueueRpc) -> None:
     server.answer = lambda name, call: None
-    with pytest.raises(Unreachable, match="may have been begun"):
+    with pytest.raises(Unreachable, match="may have been executed"):
         door.call(wire.StartMove("q"), wire.Move)
     assert len(server.calls) == 1
 
@@ -157,7 +157,7 @@ def test_acknowledgements_go_out_together(server: _Server, door: QueueRpc) -> No
         return wire.Outcomes([None] * len(call.receipts))
 
     server.answer = answer
-    settler = Settler("q", door)
+    settler = AckBatcher("q", door)
     futures = [settler.ack(str(number)) for number in range(100)]
     answering.set()
     for each in futures:
@@ -175,7 +175,7 @@ def test_a_lease_that_is_lost_fails_the_acknowledgement_but_not_giving_back(serv
         return wire.Outcomes([wire.Problem("NotInFlight", "its time is over")] * count)
 
     server.answer = answer
-    settler = Settler("q", door)
+    settler = AckBatcher("q", door)
     with pytest.raises(LeaseLost, match="its time is over"):
         settler.ack("a").result(_ENOUGH_S)
     with pytest.raises(LeaseLost):
@@ -190,7 +190,7 @@ def test_what_was_said_is_flushed_before_closing(server: _Server, door: QueueRpc
         return wire.Outcomes([None] * len(call.wanted))
 
     server.answer = answer
-    settler = Settler("q", door)
+    settler = AckBatcher("q", door)
     settler.nack("a", 500, "busy")
     settler.close()
     assert server.calls == [("GiveBack", wire.GiveBack("q", [("a", 500, "busy")]))]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.client.errors import ClientError, LeaseLost, NoSuchQueue, Reject, Retry, Unreachable
-from headrace.client.health import Monitor
-from headrace.client.queue.acks import Settlement
+from headrace.client.health import WorkerMonitor
+from headrace.client.queue.acks import AckResult
 from headrace.client.queue.message import QueueMessage
 from headrace.client.queue.worker import WorkerLoop
 from headrace.model.failure_headers import read_reason
@@ -51,21 +51,21 @@ class _Queue:
                 self._changed.wait(0.01)
         return found
 
-    def ack(self, receipt: str) -> Settlement:
+    def ack(self, receipt: str) -> AckResult:
         return self._say("ack", receipt)
 
-    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> Settlement:
+    def nack(self, receipt: str, delay_ms: int | None, reason: str) -> AckResult:
         return self._say("nack", receipt, delay_ms, reason)
 
-    def extend(self, receipt: str, visibility_ms: int) -> Settlement:
+    def extend(self, receipt: str, visibility_ms: int) -> AckResult:
         failure = LeaseLost("over", code="NotInFlight") if receipt == "lost" else None
         return self._say("extend", receipt, visibility_ms, failure=failure)
 
-    def _say(self, *what: object, failure: ClientError | None = None) -> Settlement:
+    def _say(self, *what: object, failure: ClientError | None = None) -> AckResult:
         with self._changed:
             self.said.append(what)
             self._changed.notify_all()
-        settlement = Settlement(threading.Condition())
+        settlement = AckResult(threading.Condition())
         settlement.settle(failure)
         return settlement
 
@@ -88,7 +88,7 @@ class _Queue:
 @contextmanager
 def _running(queue: _Queue, call: Callable[[QueueMessage], object], **options: object) -> Iterator[WorkerLoop]:
     chosen: dict[str, object] = {"concurrency": 2, "lease_s": 30.0, "is_fifo": False, **options}
-    loop = WorkerLoop(queue, call, Monitor("work", "queue q"), **chosen)  # type: ignore[arg-type]
+    loop = WorkerLoop(queue, call, WorkerMonitor("work", "queue q"), **chosen)  # type: ignore[arg-type]
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -141,7 +141,7 @@ def test_a_coroutine_that_nobody_awaits_is_a_failure_not_an_acknowledgement() ->
     with _running(queue, work):
         queue.wait_for(lambda: bool(queue.said))
     assert [each[:2] for each in queue.said] == [("nack", "x")]
-    assert "a coroutine that nobody awaits" in str(queue.said[0][3])
+    assert "a coroutine that was never awaited" in str(queue.said[0][3])
 
 
 def test_without_a_dead_letter_queue_what_is_rejected_is_given_back() -> None:
@@ -226,7 +226,9 @@ def test_a_broker_that_is_away_is_waited_for() -> None:
 def test_what_cannot_go_on_is_raised() -> None:
     queue = _Queue()
     queue.fails = [NoSuchQueue("there is no queue q", code="UnknownQueue")]
-    loop = WorkerLoop(queue, lambda message: None, Monitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False)
+    loop = WorkerLoop(
+        queue, lambda message: None, WorkerMonitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False
+    )
     with pytest.raises(NoSuchQueue):
         loop.run()
 
@@ -237,7 +239,7 @@ def test_an_exit_in_a_worker_ends_the_loop_and_gives_the_message_back() -> None:
     def work(message: QueueMessage) -> None:
         raise SystemExit(3)
 
-    loop = WorkerLoop(queue, work, Monitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False)
+    loop = WorkerLoop(queue, work, WorkerMonitor("work", "queue q"), concurrency=2, lease_s=30, is_fifo=False)
     with pytest.raises(SystemExit):
         loop.run()
     assert [each[:3] for each in queue.said] == [("nack", "x", None)]
