@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.cli.errors import CommandFailed
 from headrace.cli.names import no_such
-from headrace.cli.reach import CONNECT_TIMEOUT_S, check_advertised, check_reachable, nobody_at
+from headrace.cli.reach import CONNECT_TIMEOUT_S, check_advertised, check_reachable, unreachable_text
 from headrace.client.kafka import librdkafka
 from headrace.model.image import Endpoint
 
@@ -93,4 +93,4 @@ class Admin:
 
 def explain(error: KafkaError, bootstrap: str) -> str:
     """An error of librdkafka or of a broker in words, with the command that finds out more."""
-    return nobody_at(bootstrap) if librdkafka.is_unreachable(error) else librdkafka.explain(error, bootstrap)
+    return unreachable_text(bootstrap) if librdkafka.is_unreachable(error) else librdkafka.explain(error, bootstrap)

@@ -1,8 +1,7 @@
-"""Several processes under one command: started together, watched, started again if they die, stopped in order.
+"""Supervises child processes of a command: starts them, restarts those that die, and stops them in order.
 
-What a child writes to stderr goes to a log file, to a listener, or to both; a line on its stdout says that it is ready.
-Children do not hear Ctrl-C: whoever runs them stops them, in the order that is right. They end when their parent does,
-however that ends.
+The stderr of a child goes to a log file, to a callback, or to both; a line on its stdout reports that it is ready.
+Children do not receive Ctrl-C: the command stops them in the right order. They end with their parent, however it ends.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ def ended_with_parent(number: signal.Signals) -> Callable[[], None]:
 
 
 class Child:
-    """One process, which may be started again. `heard` gets each line of its stderr, `became_ready` its ready line.
+    """One process, which may be restarted. `on_line` gets each line of its stderr, `became_ready` its ready line.
 
     `orphaned` is the signal that it gets when its parent has died.
     """
@@ -46,7 +45,7 @@ class Child:
         command: Sequence[str],
         *,
         log_file: Path | None = None,
-        heard: Callable[["Child", str], None] | None = None,
+        on_line: Callable[["Child", str], None] | None = None,
         became_ready: Callable[["Child", str], None] | None = None,
         orphaned: signal.Signals = signal.SIGTERM,
     ) -> None:
@@ -56,7 +55,7 @@ class Child:
         """The last line of its stderr: what it said before it ended, if it has."""
         self.has_been_ready = False
         self._log_file = log_file
-        self._heard = heard
+        self._on_line = on_line
         self._became_ready = became_ready
         self._orphaned = orphaned
         self._process: asyncio.subprocess.Process | None = None
@@ -100,7 +99,7 @@ class Child:
         assert self._process is not None
         code = await self._process.wait()
         if self._output is not None:
-            # A grandchild may hold the pipe open: what is not there soon is not waited for.
+            # A grandchild may hold the pipe open: do not wait for it.
             await asyncio.wait((self._output,), timeout=1.0)
             self._output.cancel()
         return code
@@ -127,7 +126,7 @@ class Child:
             assert self._process is not None
             self._process.send_signal(number)
 
-    async def _read(self, stream: asyncio.StreamReader, log: Path | None, heard: Callable[[str], None]) -> None:
+    async def _read(self, stream: asyncio.StreamReader, log: Path | None, on_line: Callable[[str], None]) -> None:
         with contextlib.ExitStack() as stack:
             file: IO[str] | None = None
             if log is not None:
@@ -142,7 +141,7 @@ class Child:
                 text = line.decode(errors="replace").rstrip("\n")
                 if file is not None:
                     file.write(text + "\n")
-                heard(text)
+                on_line(text)
 
     def _on_stdout(self, line: str) -> None:
         if READY_MARK in line:
@@ -153,17 +152,17 @@ class Child:
     def _on_stderr(self, line: str) -> None:
         if line.strip():
             self.last_line = line.strip()
-        if self._heard is not None:
-            self._heard(self, line)
+        if self._on_line is not None:
+            self._on_line(self, line)
 
 
 async def keep_running(
     child: Child, died: Callable[[Child, int, float], None], *, may_restart: Callable[[Child, int], bool]
 ) -> int:
-    """Watch a child that was started, for as long as `may_restart` lets it be started again; the last exit code.
+    """Restart a child for as long as `may_restart` allows; returns its last exit code.
 
-    `died` is told of each end, and in how many seconds it is started again (-1: not at all). Who wants to stop the
-    child cancels this first.
+    `died` is called for each exit, with the delay in seconds before the restart (-1: no restart). Cancel this before
+    stopping the child.
     """
     failures = 0
     while True:

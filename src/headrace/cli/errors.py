@@ -1,4 +1,4 @@
-"""What goes wrong in a command, in words for the person at the terminal."""
+"""The errors of commands, with messages for the person at the terminal."""
 
 from headrace.model.errors import HeadraceError
 

@@ -61,7 +61,7 @@ def complete_brokers(context: typer.Context, incomplete: str) -> list[str]:
 
 def _complete(context: typer.Context, incomplete: str, names: "Callable[[Cluster], Iterable[str]]") -> list[str]:
     bootstrap = context.params.get("bootstrap") or os.environ.get("HEADRACE_BOOTSTRAP") or DEFAULT_BOOTSTRAP
-    # Whatever goes wrong, an error message in the middle of a line that is being typed helps nobody.
+    # An error message must never appear in the middle of a line that is being typed.
     with contextlib.suppress(Exception):
         from headrace.wire import Cluster, Timeouts
 

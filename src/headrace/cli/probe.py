@@ -1,4 +1,4 @@
-"""Who is at a port that does not speak Kafka."""
+"""Identifies the server behind a port that does not speak Kafka."""
 
 import socket
 import ssl

@@ -1,8 +1,8 @@
-"""Whether a broker is at an address at all: asked before a client library is, which would try again for seconds.
+"""Checks that a broker is reachable before a client library is used, which would retry for seconds.
 
 All addresses are tried at the same time, and all of it takes at most `ANSWER_WITHIN_S`, a slow DNS included. One that
-accepts connections is asked which versions of the protocol it has, with a request that every Kafka broker answers: an
-HTTP server, TLS and the like are told apart at once. A broker that is too busy to answer in time is left to the client.
+accepts connections gets an ApiVersions request, which every Kafka broker answers, so that an HTTP or TLS server is
+recognised. A broker that is too busy to answer in time passes, and is left to the client.
 """
 
 import queue
@@ -27,7 +27,7 @@ _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
 class _NotKafka(Exception):
-    """Something else answers there; the text says what."""
+    """The peer is not a Kafka broker; the text says what it is."""
 
 
 def check_reachable(bootstrap: str) -> None:
@@ -39,7 +39,7 @@ def check_reachable(bootstrap: str) -> None:
     if isinstance(reason, _NotKafka):
         raise CommandFailed(f"{reason}; give the address that Kafka clients use with --bootstrap, usually port 9092")
     if reason is not None:
-        raise CommandFailed(nobody_at(bootstrap))
+        raise CommandFailed(unreachable_text(bootstrap))
 
 
 def check_advertised(bootstrap: str, brokers: Iterable[Endpoint]) -> None:
@@ -58,7 +58,7 @@ def check_advertised(bootstrap: str, brokers: Iterable[Endpoint]) -> None:
     )
 
 
-def nobody_at(bootstrap: str) -> str:
+def unreachable_text(bootstrap: str) -> str:
     return f"no broker answers at {bootstrap}; `headrace doctor --bootstrap {bootstrap}` finds out why"
 
 
@@ -66,7 +66,7 @@ def check_http_reachable(urls: str) -> None:
     """`CommandFailed` if none of these addresses of queues accepts connections."""
     addresses = [_parsed(_host_and_port(each.strip())) for each in urls.split(",") if each.strip()]
     if not addresses or _first_success(_accepts_connections, addresses) is not None:
-        raise CommandFailed(f"nobody serves queues at {urls}; without --http and HEADRACE_HTTP the broker is asked")
+        raise CommandFailed(f"no broker serves queues at {urls}; without --http and HEADRACE_HTTP the broker is asked")
 
 
 def is_loopback(bootstrap: str) -> bool:

@@ -39,7 +39,7 @@ def show_brokers(bootstrap: str, broker_id: int | None, *, all_settings: bool, a
 
 
 def _is_chosen(each: SettingInForce, rows: Iterable[SettingInForce]) -> bool:
-    """Whether somebody has set it. Headrace also tells Kafka's names of what it calls otherwise, or does not have."""
+    """Whether the setting was changed from its default; names of Kafka that Headrace only reports do not count."""
     is_headrace = any(row.name == "data.dir" for row in rows)
     return each.source != "default" and (each.name in BROKER_SETTINGS or not is_headrace)
 
@@ -58,7 +58,7 @@ def alter_brokers(bootstrap: str, broker_id: int | None, changes: Mapping[str, s
 
 
 def set_log_level(bootstrap: str, broker_id: int | None, logger: str, level: str) -> None:
-    """Levels are each broker's own, so each is told."""
+    """Set the log level on each broker: there is no level for the cluster."""
     with connected(bootstrap) as cluster:
         brokers = _brokers(cluster, broker_id)
         for number in brokers:

@@ -1,4 +1,4 @@
-"""Decides what happens to a message that a handler failed on. Pure.
+"""Decides what happens to a message that a handler failed on.
 
 - `hold`: wait and try again in place. Later messages of the partition wait too, so order is kept.
 - `retry-topic`: set a copy aside in a retry topic, to be tried again from there, and go on: order is given up for

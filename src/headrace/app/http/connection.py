@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection of a client: bytes to requests with `httptools`, one response after the other.
 
-What is being read is one of
+The state of reading:
 
     BETWEEN ──first byte──▶ HEAD ──blank line──▶ BODY ──end──▶ BETWEEN        any ──not HTTP──▶ REFUSED
 
@@ -36,7 +36,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 @dataclass(slots=True)
 class HttpServerState:
-    """What the connections of a server have in common."""
+    """The state that the connections of a server share."""
 
     app: AsgiApp
     max_connections: int

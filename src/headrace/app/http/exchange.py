@@ -41,14 +41,14 @@ class ResponseState(Enum):
 
 
 class ExchangeConnection(Protocol):
-    """What an exchange needs of its connection."""
+    """The part of a connection that an exchange uses."""
 
     is_write_paused: bool
 
     def write(self, data: bytes) -> None: ...
 
     async def drained(self) -> None:
-        """Return when the client has read enough of what was written, or is gone."""
+        """Return when the client has read enough of the response, or has disconnected."""
 
     def update_reading(self) -> None:
         """Resume or pause reading, after the application consumed a part of the body."""

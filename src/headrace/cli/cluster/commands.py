@@ -1,4 +1,4 @@
-"""`headrace cluster`: run one for development, look at one, and move partitions about in it."""
+"""`headrace cluster`: run a cluster for development, show its state, and move partitions."""
 
 from typing import Annotated, Literal
 
@@ -46,7 +46,7 @@ def status(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the brokers of a cluster and what is wrong with it.
+    """Show the brokers of a cluster and its problems.
 
     For each broker: whether it is there, how many partitions it leads and hosts, how much it stores. Then partitions
     that nobody leads, that refuse acks=all, that lack replicas, and those that are being moved.
@@ -111,7 +111,7 @@ def undrain(broker_id: _BrokerId, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
 @cluster_app.command("rebalance")
 def rebalance(
     move: Annotated[bool, typer.Option("--move", help="Also move replicas, so that all brokers have alike.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --move: carry out what is shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --move: carry out the plan that is shown.")] = False,
     throttle: _Throttle = None,
     no_wait: _NoWait = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -271,7 +271,7 @@ def alter(
     unset: Unset = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Change settings of all brokers, or of one, while they run. They are kept over restarts.
+    """Change settings of all brokers, or of one, while they run. The changes survive restarts.
 
     Only what takes effect without a restart can be changed so; `headrace cluster settings --all` says which that are.
 
@@ -290,7 +290,7 @@ def alter(
 def log_level(
     level: Annotated[
         Literal["debug", "info", "warn", "error"],
-        typer.Argument(metavar="debug|info|warn|error", help="What is logged from now on.", show_default=False),
+        typer.Argument(metavar="debug|info|warn|error", help="The new log level.", show_default=False),
     ],
     logger: Annotated[
         str, typer.Option(metavar="NAME", help="One part of the broker, such as headrace.cluster; root is all of it.")

@@ -1,4 +1,4 @@
-"""The work of `headrace cluster drain` and `undrain`: take everything from a broker, or let it have partitions again.
+"""The work of `headrace cluster drain` and `undrain`: move all replicas off a broker, or allow replicas on it again.
 
 A drain that cannot end is refused before anything is changed, with what would help. One that was begun is the cluster's
 work: it goes on when the command is interrupted, and `headrace cluster status` shows it.
@@ -23,12 +23,12 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What keeps a broker from being drained."""
+    """The reasons why a broker cannot be drained."""
 
     lost: tuple[Partition, ...]
-    """Partitions that no broker leads: there is nobody to copy them from."""
+    """Partitions without a leader: there is no replica to copy from."""
     tight: tuple[Partition, ...]
-    """Partitions that every other broker has already: nobody is left to take this broker's replica."""
+    """Partitions that every other broker has already: no broker is left for this broker's replica."""
 
 
 def obstacles(hosted: Mapping[Partition, PartitionInfo], others: set[int]) -> Obstacles:

@@ -1,4 +1,4 @@
-"""Where replicas are to go, worked out from where they are. Nothing is asked or changed here."""
+"""Plans of replica moves, computed from the present assignment."""
 
 import re
 from collections import Counter

@@ -123,7 +123,7 @@ def _broker_row(each: BrokerView) -> tuple[Any, ...]:
 
 
 def _findings(view: ClusterView) -> list[Any]:
-    """What is wrong, worst first; one line says so when nothing is."""
+    """The problems of a cluster, worst first, or one line if there are none."""
     from rich.text import Text
 
     lines = []

@@ -19,7 +19,7 @@ class Transfer:
         self._size_bytes = size_bytes
         self._said_s = time.monotonic()
         self._first: tuple[float, int] | None = None
-        """When it was first looked at, and what was left then: what was copied before says nothing of the speed."""
+        """Time and remaining bytes at the first look: what was copied before does not count for the speed."""
         self._bar: Any = None
         self._task: Any = None
 

@@ -1,4 +1,4 @@
-"""A cluster as `headrace cluster` shows it: its brokers, and what is not as it should be."""
+"""A cluster as `headrace cluster` shows it: its brokers and its problems."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from headrace.cli.errors import CommandFailed
-from headrace.cli.reach import check_reachable, nobody_at
+from headrace.cli.reach import check_reachable, unreachable_text
 from headrace.model.features import FEATURE
 from headrace.wire import (
     NO_FEATURE,
@@ -49,7 +49,7 @@ class ClusterView:
     topics: int
     partitions: int
     offline: tuple[Partition, ...]
-    """Nobody leads them: they can be neither read nor written."""
+    """Partitions without a leader: they can be neither read nor written."""
     below_min_isr: tuple[Partition, ...]
     """acks=all is refused."""
     under_replicated: tuple[Partition, ...]
@@ -181,7 +181,7 @@ def connected(bootstrap: str) -> Iterator[Cluster]:
         with Cluster(bootstrap, client_id="headrace-cli", timeouts=PATIENT) as cluster:
             yield cluster
     except BrokerUnreachable:
-        raise CommandFailed(nobody_at(bootstrap)) from None
+        raise CommandFailed(unreachable_text(bootstrap)) from None
     except WireError as error:
         raise CommandFailed(str(error)) from None
 

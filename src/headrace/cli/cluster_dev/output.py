@@ -1,4 +1,4 @@
-"""What `headrace cluster dev` prints: lines of its children that a person should see, each with who says it."""
+"""The output of `headrace cluster dev`: relevant lines of its children, each with the name of its process."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def say_now(text: str) -> None:
 
 
 class DevOutput:
-    """Everything that is printed: one line each, who says it in front, in a colour of its own where there are any."""
+    """Prints lines, each after the name of its process in a colour of its own."""
 
     def __init__(self, names: list[str], *, verbose: bool) -> None:
         self._width = max(map(len, names))

@@ -1,4 +1,4 @@
-"""The work of `headrace cluster dev`: an etcd and brokers on this machine, under one roof and with one voice."""
+"""The work of `headrace cluster dev`: an etcd and brokers on this machine, as children of one command."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ _ETCD_MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class DevCluster:
-    """What is asked for."""
+    """The options of the command."""
 
     folder: Path
     brokers: int
@@ -178,7 +178,7 @@ class _Dev:
                 "--log-level=warn",
             ],
             log_file=self._wanted.folder / "logs" / "etcd.log",
-            heard=self._voice.heard,
+            on_line=self._voice.heard,
             orphaned=_ORPHANED,
         )
         await self._etcd.start()
@@ -209,7 +209,7 @@ class _Dev:
             f"broker {number}",
             command,
             log_file=folder / "logs" / f"broker-{number}.log",
-            heard=self._voice.heard,
+            on_line=self._voice.heard,
             became_ready=self._became_ready,
             orphaned=_ORPHANED,
         )

@@ -1,4 +1,4 @@
-"""What the tour prints, and a sign of life while there is nothing to print."""
+"""The output of the tour, and progress while it waits."""
 
 import sys
 import threading

@@ -169,6 +169,6 @@ def delete(
 
     if not yes:
         if not sys.stdin.isatty():
-            raise BadArgument("this deletes committed offsets and there is nobody to ask: add --yes")
+            raise BadArgument("this deletes committed offsets and there is no terminal to confirm on: add --yes")
         typer.confirm(f"Delete {', '.join(groups)} with all committed offsets?", abort=True)
     delete_groups(bootstrap, groups)

@@ -1,4 +1,4 @@
-"""Where `headrace group reset-offsets` moves a group to. Pure."""
+"""Computes the new offsets of `headrace group reset-offsets`. Pure."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +19,7 @@ class ResetTarget:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a partition holds, and the first offset at or after the wanted time (its end if there is none)."""
+    """The start and end of a partition, and its first offset at or after the wanted time (its end if there is none)."""
 
     first: int
     end: int

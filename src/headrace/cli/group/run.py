@@ -1,4 +1,4 @@
-"""The work of `headrace group`: what the broker knows of groups, and moving their offsets."""
+"""The work of `headrace group`: list, describe and delete groups, and reset their offsets."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `headrace log` does: choosing logs, printing batches and records, checking with progress."""
+"""The work of `headrace log`: selects logs, prints batches and records, verifies files."""
 
 import json
 import sys

@@ -82,7 +82,7 @@ def replay_archive(source: Path, topic: str, wanted: "Replay", bootstrap: str, *
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set: what is under way is finished first. The second time they end at once."""
+    """An event that SIGINT and SIGTERM set: work in progress is finished first. The second signal ends at once."""
     stop = threading.Event()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -22,7 +22,7 @@ def archive(
         Path,
         typer.Option("--to", metavar="FOLDER", help="The archive's directory; made if need be.", show_default=False),
     ],
-    once: Annotated[bool, typer.Option("--once", help="Archive what is there now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Archive the present messages, and end.")] = False,
     iceberg: Annotated[
         bool, typer.Option("--iceberg", help="Make it an Iceberg table, with its catalog in the directory.")
     ] = False,

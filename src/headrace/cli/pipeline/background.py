@@ -25,7 +25,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def start_file(file: Path, bootstrap: str | None, master: str | None, state_dir: Path) -> None:
-    """Start a supervisor. What is wrong with the file is told here, and not only in a log."""
+    """Start a supervisor. Mistakes in the file are reported here, and not only in a log."""
     read = load(file, bootstrap)
     folder = StateFolder.of(state_dir, read.spec.name)
     with failing():
@@ -62,7 +62,7 @@ def folder_of(pipeline: str, state_dir: Path) -> StateFolder:
 
 
 def stop_pipeline(pipeline: str, state_dir: Path) -> None:
-    """SIGTERM to whoever holds the lock. The pid is read from a lock that is held, so it is never somebody else's."""
+    """SIGTERM to the holder of the lock. The pid is read from a held lock, so it is never that of another process."""
     folder = folder_of(pipeline, state_dir)
     lock = folder.supervisor_lock if folder.supervisor_lock.holder() else folder.run_lock
     pid = lock.holder()
@@ -96,7 +96,7 @@ def _end_what_is_open(folder: StateFolder) -> None:
             check_reached({sink_options(each).bootstrap for each in sinks})
             clean_up_all(sinks)
     except AlreadyRunning:
-        return  # Somebody has started it again meanwhile, and it does the same itself.
+        return  # It was started again meanwhile, and does the same itself.
     except HeadraceError as error:
         raise CommandFailed(
             f"{name} is stopped, but transactions that it may have left open hold back readers of its topics "

@@ -101,7 +101,7 @@ def validate(
 ) -> None:
     """Check a pipeline before it runs: keys, SQL, columns and types. Needs no broker.
 
-    A mistake is told with its line: `revenue.toml:8: there is no column amuont; the columns are amount, at, user`.
+    A mistake is reported with its line: `revenue.toml:8: there is no column amuont; the columns are amount, at, user`.
 
     Example: `headrace pipeline validate revenue.toml`
     """
@@ -134,7 +134,7 @@ def run(
     """Run a pipeline here and show how it is doing, until Ctrl-C, which stops it after its batch.
 
     It goes on where it was stopped. The live table shows rows and rows per second in and out, the time of the last
-    batch, how many records are left to read (lag), what is kept in state, and records that did not fit.
+    batch, how many records are left to read (lag), the size of the state, and records that did not fit.
 
     Examples:
 
@@ -227,7 +227,7 @@ def reset(
 ) -> None:
     """Let a pipeline begin somewhere else. Shows what would change; add `--execute` to change it.
 
-    The checkpoint is set aside and kept as a backup; with it goes what the pipeline remembers (windows, counts, keys).
+    The checkpoint is set aside and kept as a backup; the pipeline's state (windows, counts, keys) goes with it.
     What it has written stays, so rows that are read again are written again. The pipeline must not be running.
 
     Examples:

@@ -70,7 +70,7 @@ def reset_file(file: Path, bootstrap: str | None, to: str, state_dir: Path, *, e
         raise CommandFailed(f"{spec.name} is running (process {pid}): stop it first")
     with failing():
         check_reached(brokers_of(spec))
-        # What cannot be done is told before there is a folder.
+        # Report what is impossible before a folder is created.
         targets(spec, target)
     backup = None
     # The lock keeps the pipeline from starting between the question and the change.

@@ -112,7 +112,7 @@ def run_file(
 
 
 def _prepare(spec: Spec, *, supervised: bool) -> None:
-    """Before Spark, which takes its time: a broker or a topic that is not there is told at once."""
+    """Before Spark, which takes its time: a missing broker or topic is reported at once."""
     check_ready()
     if not supervised:
         check_reached(brokers_of(spec))
@@ -125,7 +125,7 @@ def session(read: SpecFile, master: str | None, folder: StateFolder) -> "Iterato
     try:
         yield spark
     finally:
-        # A JVM that has died cannot be stopped, and that is not what is to be told.
+        # A JVM that has died cannot be stopped; report the first error instead.
         with suppress(Exception):
             spark.stop()
 

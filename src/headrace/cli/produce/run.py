@@ -1,4 +1,4 @@
-"""The work of `headrace produce`: read lines, keep librdkafka's queue full, count what was acknowledged."""
+"""The work of `headrace produce`: read lines, keep librdkafka's queue full, count acknowledgements."""
 
 import sys
 import time
@@ -34,7 +34,7 @@ class ProduceOptions:
 
 
 class _Tally:
-    """What became of the messages."""
+    """Counts of acknowledged and failed messages."""
 
     def __init__(self) -> None:
         self.sent = 0

@@ -1,4 +1,4 @@
-"""`headrace queue`: create, list, describe, change and delete queues, and what is done with their messages."""
+"""`headrace queue`: create, list, describe, alter and delete queues; send, receive, peek and move messages."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, AsJson, bootstrap_option, pa
 
 queue_app = typer.Typer(
     help="Work that is handed out, acknowledged and retried: create queues, send, receive, peek, redrive.",
-    epilog="A queue is a topic whose messages have a life: each goes to one receiver, is hidden from others while that "
+    epilog="A queue is a topic whose messages are leased: each goes to one receiver, is hidden from others while that "
     "one works, and comes again unless it is acknowledged. HEADRACE_ACCESS_KEY=ID:SECRET is for brokers with "
     "sqs.access.keys.",
     no_args_is_help=True,
@@ -28,7 +28,7 @@ _Http = Annotated[
         "--http",
         metavar="URL",
         envvar="HEADRACE_HTTP",
-        help="Where the broker serves queues; it is asked for it unless told.",
+        help="Where the broker serves queues; by default the broker is asked for it.",
         show_default=False,
     ),
 ]
@@ -46,7 +46,7 @@ def _duration(name: str, text: str) -> typer.models.OptionInfo:
 
 _Visibility = Annotated[str | None, _duration("--visibility", "How long a received message is hidden: 30s, 5m, 1h.")]
 _Delay = Annotated[str | None, _duration("--delay", "How long a message is hidden after it was sent.")]
-_Retention = Annotated[str | None, _duration("--retention", "What nobody acknowledges goes after this: 4d, 12h.")]
+_Retention = Annotated[str | None, _duration("--retention", "Unacknowledged messages are deleted after: 4d, 12h.")]
 _MaxReceives = Annotated[
     int | None,
     typer.Option("--max-receives", min=0, metavar="N", help="After N receives to the dead-letter queue."),
@@ -175,11 +175,11 @@ def send(
         int | None, typer.Option(min=0, max=9, help="From 0 to 9: higher ones are received first. Default: 4")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The message group, within which order is kept; a fifo queue wants one.")
+        str | None, typer.Option(help="The message group, within which order is guaranteed; required by a FIFO queue.")
     ] = None,
     dedupe: Annotated[
         str | None,
-        typer.Option(help="In a fifo queue: an id of which only the first message within five minutes is kept."),
+        typer.Option(help="In a fifo queue: a deduplication id; repeats within five minutes are dropped."),
     ] = None,
     ttl: Annotated[str | None, _duration("--ttl", "Not to be received after so long from now.")] = None,
     headers: Annotated[
@@ -220,7 +220,7 @@ def send(
 def receive(
     queue: _Queue,
     maximum: Annotated[int, typer.Option("--max", "-n", min=1, help="Stop after this many messages.")] = 1,
-    wait: Annotated[str, _duration("--wait", "How long to wait for messages; 20s unless told.")] = "20s",
+    wait: Annotated[str, _duration("--wait", "How long to wait for messages; 20s by default.")] = "20s",
     visibility: _Visibility = None,
     then: Annotated[
         Literal["ack", "nack", "keep"],
@@ -361,5 +361,5 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadArgument("this deletes data and there is nobody to ask: add --yes")
+        raise BadArgument("this deletes data and there is no terminal to confirm on: add --yes")
     typer.confirm(question, abort=True)

@@ -91,7 +91,7 @@ _NO_QUEUE = re.compile(r"there is no queue ([^\s;]+)(; .*)?")
 
 
 def _with_nearest(client: Client, text: str) -> str:
-    """What is said of a queue that does not exist, with the nearest one that does."""
+    """The error for a queue that does not exist, with the nearest name that does."""
     found = _NO_QUEUE.fullmatch(text)
     if found is None:
         return text
@@ -102,7 +102,7 @@ def _with_nearest(client: Client, text: str) -> str:
 
 
 def _why_unreachable(text: str, bootstrap: str) -> str:
-    """The end of a sentence: a broker elsewhere that serves queues to its own machine only, as it does unless told."""
+    """A hint for a remote broker that serves queues on its own machine only, which is the default."""
     if "//127.0.0.1:" in text and not is_loopback(bootstrap):
         return f"; {bootstrap} serves queues to its own machine only until it is started with --http-listen"
     return ""
@@ -253,7 +253,7 @@ def receive_messages(
 
 
 def _print_all(found: list[QueueMessage], then: str, *, as_json: bool) -> None:
-    """What is not printed, since the reader of a pipe went away or somebody pressed Ctrl-C, is given back at once."""
+    """Return messages that were not printed, because the pipe was closed or Ctrl-C was pressed."""
     left = deque(found)
     try:
         while left:

@@ -31,7 +31,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST[:PORT]",
-            help="The address clients are told to use. Needed behind NAT, a proxy or a container's port mapping only.",
+            help="The address advertised to clients. Needed behind NAT, a proxy or a container's port mapping only.",
         ),
     ] = None,
     etcd: Annotated[

@@ -67,7 +67,7 @@ class _Workers:
             Child(
                 f"worker-{number}",
                 self._command(worker_flags(number, settings, flags), config),
-                heard=self._heard,
+                on_line=self._on_line,
                 became_ready=self._became_ready,
             )
             for number in range(workers)
@@ -137,7 +137,7 @@ class _Workers:
             return
         self._say(child, f"{how_it_ended(code)} (process {child.pid}); {again}")
 
-    def _heard(self, child: Child, line: str) -> None:
+    def _on_line(self, child: Child, line: str) -> None:
         if not line.startswith("headrace: "):
             self._say(child, line)
 

@@ -218,7 +218,7 @@ def truncate(
     ] = None,
     before: Annotated[
         int | None,
-        typer.Option(min=0, metavar="OFFSET", help="Keep this offset and what follows; without it nothing is kept."),
+        typer.Option(min=0, metavar="OFFSET", help="Keep records from this offset on; by default none."),
     ] = None,
     yes: _Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -261,5 +261,5 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadArgument("this deletes data and there is nobody to ask: add --yes")
+        raise BadArgument("this deletes data and there is no terminal to confirm on: add --yes")
     typer.confirm(question, abort=True)

@@ -1,4 +1,4 @@
-"""What `headrace topic describe` knows of a topic, and how it shows it."""
+"""The work of `headrace topic describe`."""
 
 from typing import Any
 

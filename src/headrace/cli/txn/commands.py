@@ -70,7 +70,7 @@ def abort(
     """Abort the open transaction of a transactional id, and fence the producer that runs it.
 
     What the transaction wrote is never seen by readers of committed messages, and readers that waited for its end go
-    on. A producer that is still alive gets an error at its next step and must be made anew, as by a restart.
+    on. A producer that is still alive gets an error at its next call and must be recreated, for example by a restart.
 
     Example: `headrace txn abort billing-1 --yes`
     """
@@ -80,6 +80,6 @@ def abort(
 
     if not yes:
         if not sys.stdin.isatty():
-            raise BadArgument("this undoes what the transaction wrote and there is nobody to ask: add --yes")
+            raise BadArgument("this aborts the transaction and there is no terminal to confirm on: add --yes")
         typer.confirm(f"Abort the transaction of {transactional_id} and fence its producer?", abort=True)
     print(abort_transaction(bootstrap, transactional_id))

@@ -91,7 +91,7 @@ def print_transaction(description: dict[str, Any]) -> None:
 
 
 def abort_transaction(bootstrap: str, transactional_id: str) -> str:
-    """Take the transactional id over, which aborts what is open; a sentence about what was done."""
+    """Take over the transactional id, which aborts its open transaction; returns a sentence about the result."""
     before = describe_transaction(bootstrap, transactional_id)
     if before["state"] not in _OPEN_STATES:
         return f"{transactional_id} has no open transaction (its state is {before['state']}): nothing was done"
