@@ -131,11 +131,5 @@ def test_importing_headrace_loads_no_client_library() -> None:
 
 
 def test_settings_that_make_no_sense_are_said(broker: Subject) -> None:
-    with Client(broker.bootstrap, settings={"no.such.setting": 1}) as client:
-        for call in (
-            lambda: client.publish("t", "x"),
-            lambda: client.subscribe("t"),
-            lambda: client.consume("t", "g", "exactly-once"),
-        ):
-            with pytest.raises(ClientError, match=r"no\.such\.setting"):
-                call()
+    with pytest.raises(ClientError, match=r"no\.such\.setting"):
+        Client(broker.bootstrap, settings={"no.such.setting": 1})
