@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.explaining import explain_error
+from headrace.pipelines.spark_errors import explain_error
 from headrace.wire import Cluster
 
 Write = Callable[..., int]

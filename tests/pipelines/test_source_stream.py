@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from headrace.pipelines.explaining import explain_error
 from headrace.pipelines.source.offsets import from_json
+from headrace.pipelines.spark_errors import explain_error
 from headrace.wire import Cluster
 
 Write = Callable[..., int]

@@ -1,10 +1,15 @@
-"""What Spark says when something fails, in one sentence. The whole of it, JVM frames included, is in the log. Pure."""
+"""Spark's errors as one sentence each, and ours without a Python traceback. The full error is in the log."""
 
 import logging
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
+
+from headrace.model.errors import HeadraceError
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]*)\] ?")
 _STATE = re.compile(r"\.?\s*SQLSTATE: [A-Z0-9]{5}")
@@ -12,9 +17,9 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+|$)", re.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|\w+))(?:: (.*))?$")
 _FRAME = re.compile(r"\n\s*(?:at [\w.$/]+\(|\.\.\. \d+ more)")
 _OURS_ALONE = re.compile(r"\bheadrace(?:\.\w+)+: (.+)")
-"""An error of ours that came without a traceback, as those of the data source do."""
+"""A Headrace error that Spark reports without a traceback: the data source raises it under `hide_traceback`."""
 _QUERY = "\n=== Streaming Query ==="
-"""What follows is the state and the plan of a query."""
+"""Begins the part of a message that has the state and the plan of a query."""
 _MAX_CHARS = 600
 
 _WORDS = {
@@ -26,14 +31,28 @@ _WORDS = {
 }
 
 
-def quiet() -> None:
-    """Keep PySpark from logging each of its errors with the JVM's whole stack: they are raised, too."""
+def mute_error_loggers() -> None:
+    """Keep PySpark from logging each error with the JVM's stack; the error is raised as well."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def sentence(error: BaseException) -> str:
-    """The reason of a failure, without conditions, states, plans and stacks."""
+@contextmanager
+def hide_traceback() -> Iterator[None]:
+    """In a Python process that Spark started: let a `HeadraceError` reach Spark without a traceback.
+
+    Sets Spark's own environment variable for this when the error occurs. The process ends with that error, so no other
+    traceback is hidden.
+    """
+    try:
+        yield
+    except HeadraceError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+def explain_error(error: BaseException) -> str:
+    """The cause of a failure in one sentence, without error classes, SQL states, query plans and stack traces."""
     if not isinstance(error, PySparkException):
         return _from_text(str(error)) or type(error).__name__
     condition = error.getCondition() or ""
@@ -41,7 +60,7 @@ def sentence(error: BaseException) -> str:
     if condition in _WORDS:
         plain = {key: str(value).replace("`", "") for key, value in parameters.items()}
         return _WORDS[condition].format(**plain)
-    # Where the reason stands depends on how the error came here.
+    # Which of these holds the cause depends on the kind of error.
     texts = (parameters.get("message") if condition == "STREAM_FAILED" else "", error.getMessage(), str(error))
     return next((found for text in texts if text and (found := _from_text(str(text)))), type(error).__name__)
 
@@ -60,7 +79,7 @@ def _from_text(text: str) -> str:
 
 
 def _last_of_traceback(text: str) -> str:
-    """The error of a Python worker or of a `foreachBatch`: the last line that is one, ours without its class."""
+    """The last error in a traceback of a Python worker or a `foreachBatch`; a Headrace error without its class."""
     found = ""
     for line in text[text.index("Traceback (most recent call last)") :].split("\n"):
         match = _PYTHON.match(line.strip())

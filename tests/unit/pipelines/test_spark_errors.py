@@ -4,7 +4,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 
 
 class Failure(PySparkException):
@@ -73,7 +73,7 @@ headrace.wire.errors.Unreachable: no broker answers at localhost:9092
     ],
 )
 def test_one_sentence_is_left_of_what_spark_says(error, words):
-    assert sentence(error) == words
+    assert explain_error(error) == words
 
 
 def test_an_error_in_a_function_for_batches_is_told_without_the_query_that_follows_it():
@@ -88,4 +88,4 @@ def test_an_error_in_a_function_for_batches_is_told_without_the_query_that_follo
         "=== Streaming Query ===\n"
         "Identifier: p.sink [id = 5e4c, runId = 9244]\n"
     )
-    assert sentence(Failure(text)) == "The value 'x' cannot be cast to \"INT\""
+    assert explain_error(Failure(text)) == "The value 'x' cannot be cast to \"INT\""

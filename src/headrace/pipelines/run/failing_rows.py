@@ -24,7 +24,7 @@ from headrace.pipelines.run.inputs import read_range, read_static
 from headrace.pipelines.run.plan import steps_over
 from headrace.pipelines.run.row_plans import row_plans
 from headrace.pipelines.source.offsets import Range, split
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
 
@@ -229,4 +229,4 @@ def reason_of(error: PySparkException) -> str:
     except (Py4JError, NotImplementedError, PySparkException):
         fragments = []
     where = " ".join(fragments[0].split())[:200] if fragments and fragments[0] else ""
-    return f"{where}: {sentence(error)}" if where else sentence(error)
+    return f"{where}: {explain_error(error)}" if where else explain_error(error)

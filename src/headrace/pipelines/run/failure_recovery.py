@@ -28,7 +28,7 @@ from headrace.pipelines.run.plan import Query, Reader
 from headrace.pipelines.run.start import checkpoint_of
 from headrace.pipelines.sink.writer import write_batch
 from headrace.pipelines.source.offsets import Range
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source, Spec
 
@@ -71,7 +71,7 @@ class FailureRecovery:
 
         Raises `PipelineFailed`, with the place, if the failure is to stop the pipeline or is not of single records.
         """
-        why = sentence(error)
+        why = explain_error(error)
         if query.sink is None or _is_ours(error):
             raise PipelineFailed(f"{query.name}: {why}") from error
         failed = running._jsq.exception().get()
@@ -93,7 +93,7 @@ class FailureRecovery:
             many_fail = f"more than {REJECTED_MAX} records of a batch fail in its steps, so none was set aside"
             raise PipelineFailed(f"{query.name}: {many_fail}; {first}") from error
         except (PySparkException, Py4JError, HeadraceError) as other:
-            _log.warning("the records that fail were not found: %s", sentence(other))
+            _log.warning("the records that fail were not found: %s", explain_error(other))
             found, number = [], -1
         if not found:
             where = told_ranges(batch)

@@ -25,7 +25,7 @@ from headrace.pipelines.run import decode
 from headrace.pipelines.run.output_modes import choose_mode
 from headrace.pipelines.run.python_steps import call_function
 from headrace.pipelines.run.rows import check_sink, sink_rows
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.check import split_watermark
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import METADATA_COLUMNS, Deduplicate, OutputMode, Sink, Source
@@ -199,10 +199,10 @@ class _Planner:
         except SpecError:
             raise
         except (PySparkException, Py4JError, HeadraceError, msgspec.ValidationError) as error:
-            raise self._file.error_at(path, sentence(error)) from error
+            raise self._file.error_at(path, explain_error(error)) from error
 
     def _located(self, error: PySparkException, path: KeyPath) -> SpecError:
-        problem = sentence(error)
+        problem = explain_error(error)
         for context in error.getQueryContext() or ():
             if context.contextType() == QueryContextType.SQL:
                 return self._file.error_at(path, problem, context.startIndex())

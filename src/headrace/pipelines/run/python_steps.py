@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines.errors import SpecError
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.check import split_python
 from headrace.pipelines.spec.file import SpecFile
 
@@ -36,7 +36,7 @@ def call_function(spark: SparkSession, file: SpecFile, at: int, views: Mapping[s
     except Exception as error:
         line = next((each.lineno for each in reversed(_frames(error)) if Path(each.filename) == script), None)
         kind = "" if isinstance(error, PySparkException) else f"{type(error).__name__}: "
-        raise SpecError(script, line, f"{kind}{sentence(error)}") from error
+        raise SpecError(script, line, f"{kind}{explain_error(error)}") from error
     if not isinstance(made, DataFrame):
         raise file.error_at(path, f"{name} returned {type(made).__name__}; it has to return a DataFrame")
     return made

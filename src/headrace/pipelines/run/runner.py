@@ -25,7 +25,7 @@ from headrace.pipelines.run.inputs import read_static, read_topics
 from headrace.pipelines.run.output_modes import uses_transform_with_state
 from headrace.pipelines.run.plan import Query, plan
 from headrace.pipelines.run.start import start_query
-from headrace.pipelines.spark_errors import sentence
+from headrace.pipelines.spark_errors import explain_error
 from headrace.pipelines.spec.file import SpecFile
 from headrace.pipelines.spec.model import Source
 
@@ -119,7 +119,7 @@ class Runner:
             try:
                 running = start_query(query, self._file.spec, self._folder, ends=self._ends)
             except PySparkException as error:
-                raise PipelineFailed(f"{query.name}: {sentence(error)}") from error
+                raise PipelineFailed(f"{query.name}: {explain_error(error)}") from error
             self._queries[query.name] = running
             if self._is_up(running) or attempt == _START_ATTEMPTS or not _was_slow(running):
                 return
@@ -189,7 +189,7 @@ class Runner:
             error = query.exception()
             if error is not None:
                 _log.error("the query %s failed", name, exc_info=error)
-                raise PipelineFailed(f"{name}: {sentence(error)}") from error
+                raise PipelineFailed(f"{name}: {explain_error(error)}") from error
 
     def _stop_after_batch(self) -> None:
         deadline = time.monotonic() + _STOP_GRACE_S
@@ -218,4 +218,4 @@ def _stop(query: StreamingQuery) -> None:
         query.stop()
     except Exception as error:
         # Its JVM may have died. What stopped the pipeline is already on its way to be told.
-        _log.warning("a query did not stop: %s", sentence(error))
+        _log.warning("a query did not stop: %s", explain_error(error))

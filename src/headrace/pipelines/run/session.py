@@ -134,9 +134,9 @@ def start_session(
     check_ready()
     from pyspark.sql import SparkSession
 
-    from headrace.pipelines.spark_errors import quiet, sentence
+    from headrace.pipelines.spark_errors import explain_error, mute_error_loggers
 
-    quiet()
+    mute_error_loggers()
     log_dir.mkdir(parents=True, exist_ok=True)
     log4j = log_dir / "log4j2.properties"
     log4j.write_text(_LOG4J.format(log=log_dir / "spark.log"))
@@ -155,7 +155,9 @@ def start_session(
         with _output_to(log_dir / "spark.out"):
             spark = builder.getOrCreate()
     except Exception as error:
-        raise NotReady(f"Spark did not start on {where}: {sentence(error)} (see {log_dir / 'spark.log'})") from error
+        raise NotReady(
+            f"Spark did not start on {where}: {explain_error(error)} (see {log_dir / 'spark.log'})"
+        ) from error
     for each in spec.spark.py_files:
         spark.sparkContext.addPyFile(str((spec.folder / each).resolve()))
     return spark

@@ -22,7 +22,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.model.ids import ProducerIdAndEpoch
-from headrace.pipelines.explaining import plainly
 from headrace.pipelines.sink.broker import WireBroker
 from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
 from headrace.pipelines.sink.options import SinkOptions, WrongOption, sink_options
@@ -38,6 +37,7 @@ from headrace.pipelines.sink.two_phase import (
     commit,
     take_over,
 )
+from headrace.pipelines.spark_errors import hide_traceback
 from headrace.wire import Cluster, ErrorCode, Refused, Timeouts, WireError
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -71,7 +71,7 @@ class SinkWriterBase:
 
     def __getstate__(self) -> dict[str, Any]:
         if self.options.is_exactly_once and self.held is None:
-            with plainly(), self.connect() as cluster:
+            with hide_traceback(), self.connect() as cluster:
                 self.held = take_over(self.broker(cluster))
         return dict(self.__dict__)
 
@@ -188,15 +188,15 @@ class BatchSink(SinkWriterBase, DataSourceArrowWriter):
         return self._batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with plainly():
+        with hide_traceback():
             return self.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with hide_traceback():
             self.commit_staged(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with hide_traceback():
             self.abort_staged(messages)
 
 
@@ -209,15 +209,15 @@ class StreamSink(SinkWriterBase, DataSourceStreamArrowWriter):
         return query, int(batch or 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with plainly():
+        with hide_traceback():
             return self.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with plainly():
+        with hide_traceback():
             self.commit_staged(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        with plainly():
+        with hide_traceback():
             self.abort_staged(messages)
 
 

@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.pipelines.explaining import plainly
 from headrace.pipelines.source.options import COLUMNS, OptionError, SourceOptions, parse_source_options
+from headrace.pipelines.spark_errors import hide_traceback
 
 if TYPE_CHECKING:
     from headrace.pipelines.source.reader import Reading
@@ -52,7 +52,7 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
-        with plainly():
+        with hide_traceback():
             return StructType([StructField(name, _TYPES[name]) for name in self._any_options().columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -68,13 +68,13 @@ class HeadraceDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.pipelines.sink.writer import batch_sink
 
-        with plainly():
+        with hide_traceback():
             return batch_sink(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from headrace.pipelines.sink.writer import stream_sink
 
-        with plainly():
+        with hide_traceback():
             return stream_sink(self.options, schema, overwrite)
 
     def _reading(self, schema: StructType, *, streaming: bool) -> "Reading":

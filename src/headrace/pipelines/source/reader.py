@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headrace.model.errors import RecordError
-from headrace.pipelines.explaining import plainly
 from headrace.pipelines.source.admission import Admission
 from headrace.pipelines.source.blocks import read_blocks
 from headrace.pipelines.source.offsets import (
@@ -38,6 +37,7 @@ from headrace.pipelines.source.offsets import (
 )
 from headrace.pipelines.source.options import SourceOptions, parse_source_options
 from headrace.pipelines.source.positions import Positions, SourceError
+from headrace.pipelines.spark_errors import hide_traceback
 from headrace.runtime.clock import SystemClock
 from headrace.wire import EARLIEST, Cluster, OffsetGone, Timeouts, WireError
 
@@ -173,7 +173,7 @@ class BatchReader(DataSourceReader):
         self._reading = reading
 
     def partitions(self) -> list[InputPartition]:
-        with plainly():
+        with hide_traceback():
             options = self._reading.options()
             positions = Positions(_reached(options), options)
             wanted = positions.partitions(must_exist=True)
@@ -186,7 +186,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        with plainly():
+        with hide_traceback():
             yield from read_range(self._reading.options(), self._reading.columns, partition.range)
 
 
@@ -223,11 +223,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._state
 
     def initialOffset(self) -> dict[str, Any]:
-        with plainly():
+        with hide_traceback():
             return to_json(self._stream.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        with plainly():
+        with hide_traceback():
             options = self._stream.options
         if options.max_offsets:
             return ReadMaxRows(options.max_offsets)
@@ -238,7 +238,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with plainly():
+        with hide_traceback():
             at = from_json(start)
             end = self._stream.admit(at, everything=isinstance(limit, ReadAllAvailable))
             if end is None or end == at:
@@ -254,21 +254,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if latest is None else to_json(latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with plainly():
+        with hide_traceback():
             self._stream.stop_at_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with plainly():
+        with hide_traceback():
             first = began(end)
             return self._stream.tasks(from_json(start) if first is None else first, from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        with plainly():
+        with hide_traceback():
             yield from read_range(self._reading.options(), self._reading.columns, partition.range)
 
     def commit(self, end: dict[str, Any]) -> None:
-        with plainly():
+        with hide_traceback():
             self._stream.commit(from_json(end))
 
     def stop(self) -> None:

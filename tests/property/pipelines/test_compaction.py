@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipelines.tables.merging import plan, tier
+from headrace.pipelines.tables.compaction import plan_merges, tier
 
 TARGET = 1_000_000
 sizes = st.lists(st.integers(1, 2 * TARGET), max_size=60)
@@ -13,7 +13,7 @@ fan_ins = st.integers(2, 10)
 @given(sizes, fan_ins)
 def test_runs_are_of_neighbours_and_fit_the_target(sizes: list[int], fan_in: int) -> None:
     end = 0
-    for run in plan(sizes, TARGET, fan_in):
+    for run in plan_merges(sizes, TARGET, fan_in):
         assert end <= run.start
         assert run.end - run.start >= fan_in
         assert sum(sizes[run.start : run.end]) <= TARGET
@@ -22,7 +22,7 @@ def test_runs_are_of_neighbours_and_fit_the_target(sizes: list[int], fan_in: int
 
 @given(sizes, fan_ins)
 def test_large_files_are_left_alone(sizes: list[int], fan_in: int) -> None:
-    for run in plan(sizes, TARGET, fan_in):
+    for run in plan_merges(sizes, TARGET, fan_in):
         assert all(tier(size, TARGET, fan_in) > 0 for size in sizes[run.start : run.end])
 
 
@@ -33,7 +33,7 @@ def test_files_stay_few_and_rows_are_rewritten_seldom(arriving: list[int], fan_i
     written = 0
     for size in arriving:
         files.append(size)
-        while runs := plan(files, TARGET, fan_in):
+        while runs := plan_merges(files, TARGET, fan_in):
             for run in reversed(runs):
                 merged = sum(files[run.start : run.end])
                 files[run.start : run.end] = [merged]
