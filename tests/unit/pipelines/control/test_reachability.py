@@ -64,8 +64,8 @@ def no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(seconds: float) -> None:
         raise AssertionError("it tries again")
 
-    for each in ("pipelining", "pipeline_preview"):
-        monkeypatch.setattr(f"headrace.cli.{each}.check_ready", lambda: None)
+    for each in ("run", "preview"):
+        monkeypatch.setattr(f"headrace.cli.pipeline.{each}.check_ready", lambda: None)
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=refuse)
     monkeypatch.setattr("headrace.wire.routing.time", clock)
 
