@@ -18,7 +18,7 @@ Rows = list[tuple[bytes | None, str | None, dict[str, object] | None]]
 
 def read(spark, source: Source, *values: bytes | None) -> Rows:
     """Each value with its reason, or with its columns."""
-    from headrace.pipelines.run import decode as decoding
+    from headrace.pipelines import decode as decoding
 
     records = spark.createDataFrame(
         [(None, value, "t", 0, at, None, 0) for at, value in enumerate(values)], decoding.RECORD_SCHEMA

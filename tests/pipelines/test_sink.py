@@ -171,7 +171,7 @@ def test_a_task_that_fails_leaves_nothing(
 
 @pytest.fixture
 def sentence() -> Callable[[Callable[[], None]], str]:
-    from headrace.pipelines.spark_errors import sentence as explain_error
+    from headrace.pipelines.spark_errors import explain_error
 
     def told(action: Callable[[], None]) -> str:
         with pytest.raises(Exception) as caught:  # noqa: PT011

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.unit.pipelines import postgres
 
-from headrace.pipelines.upsert.sink import UpsertError, UpsertOptions, UpsertSink
+from headrace.pipelines.upsert.database import UpsertError, UpsertOptions
+from headrace.pipelines.upsert.sink import UpsertSink
 
 # The first query of a session takes long on a busy machine.
 pytestmark = pytest.mark.timeout(600)

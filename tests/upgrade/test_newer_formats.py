@@ -20,7 +20,7 @@ from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.sink import ledger
 from headrace.pipelines.tables.store import ManifestStore, TableError
-from headrace.pipelines.upsert.sink import UpsertError, UpsertPlan
+from headrace.pipelines.upsert.database import UpsertError, UpsertPlan
 from headrace.pipelines.upsert.sqlite import Sqlite
 from headrace.queues.host.receipts import Receipts
 from headrace.storage.producers import Producers, SnapshotDamaged

@@ -52,8 +52,8 @@ def archive(
     where it was, without repeating or leaving out a record. One archiver at a time for a directory. It needs no Spark,
     but `pip install 'headrace[archive]'`.
 
-    Read an archive as a table with `headrace.pipelines.archive.topic_table.read_topic_table`, which adds what is not
-    archived yet; or FOLDER/data with any reader of Parquet.
+    Read an archive as a table with `headrace.pipelines.read_topic_table`, which adds what is not archived yet; or
+    FOLDER/data with any reader of Parquet.
 
     Examples:
 

@@ -26,7 +26,7 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.pipelines.archive.layout import ArchiveSnapshot, read_archive
-from headrace.pipelines.run.decode import HEADERS_SCHEMA, RECORD_SCHEMA, decoded, rows
+from headrace.pipelines.decode import HEADERS_SCHEMA, RECORD_SCHEMA, decoded, rows
 from headrace.pipelines.spec.model import Source
 from headrace.pipelines.tables.store import TableError
 from headrace.wire import EARLIEST, LATEST, READ_COMMITTED, Cluster

@@ -1,7 +1,7 @@
 """A few messages of a topic, to learn from or to try a pipeline on. Needs no Spark."""
 
 from headrace.client.message import Message
-from headrace.pipelines.dead_letters.replay import read_between
+from headrace.pipelines.source.messages import read_messages
 from headrace.wire import EARLIEST, READ_COMMITTED, Cluster
 
 _MAX_BYTES = 16 * 1024 * 1024
@@ -26,7 +26,7 @@ def newest_messages(cluster: Cluster, topic: str, count: int) -> list[Message] |
         # What a small partition does not have is left to the larger ones.
         share = -(-(count - len(messages)) // (len(filled) - number))
         end = ends[where].offset
-        for each in read_between(cluster, *where, max(starts[where].offset, end - share), end):
+        for each in read_messages(cluster, *where, max(starts[where].offset, end - share), end):
             messages.append(each)
             size_bytes += len(each.payload or b"") + len(each.key or b"")
             if size_bytes > _MAX_BYTES:

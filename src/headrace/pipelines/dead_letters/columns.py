@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from headrace.client.message import GROUP, ORIGINAL_OFFSET, ORIGINAL_PARTITION, ORIGINAL_TIMESTAMP, ORIGINAL_TOPIC
 from headrace.client.retry import OWN_HEADERS
 from headrace.model.failure_headers import REASON
-from headrace.pipelines.run import decode
+from headrace.pipelines import decode
 from headrace.pipelines.spec.model import DEAD_LETTER_SUFFIX, Errors
 
 

@@ -11,7 +11,6 @@ two, the later one goes on, and has read all notes of the earlier one.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 
 from headrace.client.message import ORIGINAL_OFFSET, ORIGINAL_TIMESTAMP, Message
@@ -19,8 +18,8 @@ from headrace.client.retry import OWN_HEADERS
 from headrace.model.failure_headers import REASON
 from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.errors import NotReady, PipelineFailed
+from headrace.pipelines.source.messages import read_messages
 from headrace.records.builder import build_batch
-from headrace.records.fetched import next_offset, read_records
 from headrace.records.reader import Record
 from headrace.wire import EARLIEST, READ_COMMITTED, Cluster, Partition, WireError
 
@@ -45,7 +44,7 @@ class Reason:
 def read_letters(cluster: Cluster, topic: str) -> Iterator[Message]:
     """All letters that are in a dead-letter topic now, partition by partition."""
     for partition, (start, end) in _bounds(cluster, topic).items():
-        yield from read_between(cluster, topic, partition, start, end)
+        yield from read_messages(cluster, topic, partition, start, end)
 
 
 def count_letters(cluster: Cluster, topic: str) -> int:
@@ -230,25 +229,6 @@ def _bounds(cluster: Cluster, topic: str) -> dict[int, tuple[int, int]]:
     starts = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = cluster.list_offsets(partitions, isolation=READ_COMMITTED)
     return {where[1]: (starts[where].offset, ends[where].offset) for where in partitions}
-
-
-def read_between(cluster: Cluster, topic: str, partition: int, start: int, end: int) -> Iterator[Message]:
-    """The committed messages of a partition from an offset up to, not including, another."""
-    if start >= end:
-        return
-    with closing(cluster.follow(topic, partition, start, end, isolation=READ_COMMITTED)) as pieces:
-        for piece in pieces:
-            for record in read_records(piece.records, first_offset=start, end_offset=end, aborted=piece.aborted):
-                yield Message(
-                    topic=topic,
-                    partition=partition,
-                    offset=record.offset,
-                    payload=record.value,
-                    key=record.key,
-                    headers=record.headers,
-                    timestamp_ms=record.timestamp,
-                )
-            start = next_offset(piece.records, start)
 
 
 def _now_ms() -> int:

@@ -17,9 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.pipelines import decode
 from headrace.pipelines.control.topics import matching
 from headrace.pipelines.dead_letters.rejects import Rejected
-from headrace.pipelines.run import decode
 from headrace.pipelines.run.inputs import read_range, read_static
 from headrace.pipelines.run.plan import steps_over
 from headrace.pipelines.run.row_plans import row_plans

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.model.errors import HeadraceError
+from headrace.pipelines import decode
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import REJECTED, rejected_sink
 from headrace.pipelines.control.topics import cluster_at, make_topic, matching
 from headrace.pipelines.dead_letters.columns import dead_letters
 from headrace.pipelines.dead_letters.rejects import Rejected, Rejects, read_rejects, write_rejects
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.run import decode
 from headrace.pipelines.run.failing_rows import REJECTED_MAX, TooManyFail, batch_ranges, find_failing, told_ranges
 from headrace.pipelines.run.inputs import read_range
 from headrace.pipelines.run.plan import Query, Reader

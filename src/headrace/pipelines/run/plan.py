@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.model.errors import HeadraceError
+from headrace.pipelines import decode
 from headrace.pipelines.control.topic_sinks import DEAD_LETTERS
 from headrace.pipelines.dead_letters import columns
 from headrace.pipelines.errors import SpecError
-from headrace.pipelines.run import decode
 from headrace.pipelines.run.output_modes import choose_mode
 from headrace.pipelines.run.python_steps import call_function
 from headrace.pipelines.run.rows import check_sink, sink_rows

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.client.message import Message
+from headrace.pipelines import decode
 from headrace.pipelines.errors import PipelineFailed
-from headrace.pipelines.run import decode
 from headrace.pipelines.run.failing_rows import reason_of
 from headrace.pipelines.run.inputs import read_static
 from headrace.pipelines.run.plan import results_over

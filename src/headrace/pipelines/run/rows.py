@@ -11,7 +11,8 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from headrace.pipelines.spec.model import METADATA_COLUMNS, Sink
 from headrace.pipelines.tables.sink import TableOptions
 from headrace.pipelines.tables.store import TableError
-from headrace.pipelines.upsert.sink import UpsertOptions, connect_to, plan_for
+from headrace.pipelines.upsert.database import UpsertOptions, connect_to
+from headrace.pipelines.upsert.sink import plan_for
 
 _SQLITE = "sqlite:///"
 _RECORD_COLUMNS = {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"}

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.pipelines.control.folder import StateFolder
 from headrace.pipelines.control.topic_sinks import topic_sinks
+from headrace.pipelines.foreach_batch import running_query_id
 from headrace.pipelines.run.console import ConsoleSink
 from headrace.pipelines.run.inputs import FORMAT
 from headrace.pipelines.run.plan import Query
@@ -15,7 +16,7 @@ from headrace.pipelines.run.rows import table_options, upsert_options
 from headrace.pipelines.sink.writer import write_batch
 from headrace.pipelines.spec.model import Sink, Spec
 from headrace.pipelines.tables.sink import TableSink
-from headrace.pipelines.upsert.sink import UpsertSink, running_query_id
+from headrace.pipelines.upsert.sink import UpsertSink
 
 ForEachBatch = Callable[[DataFrame, int], None]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.pipelines.run import decode
+from headrace.pipelines import decode
 from headrace.pipelines.run.inputs import read_static
 from headrace.pipelines.run.plan import Query, plan
 from headrace.pipelines.spec.file import SpecFile

@@ -5,7 +5,7 @@
 
 At least once, a task is done when its rows are written; a task that is repeated writes them again. Exactly once, each
 task leaves its rows in an open transaction, and the driver commits all of them by the two-phase commit of
-`two_phase.py`. Options are in `options.py`, columns in `rows.py`. Spark refuses update mode for sinks in
+`two_phase.py`. Options are in `options.py`, columns in `schema.py`. Spark refuses update mode for sinks in
 Python: `write_batch` is the same sink for `foreachBatch`, which takes any mode.
 """
 
@@ -25,7 +25,8 @@ from headrace.model.ids import ProducerIdAndEpoch
 from headrace.pipelines.sink.broker import WireBroker
 from headrace.pipelines.sink.ledger import OpenTransaction, has_decided, task_transactional_id
 from headrace.pipelines.sink.options import SinkOptions, WrongOption, sink_options
-from headrace.pipelines.sink.rows import RowRouter, WrongRows, check_schema
+from headrace.pipelines.sink.rows import RowRouter, WrongRows
+from headrace.pipelines.sink.schema import check_schema
 from headrace.pipelines.sink.sender import RowSender
 from headrace.pipelines.sink.two_phase import (
     Claim,

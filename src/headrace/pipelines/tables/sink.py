@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from headrace.pipelines.foreach_batch import run_without_writing, running_query_id
 from headrace.pipelines.tables.compaction import compact
 from headrace.pipelines.tables.schema import evolve, nullable
 from headrace.pipelines.tables.store import (
@@ -46,7 +47,6 @@ from headrace.pipelines.tables.store import (
     make_folders,
     noted_in,
 )
-from headrace.pipelines.upsert.sink import run_without_writing, running_query_id
 from headrace.runtime.disk import Disk, OsDisk
 
 _BATCHES, _SCHEMA, _PARTITIONS = "batches", "schema", "partition_by"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
+from headrace.pipelines.upsert.database import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
 
 _CONNECT_TIMEOUT_S = 15
 _TYPES = {

@@ -20,80 +20,16 @@ Rows pass through the driver, one Spark partition at a time. Lists, maps and str
 import datetime
 import decimal
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, StructType
 
-from headrace.model.errors import HeadraceError
+from headrace.pipelines.foreach_batch import run_without_writing, running_query_id
+from headrace.pipelines.upsert.database import UpsertError, UpsertOptions, UpsertPlan, connect_to
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
-
-BATCHES = "headrace_batches"
-FORMAT_ROW = ("headrace:format", "")
-"""Name and query of a row of that table whose batch is the version of the table's layout; without it that is 1."""
-_FORMAT = 1
 _NESTED = frozenset({"array", "map", "struct", "variant"})
-
-
-class UpsertError(HeadraceError):
-    """The database refused, or the rows do not fit the table. The message never has a password in it."""
-
-
-class UpsertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pipeline's file says about an upsert sink."""
-
-    database: str
-    """`postgresql://user@host/name`, `sqlite:///path/to/file`, or `env:NAME` for a variable that holds one of them."""
-    table: str
-    """The table, `name` or `schema.name`."""
-    key: list[str]
-    """The columns that a row is known by; the table has a unique constraint over them."""
-    order: str | None = None
-    """A column that tells which of two rows is the newer one."""
-    delete: str | None = None
-    """A boolean column: true removes the key."""
-    delete_nulls: bool = False
-    """A row whose columns other than `key` and `order` are all null removes the key."""
-    create: bool = False
-    """Make the table if it is not there."""
-    name: str = ""
-    """Under which name the batches are counted; the table's if empty."""
-
-    def __repr__(self) -> str:
-        return f"UpsertOptions(table={self.table!r}, key={self.key!r})"
-
-
-class UpsertPlan(msgspec.Struct, frozen=True):
-    """What is to be done with each batch of one shape."""
-
-    table: str
-    columns: tuple[str, ...]
-    """What is stored, the key included."""
-    types: tuple[str, ...]
-    """Spark's simple names of the columns' types: `string`, `bigint`, `decimal(10,2)` …"""
-    key: tuple[str, ...]
-    order: str | None
-    create: bool
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The columns that an update sets."""
-        return tuple(column for column in self.columns if column not in self.key)
-
-
-class Database(Protocol):
-    """One kind of database. Its errors are `UpsertError`s."""
-
-    def apply(
-        self, plan: UpsertPlan, owner: tuple[str, str], batch_id: int, rows: Iterable[tuple[bool, Sequence[Any]]]
-    ) -> bool:
-        """In one transaction: unless the owner's last batch is this one or a later one, change the table and remember
-        the batch. Each row comes with whether its key is to be removed. False: nothing was to be done."""
-        ...
 
 
 class UpsertSink:
@@ -105,7 +41,7 @@ class UpsertSink:
         self._options = options
         self._database = connect_to(options.database)
 
-    def write(self, df: "DataFrame", batch_id: int, query_id: str | None = None) -> bool:
+    def write(self, df: DataFrame, batch_id: int, query_id: str | None = None) -> bool:
         """Bring the table up to date with a batch; False if it had been already. `query_id` tells apart the batches of
         queries with checkpoints of their own; without it Spark is asked for the running query's."""
         options = self._options
@@ -117,39 +53,7 @@ class UpsertSink:
         return is_new
 
 
-def run_without_writing(df: "DataFrame") -> None:
-    """Run a batch whose rows are written already: Spark does not go on unless the state of each batch is committed."""
-    df.write.format("noop").mode("overwrite").save()
-
-
-def check_format(found: Sequence[Any] | None) -> None:
-    """`UpsertError` if `FORMAT_ROW` says that a newer Headrace has written the table of batches."""
-    if found is not None and found[0] > _FORMAT:
-        raise UpsertError(
-            f"{BATCHES} was written by a newer Headrace (format {found[0]}, this one reads {_FORMAT}): use that one"
-        )
-
-
-def connect_to(database: str) -> Database:
-    """The database that an option names; connections are made for each batch."""
-    if database.startswith("env:"):
-        name = database.removeprefix("env:")
-        found = os.environ.get(name)
-        if not found:
-            raise UpsertError(f"the environment variable {name}, which is to name a database, is not set")
-        database = found
-    if database.startswith(("postgresql://", "postgres://")):
-        from headrace.pipelines.upsert.postgres import Postgres
-
-        return Postgres(database)
-    if database.startswith("sqlite:///"):
-        from headrace.pipelines.upsert.sqlite import Sqlite
-
-        return Sqlite(database.removeprefix("sqlite:///"))
-    raise UpsertError("`database` is to begin with postgresql://, sqlite:/// or env:")
-
-
-def plan_for(options: UpsertOptions, schema: "StructType") -> UpsertPlan:
+def plan_for(options: UpsertOptions, schema: StructType) -> UpsertPlan:
     """Check the options against the rows' columns."""
     names = schema.fieldNames()
     for role, wanted in (("key", options.key), ("order", [options.order]), ("delete", [options.delete])):
@@ -175,16 +79,11 @@ def plan_for(options: UpsertOptions, schema: "StructType") -> UpsertPlan:
     )
 
 
-def running_query_id(df: "DataFrame") -> str:
-    """The id of the streaming query whose batch is being written: it stays the same as long as the checkpoint does."""
-    return df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-
-
-def _is_nested(kind: "DataType") -> bool:
+def _is_nested(kind: DataType) -> bool:
     return kind.typeName() in _NESTED
 
 
-def _rows(df: "DataFrame", plan: UpsertPlan, options: UpsertOptions) -> Iterator[tuple[bool, Sequence[Any]]]:
+def _rows(df: DataFrame, plan: UpsertPlan, options: UpsertOptions) -> Iterator[tuple[bool, Sequence[Any]]]:
     names = df.schema.fieldNames()
     at = [names.index(column) for column in plan.columns]
     marker = None if options.delete is None else names.index(options.delete)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from headrace.pipelines.upsert.sink import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
+from headrace.pipelines.upsert.database import BATCHES, FORMAT_ROW, UpsertError, UpsertPlan, check_format
 
 _BUSY_TIMEOUT_S = 30.0
 _TYPES = {"boolean": "INTEGER", "binary": "BLOB", "float": "REAL", "double": "REAL"}

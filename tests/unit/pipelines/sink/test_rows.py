@@ -6,7 +6,8 @@ pa = pytest.importorskip("pyarrow")
 types = pytest.importorskip("pyspark.sql.types")
 
 from headrace.client.partitioners import by_key  # noqa: E402
-from headrace.pipelines.sink.rows import RowRouter, WrongRows, check_schema  # noqa: E402
+from headrace.pipelines.sink.rows import RowRouter, WrongRows  # noqa: E402
+from headrace.pipelines.sink.schema import check_schema  # noqa: E402
 
 COUNTS = {"a": 3, "b": 2}
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -65,7 +66,7 @@ def test_columns_that_do_not_fit_are_named(columns: dict[str, str], words: str) 
 
 
 def test_somebody_must_say_where_rows_go() -> None:
-    with pytest.raises(WrongRows, match="neither a column topic nor the option topic"):
+    with pytest.raises(WrongRows, match="no column topic and the option topic is not set"):
         check_schema(schema(value="string"), has_topic=False)
 
 

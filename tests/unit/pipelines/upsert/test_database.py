@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headrace.pipelines.upsert.sink import Database, UpsertError, UpsertOptions, UpsertPlan, UpsertSink, connect_to
+from headrace.pipelines.upsert.database import Database, UpsertError, UpsertOptions, UpsertPlan, connect_to
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 Row = tuple[bool, Sequence[Any]]
@@ -159,7 +159,7 @@ def test_passwords_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.value.__suppress_context__
     monkeypatch.setenv("ORDERS_DB", "mysql://me:s3cret@host")
     with pytest.raises(UpsertError, match="postgresql://") as refused:
-        UpsertSink(UpsertOptions(database="env:ORDERS_DB", table="t", key=["id"]))
+        connect_to("env:ORDERS_DB")
     assert "s3cret" not in str(refused.value)
     with pytest.raises(UpsertError, match="NOT_THERE"):
         connect_to("env:NOT_THERE")
