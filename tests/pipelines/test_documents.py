@@ -32,7 +32,7 @@ def test_the_code_of_a_page_runs_on_spark(
         subprocess.run([sys.executable, "-m", "headrace", *arguments], check=True, capture_output=True, timeout=120)
 
     @contextmanager
-    def this_session(_: SpecFile) -> Iterator[object]:
+    def this_session(_: SpecFile, *, for_rows: bool = False) -> Iterator[object]:
         yield spark
 
     monkeypatch.setattr("headrace.cli.pipeline.preview.quick_session", this_session)
