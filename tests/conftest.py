@@ -40,7 +40,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     A process of xdist that has no more tests waits here for the others, which may have long ones.
     """
     patience_s = 900 if hasattr(config, "workerinput") else 60
-    faulthandler.dump_traceback_later(patience_s, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(patience_s, exit=True, file=sys.__stderr__ or 2)
 
 
 @pytest.hookimpl(trylast=True)

@@ -319,7 +319,7 @@ def _tell_threads_who_started_them() -> Callable[[], None]:
             setattr(thread, _STAYS, True)
         start(thread)
 
-    threading.Thread.start = start_and_tell  # type: ignore[method-assign]
+    threading.Thread.start = start_and_tell  # type: ignore[method-assign, assignment]
 
     def undo() -> None:
         threading.Thread.start = start  # type: ignore[method-assign]

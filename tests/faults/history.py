@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.interop import batches, raw_client
 from tests.interop.subject import Subject
@@ -77,7 +78,9 @@ class Writer(threading.Thread):
 
     def _send(self, connection: raw_client.Connection, producer_id: int, number: int) -> Error:
         value = b"%s-%d%s" % (self._name, number, self._padding)
-        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": number} if self._idempotent else {}
+        fields: dict[str, Any] = {}
+        if self._idempotent:
+            fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": number}
         self.history.unknown.add(value)
         answer = raw_client.produce(connection, self._topic, batches.batch([value], **fields))
         code: Error = answer.error_code

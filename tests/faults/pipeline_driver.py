@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.sink.writer import write_batch
 from tests.pipelines.conftest import SPARK_SETTINGS

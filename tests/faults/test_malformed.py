@@ -4,6 +4,7 @@ import random
 import struct
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,10 @@ def valid_frames(topic: str) -> Iterator[bytes]:
         "key": "g", "coordinator_keys": ["g"], "topic_names": ["none-such"], "resources": [resource],
         "client_software_name": "fuzz", "client_software_version": "1", "response_partition_limit": 10,
     }  # fmt: skip
-    many = [
+    many: list[dict[str, Any]] = [
         {"name": topic, "topic": topic, "partitions": [place], "num_partitions": 1, "replication_factor": 1, "count": 2}
     ]
-    by_number = [{"topic": topic, "partitions": [0]}]
+    by_number: list[dict[str, Any]] = [{"topic": topic, "partitions": [0]}]
     for key, versions in KEYS.items():
         for version in versions:
             topics = by_number if key == raw_client.DESCRIBE_LOG_DIRS else many

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headrace.model.ids import TopicPartition
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.testing.checkers import HEALED, Anomaly, check
 from headrace.testing.etcd import EtcdProcess
 from headrace.testing.histories import History, Recorder
@@ -94,11 +94,13 @@ def write_states(etcd: EtcdProcess, path: Path) -> None:
             if kind == "topics" and rest in TOPICS:
                 names[value["topic_id"]] = rest
                 for index, state in enumerate(value["partitions"]):
-                    _write_state(record, TopicPartition(rest, index), state)
+                    _write_state(record, TopicPartition(TopicName(rest), PartitionIndex(index)), state)
             elif kind == "partitions":
                 topic_id, _, index_text = rest.partition("/")
                 if topic_id in names:
-                    _write_state(record, TopicPartition(names[topic_id], int(index_text)), value)
+                    _write_state(
+                        record, TopicPartition(TopicName(names[topic_id]), PartitionIndex(int(index_text))), value
+                    )
 
 
 def _write_state(record: Recorder, where: TopicPartition, state: dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from headrace.testing import histories
+from headrace.model import ids
+from headrace.model.ids import PartitionIndex, TopicName
 from headrace.testing.histories import Position, Read, Recorder
 
 EVENTS, COPIES, LEDGER = "events", "copies", "ledger"
@@ -133,7 +134,9 @@ def produce(client: Client) -> None:
 def read(client: Client) -> None:
     """Reads everything from the start on, for as long as it runs."""
     consumer = Consumer({**CONSUMER, "bootstrap.servers": client.bootstrap, "group.id": client.name})
-    everything = [Position(topic, partition, 0) for topic in TOPICS for partition in range(PARTITIONS)]
+    everything = [
+        Position(TopicName(topic), PartitionIndex(partition), 0) for topic in TOPICS for partition in range(PARTITIONS)
+    ]
     client.record.assign(everything)
     consumer.assign([TopicPartition(*position) for position in everything])
     try:
@@ -236,7 +239,10 @@ class Membership:
             self.consumer.seek(TopicPartition(*start))
 
     def places(self) -> list[Position]:
-        return [Position(topic, partition, offset) for (topic, partition), offset in self.positions.items()]
+        return [
+            Position(TopicName(topic), PartitionIndex(partition), offset)
+            for (topic, partition), offset in self.positions.items()
+        ]
 
     def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         record, began = self.client.record, time.monotonic()
@@ -253,7 +259,7 @@ class Membership:
         consumer.assign(places)
 
     def _revoked(self, _: Consumer, places: Iterable[TopicPartition]) -> None:
-        gone = [histories.TopicPartition(place.topic, place.partition) for place in places]
+        gone = [ids.TopicPartition(place.topic, place.partition) for place in places]
         for where in gone:
             self.positions.pop(where, None)
         self.client.record.revoke(gone, group=self.group)

@@ -62,7 +62,8 @@ def sample(kind: Any) -> Any:
         return [sample(args[0])]
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name != "level"}
     if is_dataclass(kind):
-        return kind(**{field.name: sample(hints[field.name]) for field in fields(kind)})
+        make: Any = kind
+        return make(**{field.name: sample(hints[field.name]) for field in fields(kind)})
     return kind(*(sample(hint) for hint in hints.values()))
 
 

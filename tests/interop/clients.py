@@ -221,7 +221,7 @@ class AioKafka:
                 await consumer.seek_to_end(where)
             else:
                 consumer.seek(where, offset)
-            found = []
+            found: list[Record] = []
             while len(found) < count:
                 message = await asyncio.wait_for(consumer.getone(), READ_TIMEOUT_S)
                 found.append(

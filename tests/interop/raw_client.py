@@ -58,7 +58,7 @@ class Pending(NamedTuple):
 
 
 @cache
-def _writer(entity: type) -> Any:
+def _writer(entity: Any) -> Any:
     return entity_writer(entity)
 
 
@@ -71,7 +71,7 @@ def encode(key: int, version: int, body: Mapping[str, Any], *, correlation_id: i
     """A request, from API key to the end of the body, without the length in front."""
     schema = load_request_schema(key, version)
     buffer = BytesIO()
-    header = schema.__header_schema__
+    header: Any = schema.__header_schema__
     fields = {
         "request_api_key": key,
         "request_api_version": version,
@@ -138,7 +138,7 @@ class Connection:
     def receive(self, pending: Pending) -> Any:
         return decode(pending, self.receive_frame())
 
-    def call(self, key: int, version: int, body: Mapping[str, Any] | None = None, **fields: Any) -> Any:
+    def call(self, key: int, version: int, body: Any = None, **fields: Any) -> Any:
         return self.receive(self.send(key, version, body, **fields))
 
     def receive_frame(self) -> bytes:

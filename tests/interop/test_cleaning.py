@@ -40,7 +40,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes | None, bytes 
     try:
         low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.assign([TopicPartition(topic, 0, low)])
-        found = []
+        found: list[tuple[int, bytes | None, bytes | None]] = []
         while True:
             message = consumer.poll(60)
             assert message is not None
@@ -76,6 +76,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker, code
         sender.produce("prices", key=f"key-{number % 5}", value=f"value-{number}")
         assert sender.flush(60) == 0
     found = until(lambda: len(all_of := read_all(broker, "prices")) < 60 and all_of)
+    assert found is not False
     assert {key: value for _, key, value in found} == {
         f"key-{number % 5}".encode(): f"value-{number}".encode() for number in range(295, 300)
     }

@@ -188,6 +188,7 @@ def test_follow_prints_what_comes_and_ends_cleanly_on_ctrl_c(broker, run, topic)
     command = [*HEADRACE, "consume", topic, "--from-beginning", "--follow", "--bootstrap", broker.bootstrap]
     run("produce", topic, stdin=b"before\n")
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert follower.stdout is not None
     try:
         assert follower.stdout.readline() == b"before\n"
         run("produce", topic, stdin=b"after\n")
@@ -262,7 +263,7 @@ def said(broker: BrokerProcess, *arguments: str) -> str:
 def test_a_misspelt_name_is_answered_with_the_nearest_one(run, broker, tmp_path):
     run("topic", "create", "payments")
     run("queue", "create", "parcels")
-    commands = [
+    commands: list[tuple[str, ...]] = [
         ("consume",),
         *(("topic", each) for each in ("describe", "truncate", "delete")),
         ("topic", "alter", "--partitions", "2"),
@@ -271,11 +272,11 @@ def test_a_misspelt_name_is_answered_with_the_nearest_one(run, broker, tmp_path)
     ]
     for command in commands:
         assert "there is no topic Payment; did you mean payments?" in said(broker, *command, "Payment"), command
-    for command in ("describe", "send", "receive", "peek", "purge", "redrive", "delete", "alter"):
-        more = {"send": ["x"], "alter": ["--delay", "1s"]}.get(command, [])
-        more = ["--yes"] if command in ("purge", "delete") else more
-        found = said(broker, "queue", command, "parcel", *more)
-        assert "there is no queue parcel; did you mean parcels?" in found, command
+    for action in ("describe", "send", "receive", "peek", "purge", "redrive", "delete", "alter"):
+        more = {"send": ["x"], "alter": ["--delay", "1s"]}.get(action, [])
+        more = ["--yes"] if action in ("purge", "delete") else more
+        found = said(broker, "queue", action, "parcel", *more)
+        assert "there is no queue parcel; did you mean parcels?" in found, action
     run("group", "reset-offsets", "shipping", "--topic", "payments", "--to-latest", "--execute")
     assert "there is no group shiping; did you mean shipping?" in said(broker, "group", "describe", "shiping")
     deleted = said(broker, "group", "delete", "shipping", "shiping", "--yes")

@@ -209,7 +209,7 @@ def test_the_commands_of_the_pages_on_a_cluster(tmp_path, monkeypatch):
         for arguments in dict.fromkeys(map(tuple, typed_lines)):
             if arguments != tuple(start):
                 told = [bootstrap if each == "queue1:9092" else each for each in arguments]
-                until(lambda told=told: succeeds(told, command), f"{told} succeeds")
+                until(lambda told=told: succeeds(told, command), f"{told} succeeds")  # type: ignore[misc]
         with Cluster(bootstrap) as cluster:
             found = cluster.metadata(["orders", "payments"])
         assert [len(found[topic].partitions) for topic in ("orders", "payments")] == [6, 6]

@@ -92,6 +92,7 @@ def test_ctrl_c_is_as_good_as_sigterm(tmp_path):
         text=True,
     )
     with process:
+        assert process.stdout is not None
         assert "ready" in process.stdout.readline()
         process.send_signal(2)
         _, errors = process.communicate(timeout=60)

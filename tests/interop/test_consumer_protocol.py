@@ -25,7 +25,7 @@ HASTY = {**QUICK, "group_consumer_session_timeout_ms": "4000"}
 def reader() -> Iterator[Callable[..., Reader]]:
     with ExitStack() as stack:
 
-        def make(*args: str, **settings: object) -> Reader:
+        def make(*args: str, **settings: Any) -> Reader:
             one = Reader(*args, **settings)
             stack.callback(one.consumer.close)
             return one
@@ -112,9 +112,10 @@ def test_what_a_crashed_member_had_is_read_by_others(
         try:
             until(lambda: len(one.partitions()) == 2, one)
             # Polled meanwhile: a member gives up what it had when it is polled.
-            until(lambda: bool(select.select([crashing.stdout], [], [], 0)[0]), one)
-            assert crashing.stdout is not None
-            assert crashing.stdout.readline() == "assigned\n"
+            output = crashing.stdout
+            assert output is not None
+            until(lambda: bool(select.select([output], [], [], 0)[0]), one)
+            assert output.readline() == "assigned\n"
         finally:
             crashing.kill()
     until(shared_out("t", 4, one), one)

@@ -125,10 +125,10 @@ def test_a_message_is_settled_by_its_block(client: Client, topic: str) -> None:
     until(lambda: (counts := queue.counts()).available + counts.in_flight + counts.delayed == 0)
     client.publish(topic, "good")
     client.publish(topic, "bad")
-    with client.consume(topic, group="blocks") as stream, next(stream) as message:
-        assert message.text == "good"
-    with client.consume(topic, group="blocks") as stream, suppress(ValueError), next(stream) as message:
-        assert message.text == "bad"
+    with client.consume(topic, group="blocks") as stream, next(stream) as record:
+        assert record.text == "good"
+    with client.consume(topic, group="blocks") as stream, suppress(ValueError), next(stream) as record:
+        assert record.text == "bad"
         raise ValueError
     with client.consume(topic, group="blocks") as stream:
         assert next(stream).text == "bad"

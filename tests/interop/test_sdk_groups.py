@@ -91,7 +91,7 @@ def test_no_more_are_handed_over_than_may_be_open(client: Client, topic: str) ->
         got = [next(stream)]
         while len(got) < 3:
             got += stream.take(1, 60)
-        acker = threading.Timer(0.3, lambda: [each.ack() for each in got])
+        acker = threading.Timer(0.3, lambda: [each.ack() for each in got])  # type: ignore[func-returns-value]
         acker.start()
         assert next(stream).text == "3"
         assert not acker.is_alive() or got[0].text == "0"

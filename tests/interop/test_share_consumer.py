@@ -69,7 +69,7 @@ def consumer(broker: Subject, topic: str, group: str) -> Iterator[Callable[..., 
         return one
 
     with ExitStack() as stack:
-        stack.callback(lambda: [close(one) for one in made])
+        stack.callback(lambda: [close(one) for one in made])  # type: ignore[func-returns-value]
         yield make
 
 

@@ -45,7 +45,7 @@ def test_whichever_broker_is_asked_answers(clients: list[Any]) -> None:
     name = "work"
     url = first.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "600"})["QueueUrl"]
     for client in clients:
-        until(lambda client=client: "QueueUrls" in client.list_queues())
+        until(lambda client=client: "QueueUrls" in client.list_queues())  # type: ignore[misc]
     urls = [client.get_queue_url(QueueName=name)["QueueUrl"] for client in clients]
     assert urls[0] == url
     assert len(set(urls)) == 3
@@ -70,6 +70,6 @@ def test_whichever_broker_is_asked_answers(clients: list[Any]) -> None:
     with pytest.raises(third.exceptions.QueueDeletedRecently):
         third.create_queue(QueueName=name)
     for client in clients:
-        until(lambda client=client: "QueueUrls" not in client.list_queues())
+        until(lambda client=client: "QueueUrls" not in client.list_queues())  # type: ignore[misc]
         with pytest.raises(client.exceptions.QueueDoesNotExist):
             client.receive_message(QueueUrl=url)

@@ -91,7 +91,7 @@ def test_a_message_of_a_mebibyte(sqs: Any, new_queue: Callable[..., str], suffix
     assert got["Attributes"]["AWSTraceHeader"] == TRACE
     sqs.delete_message(QueueUrl=url, ReceiptHandle=got["ReceiptHandle"])
 
-    entries = [{"Id": str(n), "MessageBody": str(n) * 104_857, **group} for n in range(9)]
+    entries: list[dict[str, Any]] = [{"Id": str(n), "MessageBody": str(n) * 104_857, **group} for n in range(9)]
     rest = MIB - 9 * 104_857 - ATTRIBUTES_BYTES
     entries.append({"Id": "last", "MessageBody": "y" * rest, **more})
     assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 10

@@ -54,7 +54,7 @@ def read(broker: Subject, topic: str, isolation: str = "read_committed", partiti
             "enable.partition.eof": True,
         }
     )
-    found = []
+    found: list[str] = []
     with closing(consumer):
         consumer.assign([TopicPartition(topic, at, 0) for at in range(partitions)])
         left, deadline = set(range(partitions)), time.monotonic() + 60
@@ -218,7 +218,7 @@ def test_aiokafka(broker: Subject, new_topic: Callable[..., str]) -> None:
             isolation_level="read_committed",
             auto_offset_reset="earliest",
         )
-        found = []
+        found: list[bytes] = []
         async with consumer:
             while len(found) < 2:
                 found.append((await asyncio.wait_for(consumer.getone(), 60)).value)

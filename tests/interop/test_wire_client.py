@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -165,7 +166,7 @@ def test_a_new_instance_aborts_and_fences_the_one_before(cluster: Cluster, topic
     assert committed_values(cluster, topic) == []
 
 
-def followed(cluster: Cluster, topic: str, start: int, end: int, **how: int) -> list[int]:
+def followed(cluster: Cluster, topic: str, start: int, end: int, **how: Any) -> list[int]:
     """Offsets of what `follow` gives within the range."""
     pieces = cluster.follow(topic, 0, start, end, **how)
     offsets = [

@@ -105,7 +105,7 @@ def test_an_answer_that_was_lost_can_be_asked_for_again(
     one.beat(subscribed_topic_names=[other])
     one.owns()
     assert one.epoch == 2
-    late = {"member_epoch": 1, "rebalance_timeout": REBALANCE_MS, "subscribed_topic_names": [other]}
+    late: dict[str, Any] = {"member_epoch": 1, "rebalance_timeout": REBALANCE_MS, "subscribed_topic_names": [other]}
     assert one.beat(**late, topic_partitions=None).error_code is Error.fenced_member_epoch
     told = one.beat(**late, topic_partitions=[])
     assert (told.error_code, told.member_epoch) == (Error.none, 2)

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -361,7 +362,10 @@ def test_where_a_group_is_can_be_seen_set_and_forgotten(
         return found.start_offset, found.lag
 
     assert position() == (1, 2)
-    reset = {"group_id": group, "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}]}
+    reset: dict[str, Any] = {
+        "group_id": group,
+        "topics": [{"topic_name": topic, "partitions": [{"partition_index": 0}]}],
+    }
     assert connection.call(raw_client.ALTER_SHARE_GROUP_OFFSETS, 0, reset).error_code is Error.non_empty_group
     forget = {"group_id": group, "topics": [{"topic_name": topic}]}
     assert connection.call(raw_client.DELETE_SHARE_GROUP_OFFSETS, 0, forget).error_code is Error.non_empty_group

@@ -68,7 +68,7 @@ class Producer:
         )
         if answer.error_code == Error.none:
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
-        return answer.error_code  # type: ignore[no-any-return]
+        return answer.error_code
 
     def add(self, *args: Any, **fields: Any) -> Error:
         return patiently(lambda: self._add(*args, **fields), is_concurrent)
@@ -88,7 +88,7 @@ class Producer:
                 raw_client.ADD_PARTITIONS_TO_TXN, version, {**who, "v3_and_below_topics": topics}
             )
             results = answer.results_by_topic_v3_and_below
-        return results[0].results_by_partition[0].partition_error_code  # type: ignore[no-any-return]
+        return results[0].results_by_partition[0].partition_error_code
 
     def produce(self, *args: Any, **fields: Any) -> Error:
         return patiently(lambda: self._produce(*args, **fields), is_concurrent)
@@ -116,14 +116,14 @@ class Producer:
         answer = self.connection.call(raw_client.END_TXN, version, {**self.who, "committed": committed})
         if answer.error_code == Error.none and version >= 5:
             self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
-        return answer.error_code  # type: ignore[no-any-return]
+        return answer.error_code
 
     def add_offsets(self, *args: Any, **fields: Any) -> Error:
         return patiently(lambda: self._add_offsets(*args, **fields), is_concurrent)
 
     def _add_offsets(self, version: int = 3, group: str = "group") -> Error:
         answer = self.connection.call(raw_client.ADD_OFFSETS_TO_TXN, version, {**self.who, "group_id": group})
-        return answer.error_code  # type: ignore[no-any-return]
+        return answer.error_code
 
     def commit_offset(self, *args: Any, **fields: Any) -> Error:
         return patiently(lambda: self._commit_offset(*args, **fields), is_concurrent)
@@ -140,7 +140,7 @@ class Producer:
                 "topics": [{"name": self.topic, "partitions": [{**place, "committed_metadata": "m"}]}],
             },
         )
-        return answer.topics[0].partitions[0].error_code  # type: ignore[no-any-return]
+        return answer.topics[0].partitions[0].error_code
 
     def committed_offset(self, group: str = "group") -> int:
         def ask() -> Any:
@@ -155,7 +155,7 @@ class Producer:
         answer = patiently(ask, lambda one: one.topics[0].partitions[0].error_code == Error.unstable_offset_commit)
         part = answer.topics[0].partitions[0]
         assert part.error_code == Error.none
-        return part.committed_offset  # type: ignore[no-any-return]
+        return part.committed_offset
 
 
 def fetch_stable(connection: raw_client.Connection, topic: str) -> Any:

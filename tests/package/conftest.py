@@ -5,7 +5,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,7 +31,7 @@ class Installation(NamedTuple):
 
     bin: Path
 
-    def run(self, *arguments: str, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, cwd: Path, stdin: str = "", **environment: Any) -> subprocess.CompletedProcess[str]:
         """Run `headrace` with these arguments."""
         return run(self.bin / "headrace", *arguments, cwd=cwd, stdin=stdin, **environment)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -145,7 +145,7 @@ COMMANDS = {
 }
 
 
-def commands_of(command: typer.core.TyperGroup, path: tuple[str, ...] = ()) -> Iterator[str]:
+def commands_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     for name, each in command.commands.items():
         if not hasattr(each, "commands") or each.invoke_without_command:
             yield " ".join((*path, name))

@@ -76,7 +76,7 @@ def empty(tmp_path: Path) -> Path:
     ids=["fastapi", "celery", "an older fastapi", "airflow", "what airflow pins"],
 )
 def test_pip_finds_versions_for_headrace_and(others: tuple[str, ...], built: Built, empty: Path) -> None:
-    resolve = ("install", "--quiet", "--dry-run", "--report", "-", "--only-binary", ":all:", built.wheel, *others)
+    resolve = ("install", "--quiet", "--dry-run", "--report", "-", "--only-binary", ":all:", str(built.wheel), *others)
     done = run(*pip(empty), *resolve, cwd=empty, timeout_s=_RESOLVE_S)
     assert done.returncode == 0, done.stderr
     chosen = {each["metadata"]["name"].lower() for each in json.loads(done.stdout)["install"]}
@@ -97,7 +97,7 @@ class LowestBroker(BrokerProcess):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="some of the lowest versions have no wheels for Python 3.13")
 def test_a_broker_and_its_commands_run_with_the_lowest_versions(built: Built, empty: Path, tmp_path: Path) -> None:
-    install = ("install", "--quiet", "--no-compile", "--only-binary", ":all:", built.wheel, *lowest())
+    install = ("install", "--quiet", "--no-compile", "--only-binary", ":all:", str(built.wheel), *lowest())
     done = run(*pip(empty), *install, cwd=empty, timeout_s=_RESOLVE_S)
     assert done.returncode == 0, done.stderr
     installation = Installation(empty / "bin")

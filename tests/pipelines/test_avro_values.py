@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ SCHEMA = {
 }
 
 
-def written(order: dict[str, object]) -> bytes:
+def written(order: Mapping[str, object]) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), order)
     return b"\x00\x00\x00\x00\x07" + out.getvalue()

@@ -44,7 +44,7 @@ def test_each_bad_row_of_a_large_load_is_a_dead_letter_with_its_reason(
     orders, payments, out = new_topic(PARTITIONS), new_topic(PARTITIONS), new_topic(PARTITIONS)
     (tmp_path / "1.avsc").write_text(json.dumps(SCHEMA))
     chance = random.Random(3)
-    good = {
+    good: dict[str, Values] = {
         orders: [as_json(id=f"o{n}", amount=n) for n in range(13_860)],
         payments: [framed(1, SCHEMA, {"id": f"p{n}", "amount": n}) for n in range(5_940)],
     }

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):
     (cli.folder / "p.toml").write_text(PIPELINE.format(name="totals", topic=topic))
     write(topic, as_json(id="a", amount=1), as_json(id="b", amount=2), b"{", as_json(id="a", amount=3))
 
-    def status() -> dict[str, object]:
+    def status() -> dict[str, Any]:
         return json.loads(cli("status", "totals", "--json"))[0]
 
     assert "There are no pipelines" in cli("status")
@@ -105,7 +106,7 @@ def test_in_the_background(cli: Cli, new_topic, write: Write, cluster):
             os.kill(pid, signal.SIGKILL)
     assert status()["state"] == "stopped"
     assert "totals is not running" in cli("stop", "totals")
-    assert sorted(each.payload for each in read_letters(cluster, f"{topic}-out")) == [
+    assert sorted(each.payload or b"" for each in read_letters(cluster, f"{topic}-out")) == [
         b'{"id":"a","total":4}',
         b'{"id":"b","total":2}',
     ]

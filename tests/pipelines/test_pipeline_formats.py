@@ -3,7 +3,9 @@
 import json
 import sqlite3
 import struct
+from collections.abc import Mapping
 from io import BytesIO
+from typing import Any
 
 import pytest
 
@@ -87,11 +89,11 @@ def test_rows_on_the_terminal(spark, capsys):
     assert capsys.readouterr().out == '{"n":1,"s":"a"}\n{"n":2,"s":"b"}\n… more rows in batch 7 of shown\n'
 
 
-def framed(schema_id: int, schema: dict[str, object], row: dict[str, object]) -> bytes:
+def framed(schema_id: int, schema: Mapping[str, Any], row: Mapping[str, object]) -> bytes:
     import fastavro
 
     out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(dict(schema)), row)
     return struct.pack(">bI", 0, schema_id) + out.getvalue()
 
 

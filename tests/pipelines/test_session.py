@@ -4,4 +4,4 @@ from pyspark.sql import SparkSession
 
 
 def test_spark_runs(spark: SparkSession) -> None:
-    assert spark.range(10).selectExpr("sum(id)").first()[0] == 45
+    assert spark.range(10).selectExpr("sum(id)").collect() == [(45,)]

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.pipelines.source.offsets import from_json
 from headrace.pipelines.spark_errors import explain_error
@@ -59,8 +59,8 @@ class Stream:
         end_s = time.monotonic() + WAIT_S
         while self.values != sorted(values):
             for query in self._queries:
-                if not query.isActive and query.exception() is not None:
-                    raise AssertionError(explain_error(query.exception()))
+                if not query.isActive and (error := query.exception()) is not None:
+                    raise AssertionError(explain_error(error))
             assert time.monotonic() < end_s, f"{self.values} came, not {sorted(values)}"
             time.sleep(0.05)
 

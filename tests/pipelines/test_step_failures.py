@@ -58,10 +58,10 @@ def test_a_record_that_fails_in_sql_becomes_a_dead_letter(
     assert sorted(letters) == [(topic, 0, 7), (topic, 1, 1), (topic, 1, 2)]
     many = letters[topic, 0, 7]
     assert many.payload == as_json(id=7, amount="many")
-    assert many.header("headrace-reason").startswith("CAST(amount AS INT): The value 'many' of the type")
+    assert str(many.header("headrace-reason")).startswith("CAST(amount AS INT): The value 'many' of the type")
     assert many.header("headrace-group") == "pipeline-casts"
     assert many.headers[0] == ("trace", b"1")
-    assert letters[topic, 1, 2].header("headrace-reason").startswith("100 div amount: Division by zero")
+    assert str(letters[topic, 1, 2].header("headrace-reason")).startswith("100 div amount: Division by zero")
     written = [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 50]
     assert sorted(each["id"] for each in pipelines.values(out)) == written
     assert book.bad == book.dead_letters == 3
@@ -154,7 +154,7 @@ def test_a_failing_record_is_named_or_left_out(pipelines: Pipelines, new_topic, 
     else:
         book = pipelines.run("named", text)
         assert (book.bad, book.dead_letters) == (1, 0)
-        assert [json.loads(each.payload)["amount"] for each in pipelines.messages(out)] == [0, 1, 2, 4, 5]
+        assert [json.loads(each.payload or b"")["amount"] for each in pipelines.messages(out)] == [0, 1, 2, 4, 5]
 
 
 def test_a_record_is_left_out_only_of_the_sink_that_it_fails_for(pipelines: Pipelines, new_topic, write: Write):
@@ -184,7 +184,7 @@ def test_a_record_is_left_out_only_of_the_sink_that_it_fails_for(pipelines: Pipe
     with closing(sqlite3.connect(pipelines.folder / "payments.db")) as database:
         assert sorted(database.execute("SELECT id FROM payments")) == [("1",), ("4",), ("two",)]
     reasons = {each.origin[2]: each.header("headrace-reason") for each in pipelines.messages(f"{topic}.dlq")}
-    assert reasons[1].startswith("CAST(id AS INT): The value 'two'")
+    assert str(reasons[1]).startswith("CAST(id AS INT): The value 'two'")
     assert reasons[2] == "a row for payments has no value in its key (id)"
     assert (len(reasons), book.dead_letters) == (2, 2)
 

@@ -134,7 +134,7 @@ def test_a_streaming_query_writes_each_batch_once(spark: SparkSession, tmp_path:
 
     def run() -> None:
         stream = spark.readStream.schema("city STRING, amount BIGINT").json(str(source))
-        started = stream.writeStream.foreachBatch(sink.write).option("checkpointLocation", str(tmp_path / "cp"))
+        started = stream.writeStream.foreachBatch(sink.write).option("checkpointLocation", str(tmp_path / "cp"))  # type: ignore[arg-type]
         query = started.trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(240)

@@ -57,9 +57,9 @@ def await_settled(cluster: Cluster, client: Client) -> None:
     until(lambda: not cluster.list_transactions(_OPEN), lambda: f"open: {cluster.list_transactions(_OPEN)}")
     for each in client.queues():
         one = client.queue(each.name)
-        until(lambda one=one: all(move.look().is_over for move in one.redrives()), f"moves of {each.name}")
+        until(lambda one=one: all(move.look().is_over for move in one.redrives()), f"moves of {each.name}")  # type: ignore[misc]
         until(
-            lambda one=one: all(m.found.state in ("available", "delayed") for m in one.peek(1000)),
+            lambda one=one: all(m.found.state in ("available", "delayed") for m in one.peek(1000)),  # type: ignore[misc]
             f"messages of {each.name} are in flight",
         )
 

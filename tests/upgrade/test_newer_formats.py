@@ -114,7 +114,7 @@ def test_newer_records_of_coordinators_are_left_alone(form: str, data: Path) -> 
             logs[log] = log.read_bytes()
     with BrokerProcess(data, settings=OPENING) as broker, raw_client.Connection(broker.bootstrap) as connection:
         for log in logs:
-            until(lambda log=log: f"coordinator on {log.parent.name} stays" in broker.stderr, f"a word on {log.parent}")
+            until(lambda log=log: f"coordinator on {log.parent.name} stays" in broker.stderr, f"a word on {log.parent}")  # type: ignore[misc]
         assert broker.stderr.count("newer version of Headrace") == len(logs)
         assert "Traceback" not in broker.stderr
         answer = connection.call(raw_client.OFFSET_FETCH, 7, group_id="classic", topics=None)

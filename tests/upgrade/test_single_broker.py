@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Client
+from headrace import Client, QueueMessage
 from headrace.testing.process import BrokerProcess
 from headrace.wire import Cluster
 from tests.interop import batches, raw_client, share_members
@@ -124,7 +124,8 @@ def test_messages_are_received_by_priority(opened: Opened) -> None:
 def test_messages_of_a_group_are_received_in_order(opened: Opened) -> None:
     messages = opened.content["queues"]["orders.fifo"]["messages"]
     with opened.client() as client:
-        queue, got = client.queue("orders.fifo"), []
+        queue = client.queue("orders.fifo")
+        got: list[QueueMessage] = []
         while some := queue.receive(max=100, wait=0.2 if len(got) == len(messages) else 10):
             got += some
             for each in some:

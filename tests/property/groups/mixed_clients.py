@@ -51,7 +51,7 @@ class ClassicClient(Client):
     def __init__(self, instance_id: str | None, *, cooperates: bool) -> None:
         super().__init__(instance_id)
         self.cooperates = cooperates
-        self.does: Callable[[World, ClassicClient], None] = ClassicClient.join
+        self.does: Callable[[ClassicClient, World], None] = ClassicClient.join
         self.waits = False
         self.members: dict[str, frozenset[int]] = {}
         """What each member owns, for the one that leads."""

@@ -71,7 +71,7 @@ class Cluster:
         self._written.setdefault(name, []).append(row)
 
     def end(self, name: str, producer: ProducerIdAndEpoch, *, committed: bool) -> ProducerIdAndEpoch:
-        return self.run(  # type: ignore[no-any-return]
+        return self.run(
             self.machine.end(
                 name,
                 producer,
@@ -119,7 +119,7 @@ class Process:
                 if name.startswith(task_prefix(SINK))
             ]
 
-        return self._step(look)  # type: ignore[no-any-return]
+        return self._step(look)
 
     def claim(self, held: Claim | None) -> Claim:
         claimed = NO_PRODUCER if held is None else ProducerIdAndEpoch(held.producer_id, held.epoch)
@@ -133,12 +133,10 @@ class Process:
             known = self.cluster.machine.transactions[LEDGER]
             return (known.producer_id, known.producer_epoch) == (claim.producer_id, claim.epoch)
 
-        return self._step(look)  # type: ignore[no-any-return]
+        return self._step(look)
 
     def read(self) -> LedgerEntry | None:
-        return self._step(  # type: ignore[no-any-return]
-            lambda: from_bytes(self.cluster.ledger[-1]) if self.cluster.ledger else None
-        )
+        return self._step(lambda: from_bytes(self.cluster.ledger[-1]) if self.cluster.ledger else None)
 
     def write(self, claim: Claim, entry: LedgerEntry) -> Claim:
         producer = ProducerIdAndEpoch(claim.producer_id, claim.epoch)
@@ -149,7 +147,7 @@ class Process:
             raise Superseded(str(error)) from error
 
     def prepare(self, transactions: Sequence[OpenTransaction]) -> Sequence[OpenTransaction]:
-        return [self._step(lambda each=each: self._prepare(each)) for each in transactions]
+        return [self._step(lambda each=each: self._prepare(each)) for each in transactions]  # type: ignore[misc]
 
     def _prepare(self, transaction: OpenTransaction) -> OpenTransaction:
         name, *who = transaction.transactional_id, transaction.producer_id, transaction.epoch

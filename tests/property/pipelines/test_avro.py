@@ -19,7 +19,7 @@ from headrace.pipelines.avro.values import AvroValues
 pytestmark = pytest.mark.timeout(900)
 """The long profile has many examples, and each makes a schema."""
 
-fewer = settings(max_examples=settings.default.max_examples // 2)
+fewer = settings(max_examples=settings().max_examples // 2)
 
 
 class Kind(NamedTuple):

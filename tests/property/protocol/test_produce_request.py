@@ -99,6 +99,7 @@ def test_entries_are_limited_in_total(version: int, monkeypatch: pytest.MonkeyPa
     topic = (UUID(int=5), "t", [(0, None)])
     for accepted in ([topic] * 5, [(UUID(int=5), "t", [(0, None)] * 9)]):
         assert read_produce_request(written(version, None, 1, 0, accepted), header).topics
-    for refused in ([topic] * 6, [(UUID(int=5), "t", [(0, None)] * 10)], [(UUID(int=5), "t", [])] * 11):
+    too_many: list[list[Any]] = [[topic] * 6, [(UUID(int=5), "t", [(0, None)] * 10)], [(UUID(int=5), "t", [])] * 11]
+    for refused in too_many:
         with pytest.raises(ProtocolError, match="do not fit"):
             read_produce_request(written(version, None, 1, 0, refused), header)

@@ -28,7 +28,7 @@ NOW = 1_700_000_000_000
 pytestmark = pytest.mark.timeout(900)
 """The long profile has many examples, and each is read several times."""
 
-fewer = settings(max_examples=settings.default.max_examples // 2)
+fewer = settings(max_examples=settings().max_examples // 2)
 
 payloads = st.none() | st.binary(max_size=40) | st.sampled_from([63, 64, 8_191, 8_192, 20_000]).map(bytes)
 timestamps = st.integers(NOW - 10**7, NOW + 10**6) | st.integers(0, 2**52) | st.just(NOW)

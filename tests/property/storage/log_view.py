@@ -29,7 +29,7 @@ def entries(index: SparseIndex) -> list[tuple[int, int]]:
     found = []
     entry = index.last()
     while entry is not None:
-        found.append(tuple(entry))
+        found.append((entry.key, entry.value))
         entry = index.floor(entry.key - 1)
     return found
 

@@ -101,8 +101,8 @@ def check(disk: ModelDisk, promises: Promises, *, may_be_damaged: bool) -> None:
     found = {record.offset: record.value for record in records}
     for offset, value in promises.acked.items():
         assert found.get(offset) == value, f"the acknowledged record at {offset} is there"
-    for offset, value in found.items():
-        assert value in promises.written[offset], "nothing that was never written"
+    for offset, stored in found.items():
+        assert stored in promises.written[offset], "nothing that was never written"
     assert bench.log.start_offset >= promises.start_offset, "deleted records do not come back"
     assert bench.log.end_offset > max(promises.acked, default=-1), "no offset is given out again"
     after_another_stop = bench.reopen(disk.after_power_loss())

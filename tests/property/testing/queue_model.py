@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from headrace.model.ids import TopicPartition
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.testing.checkers import HEALED
 from headrace.testing.histories import AnyLine, Position, Read, Recorder, read_lines
 
-TOPIC = "t"
+TOPIC = TopicName("t")
 PARTITIONS = 2
 
 
@@ -57,7 +57,7 @@ class QueueModel:
         self.by("nemesis").note(HEALED)
         self.rebalance()
         for partition in range(PARTITIONS):
-            self.by("last").assign([Position(TOPIC, partition, 0)])
+            self.by("last").assign([Position(TOPIC, PartitionIndex(partition), 0)])
             while self.poll_one("last", partition):
                 pass
         return list(self.lines())
@@ -119,7 +119,7 @@ class QueueModel:
         end = min(len(log), start + self.rng.randint(1, 5))
         self.positions[by, partition] = end
         reads = [
-            Read(TOPIC, partition, offset, stored.value, stored.leader_epoch)
+            Read(TOPIC, PartitionIndex(partition), offset, stored.value, stored.leader_epoch)
             for offset in range(start, end)
             if (stored := log[offset]) is not None and not stored.is_aborted
         ]
@@ -128,7 +128,7 @@ class QueueModel:
 
     def rebalance(self) -> None:
         member = self.by(f"member-{self.owner_number}")
-        member.assign([Position(TOPIC, partition) for partition in range(PARTITIONS)], group="g")
+        member.assign([Position(TOPIC, PartitionIndex(partition)) for partition in range(PARTITIONS)], group="g")
         self.look()
 
     def commit(self) -> None:
@@ -136,15 +136,15 @@ class QueueModel:
         offset = self.committed.get(partition, 0) + self.rng.randint(0, 3)
         name = f"member-{self.owner_number}"
         member = self.by(name)
-        member.assign([Position(TOPIC, partition)], group="g")
-        commit = member.commit("g", [Position(TOPIC, partition, offset)])
+        member.assign([Position(TOPIC, PartitionIndex(partition))], group="g")
+        commit = member.commit("g", [Position(TOPIC, PartitionIndex(partition), offset)])
         if self.rng.random() < 0.8:
             self.committed[partition] = offset
             member.ok(commit)
         self.look()
 
     def look(self) -> None:
-        offsets = [Position(TOPIC, partition, offset) for partition, offset in self.committed.items()]
+        offsets = [Position(TOPIC, PartitionIndex(partition), offset) for partition, offset in self.committed.items()]
         began = self.tick()
         self.by("looker").committed(began, "g", offsets)
 
@@ -155,7 +155,7 @@ class QueueModel:
             self.epochs[index] += 1
             self.changes[index] += 1
         self.by("watcher").state(
-            TopicPartition(TOPIC, index),
+            TopicPartition(TOPIC, PartitionIndex(index)),
             leader=self.leaders[index],
             leader_epoch=self.epochs[index],
             isr=[1, 2, 3],

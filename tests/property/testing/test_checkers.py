@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.property.profile import examples
 from tests.property.testing.queue_model import QueueModel
 
+from headrace.model.ids import PartitionIndex
 from headrace.testing.checkers import ACKS_AGAIN, CHECKS, HEALED, NO_ACKS, POWER_CUT, check, report
 from headrace.testing.histories import AnyLine, Committed, End, History, Note, Poll, Read, SendOperation
 
@@ -55,7 +56,7 @@ class Breaking:
     def hide(self, value: str) -> None:
         self.change_reads(lambda _, read: [] if read.value == value else [read])
 
-    def change_one_poll(self, change: Callable[[list[Read]], None], *, least: int = 1, late: bool = True) -> None:
+    def change_one_poll(self, change: Callable[[list[Read]], object], *, least: int = 1, late: bool = True) -> None:
         polls = [
             index
             for index, line in enumerate(self.lines)
@@ -71,12 +72,12 @@ class Breaking:
     def change(self, line: AnyLine, **fields: object) -> None:
         self.lines[self.lines.index(line)] = msgspec.structs.replace(line, **fields)
 
-    def highest(self, partition: int) -> int:
+    def highest(self, partition: int | None) -> int:
         return max(read.offset for read in self.reads if read.partition == partition)
 
 
 def lose(broken: Breaking) -> None:
-    below = [send for send, end in broken.acked(txn=False) if end.offset < broken.highest(end.partition)]
+    below = [send for send, end in broken.acked(txn=False) if (end.offset or 0) < broken.highest(end.partition)]
     broken.hide(broken.rng.choice(below).value)
 
 
@@ -91,7 +92,10 @@ def show_aborted(broken: Breaking) -> None:
     sends = history.ended_ok(history.sends)
     aborted = [one for one in sends if one[0].txn is not None and (one[0].by, one[0].txn) not in maybe]
     send, end = broken.rng.choice(aborted)
-    broken.change_one_poll(lambda records: records.append(Read(send.topic, end.partition, end.offset, send.value)))
+    assert end.partition is not None
+    assert end.offset is not None
+    read = Read(send.topic, PartitionIndex(end.partition), end.offset, send.value)
+    broken.change_one_poll(lambda records: records.append(read))
 
 
 def repeat(broken: Breaking) -> None:

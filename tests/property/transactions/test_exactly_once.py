@@ -74,7 +74,7 @@ class Cluster:
         self.marked: dict[str, set[Place]] = {}
         self.next_id = 0
 
-    def run(self, outcome: Outcome[Any, object], *, flush: bool = True) -> object:
+    def run(self, outcome: Outcome[Any, Any], *, flush: bool = True) -> object:
         for record in outcome.records:
             self.entries += self.machine.encode(record)
             self.machine.apply(record, -1)

@@ -17,7 +17,7 @@ from headrace.config.broker import broker_settings
 from headrace.model.errors import StartupError
 from headrace.model.ids import TopicName
 from headrace.model.image import ClusterImage, Endpoint
-from headrace.runtime.clock import SystemClock
+from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.disk import OsDisk
 
 HERE = Endpoint("127.0.0.1", 9092)
@@ -84,7 +84,7 @@ class Brokers:
     ) -> AsyncIterator[BrokerHome]:
         kill = kill or Kill()
 
-        async def open_file(settings: Any, path: Path, clock: SystemClock) -> MetadataStore:
+        async def open_file(settings: Any, path: Path, clock: Clock) -> MetadataStore:
             store = await KilledStore.open(self.etcd, clock)
             assert isinstance(store, KilledStore)
             store.kill = kill

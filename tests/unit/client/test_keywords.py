@@ -1,5 +1,7 @@
 """Misspelt keyword arguments are errors at once, and signatures show what there is."""
 
+# mypy: disable-error-code="call-arg, call-overload"
+
 import inspect
 from collections.abc import Callable
 from typing import Any

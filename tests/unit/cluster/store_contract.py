@@ -118,7 +118,7 @@ class StoreContract:
             at = (await store.snapshot()).revision
             for number in range(10):
                 await put(store, "/n", b"%d" % number)
-            seen = []
+            seen: list[bytes | None] = []
             while len(seen) < 10:
                 (changes,) = await take(store, "/", at, 1)
                 at = changes[-1].revision

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_when_all_of_the_isr_are_gone_nobody_leads_until_one_of_them_is_back(tmp
 
 def test_preferred_leaders_get_back_what_they_led(tmp_path: Path) -> None:
     async def scenario(members: Members) -> None:
-        settings = {"leader_imbalance_check_interval_seconds": "1"}
+        settings: dict[str, Any] = {"leader_imbalance_check_interval_seconds": "1"}
         one, _, three = await on_three(members, **settings)
         before = leaders(one, "a")
         await three.crash()
@@ -209,7 +210,7 @@ def test_with_a_real_etcd(own: EtcdProcess) -> None:
                 access = etcd_client.EtcdAccess((own.endpoint,))
                 store = await etcd_store.EtcdStore.open(access, "/test", timeout_s=1.0, start_timeout_s=60)
                 undo.push_async_callback(store.close)
-                return store  # type: ignore[no-any-return]
+                return store
 
             members = Members(open_store, undo)
             one, two, three = await on_three(members, broker_session_timeout_ms="2000")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,10 +71,11 @@ def test_user_and_password(own: EtcdProcess, caplog: pytest.LogCaptureFixture) -
             "auth enable",
         ):
             own.ctl(*command.split())
-        for wrong, sentence in (
+        attempts: list[tuple[dict[str, Any], str]] = [
             ({}, "set etcd.user and etcd.password"),
             ({"user": "headrace", "password": "guess"}, "rejects the user headrace: check etcd.user and etcd.password"),
-        ):
+        ]
+        for wrong, sentence in attempts:
             with pytest.raises(StartupError, match=sentence):
                 async with opened(own.endpoint, **wrong):
                     pass
@@ -124,7 +126,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
     ]
 
     async def scenario(process: EtcdProcess) -> None:
-        pem = {"ca": ca.read_bytes(), "certificate": certificate.read_bytes(), "key": key.read_bytes()}
+        pem: dict[str, Any] = {"ca": ca.read_bytes(), "certificate": certificate.read_bytes(), "key": key.read_bytes()}
         async with opened(process.endpoint, is_secure=True, **pem) as store:
             await put(store, "/a")
             assert list((await store.snapshot()).items) == ["/a"]

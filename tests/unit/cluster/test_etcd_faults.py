@@ -75,7 +75,7 @@ def test_a_connection_that_is_cut_again_and_again_loses_and_repeats_nothing(shar
                         failures = len(follower.failures)
                         await follower.until_key(f"/{number}")
                         wire.cut()
-                        await follower.until(lambda follower, failures=failures: len(follower.failures) > failures)
+                        await follower.until(lambda follower, failures=failures: len(follower.failures) > failures)  # type: ignore[misc]
                 await follower.until_key("/59")
                 assert follower.revisions() == written
                 assert wire.accepted >= 6

@@ -54,7 +54,7 @@ def run(directory: Path, scenario: Scenario, *, brokers: int = 2) -> None:
                 everyone.append(metadata)
                 await metadata.open()
             for metadata in everyone:
-                await until(lambda metadata=metadata: len(metadata.image.alive_brokers()) == brokers)
+                await until(lambda metadata=metadata: len(metadata.image.alive_brokers()) == brokers)  # type: ignore[misc]
             async with asyncio.timeout(WAIT_S):
                 await scenario(everyone, ways)
         finally:
@@ -112,15 +112,15 @@ def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
 
         async def alter(metadata: Metadata, name: str, broker_name: str) -> None:
             for number in range(1_001, 1_011):
-                await metadata.alter_topic_settings("a", lambda now, text=str(number): {**now, name: text})
-                await metadata.alter_broker_settings(None, lambda now, text=str(number): {**now, broker_name: text})
+                await metadata.alter_topic_settings("a", lambda now, text=str(number): {**now, name: text})  # type: ignore[misc]
+                await metadata.alter_broker_settings(None, lambda now, text=str(number): {**now, broker_name: text})  # type: ignore[misc]
 
         await asyncio.gather(
             alter(everyone[0], "retention.ms", "num.partitions"), alter(everyone[1], "segment.ms", "max.connections")
         )
         for metadata in everyone:
             await until(
-                lambda metadata=metadata: (
+                lambda metadata=metadata: (  # type: ignore[misc]
                     metadata.image.topics[A].settings == {"retention.ms": "1010", "segment.ms": "1010"}
                     and metadata.image.broker_settings == {"num.partitions": "1010", "max.connections": "1010"}
                 )
@@ -136,7 +136,7 @@ def test_a_watch_that_goes_back_is_not_followed(tmp_path: Path) -> None:
         one, two = everyone
         ways[1].swaps = True
         for number in range(6):
-            await one.alter_broker_settings(None, lambda now, number=number: {"num.partitions": str(number + 1)})
+            await one.alter_broker_settings(None, lambda now, number=number: {"num.partitions": str(number + 1)})  # type: ignore[misc]
         ways[1].swaps = False
         await one.create_topic("a")
         await until(lambda: two.image.revision == one.image.revision)
@@ -231,7 +231,7 @@ def test_the_last_broker_to_forget_a_deleted_topic_leaves_nothing_of_it(tmp_path
         await asyncio.gather(*(metadata.forget_deleted(topic.topic_id) for metadata in everyone))
         await asyncio.gather(*(metadata.forget_deleted(topic.topic_id) for metadata in everyone))
         for metadata in everyone:
-            await until(lambda metadata=metadata: not metadata.image.deleted)
+            await until(lambda metadata=metadata: not metadata.image.deleted)  # type: ignore[misc]
             assert metadata.image.topics[A] == recreated
         left = (await ways[0].store.snapshot()).items
         assert not [key for key in left if str(topic.topic_id) in key]
@@ -311,7 +311,7 @@ def test_a_watch_that_breaks_and_is_there_again_is_not_worth_a_line(
         for number in range(5):
             ways[1].break_watch()
             await everyone[0].create_topic(f"t{number}")
-            await until(lambda number=number: len(everyone[1].image.topics) == number + 1)
+            await until(lambda number=number: len(everyone[1].image.topics) == number + 1)  # type: ignore[misc]
         assert everyone[1].is_watching
 
     caplog.set_level(logging.WARNING)

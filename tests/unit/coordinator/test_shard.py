@@ -269,7 +269,7 @@ def test_hashes_as_java_does(text: str, value: int) -> None:
 def test_timers_fire_in_order_and_forget_what_was_moved() -> None:
     timers, fired = Timers(), []
     for key, deadline in (("b", 20), ("a", 10), ("c", 30)):
-        timers.set(key, deadline, lambda key=key: fired.append(key))
+        timers.set(key, deadline, lambda key=key: fired.append(key))  # type: ignore[misc]
     timers.set("a", 25, lambda: fired.append("moved"))
     timers.cancel("c")
     assert timers.next_deadline_ms() == 20

@@ -59,7 +59,7 @@ def test_it_is_named_for_a_while_and_does_not_lead() -> None:
     assert asked.named() == [1, 2]
     (partition,) = asked.answer().topics[0].partitions
     assert (partition.leader_id, partition.offline_replicas) == (-1, (2,))
-    asked.clock.advance(NAMED_FOR_MS - 1)
+    asked.clock.advance(int(NAMED_FOR_MS) - 1)
     asked.change(ONE, epoch=9)
     assert asked.named() == [1, 2]
     asked.clock.advance(1)
@@ -70,7 +70,7 @@ def test_whoever_is_back_is_named_on() -> None:
     asked = Asked()
     asked.change(TWO, is_alive=False)
     asked.change(TWO, is_alive=True)
-    asked.clock.advance(2 * NAMED_FOR_MS)
+    asked.clock.advance(2 * int(NAMED_FOR_MS))
     assert asked.named() == [1, 2]
 
 

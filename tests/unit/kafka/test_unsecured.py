@@ -31,7 +31,8 @@ def test_access_control_is_disabled(harness: Harness, version: int) -> None:
 
 
 def test_there_are_no_users(harness: Harness) -> None:
-    for users in (None, []):
+    nobody: tuple[list[str] | None, ...] = (None, [])
+    for users in nobody:
         everybody = ask(harness, 50, 0, "DescribeUserScramCredentials", users=users)
         assert (everybody.error_code, everybody.results) == (ErrorCode.none, ())
     named = ask(

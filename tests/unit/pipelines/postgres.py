@@ -40,7 +40,8 @@ def server() -> Iterator[str]:
     if os.getuid() == 0:
         directory.chmod(0o755)
         os.chown(data, 65534, 65534)
-    initdb = [*unprivileged(), where / "initdb", "-D", data, "-U", USER, "-A", "trust", "-N", "--no-instructions"]
+    initdb = [*unprivileged(), str(where / "initdb"), "-D", str(data), "-U", USER]
+    initdb += ["-A", "trust", "-N", "--no-instructions"]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, timeout=240, cwd="/")
     port = free_port()
     settings = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]

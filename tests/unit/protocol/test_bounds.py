@@ -30,7 +30,7 @@ EVERY_REQUEST = [
 
 
 def random_entity(entity: type, chance: random.Random, *, many: int = 130) -> Any:
-    values = {}
+    values: dict[str, Any] = {}
     plain, tagged = (iter(part) for part in (layout(entity).plain, layout(entity).tagged.values()))
     for field in fields(entity):
         shape = next(tagged if "tag" in field.metadata else plain)

@@ -20,6 +20,7 @@ def test_produce_response_reads_back(version: int) -> None:
         ProducedPartition(3, 87, record_errors=((2, "no key"), (5, None)), error_message="bad"),
     ]
     body = produce_response(version, b"", [(topic, parts)], throttle_ms=11)
+    response: Any
     response, size = entity_reader(load_response_schema(0, version))(body, 0)
     assert size == len(body)
     assert response.throttle_time.total_seconds() == 0.011
@@ -46,6 +47,7 @@ def test_fetch_response_reads_back(version: int) -> None:
         FetchedPartition(3, 0, 8, 8, 0, (), (), diverging=(4, 77) if version >= 12 else None),
     ]
     body = b"".join(fetch_response(version, b"", [(topic, parts)], error_code=0, session_id=123, throttle_ms=7))
+    response: Any
     response, size = entity_reader(load_response_schema(1, version))(body, 0)
     assert size == len(body)
     assert response.throttle_time.total_seconds() == 0.007
@@ -81,6 +83,7 @@ def test_a_refused_produce_names_the_leader(version: int) -> None:
     topic = TOPIC_ID if version >= 13 else "orders"
     parts = [ProducedPartition(0, 6, error_message="elsewhere", current_leader=(3, 17)), ProducedPartition(1, 0, 5)]
     body = produce_response(version, b"", [(topic, parts)], endpoints=NODES)
+    response: Any
     response, size = entity_reader(load_response_schema(0, version))(body, 0)
     assert size == len(body)
     refused, fine = response.responses[0].partition_responses
@@ -101,6 +104,7 @@ def test_a_refused_fetch_names_the_leader_or_another_replica(version: int) -> No
         FetchedPartition(2, 0, preferred_replica=4),
     ]
     body = b"".join(fetch_response(version, b"", [(topic, parts)], endpoints=NODES))
+    response: Any
     response, size = entity_reader(load_response_schema(1, version))(body, 0)
     assert size == len(body)
     refused, both, moved = response.responses[0].partitions

@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from headrace.model.errors import CorruptBatch, InvalidRecord, RecordError
-from headrace.records.batch import HEADER_SIZE, check_batch
+from headrace.records.batch import HEADER_SIZE, Buffer, check_batch
 from headrace.records.builder import build_batch, retain
 from headrace.records.columns import decode, next_offset, schema
 from headrace.records.compression import Codec
@@ -31,7 +31,7 @@ def batch(*values: bytes, base_offset: int = 0, **options: object) -> bytes:
     return build_batch([record(value) for value in values], base_offset=base_offset, **options)  # type: ignore[arg-type]
 
 
-def read(buffer: bytes, **options: object) -> pa.Table:
+def read(buffer: Buffer, **options: object) -> pa.Table:
     options = {"topic": "orders", "partition": 3, **options}
     found = list(decode(buffer, **options))  # type: ignore[arg-type]
     for one in found:
@@ -40,7 +40,7 @@ def read(buffer: bytes, **options: object) -> pa.Table:
     return pa.Table.from_batches(found, schema(headers=bool(options.get("headers"))))
 
 
-def values(buffer: bytes, **options: object) -> list[bytes | None]:
+def values(buffer: Buffer, **options: object) -> list[bytes | None]:
     """The values in bulk, and the same record by record: whatever is left out of one is left out of the other."""
     found: list[bytes | None] = read(buffer, **options).column("value").to_pylist()
     limits = {name: options[name] for name in ("first_offset", "end_offset", "aborted") if name in options}

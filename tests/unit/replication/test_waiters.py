@@ -5,7 +5,7 @@ def test_commits_are_told_in_order_and_only_when_covered() -> None:
     told: list[tuple[int, BaseException | None]] = []
     waiters = CommitWaiters()
     for offset in (5, 5, 9):
-        waiters.add(offset, lambda error, offset=offset: told.append((offset, error)))
+        waiters.add(offset, lambda error, offset=offset: told.append((offset, error)))  # type: ignore[misc]
     waiters.advanced(4)
     assert told == []
     waiters.advanced(8)

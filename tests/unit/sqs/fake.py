@@ -293,7 +293,7 @@ class Client:
         assert int(told["content-length"]) == len(content["body"])
         return Answer(start["status"], told, content["body"])
 
-    async def json(self, action: str, /, *, more: Mapping[str, str] | None = None, **parameters: Any) -> Answer:
+    async def json(self, action: str, /, *, more: Any = None, **parameters: Any) -> Answer:
         """`more` is what the request has of other headers."""
         headers = {
             "Host": "queues.test:9324",

@@ -283,7 +283,7 @@ def test_bodies_wait_for_each_other() -> None:
     async def test() -> None:
         bodies = BodyBudget(100)
 
-        def pieces(*sizes: int):  # type: ignore[no-untyped-def]
+        def pieces(*sizes: int):
             left = list(sizes)
 
             async def receive() -> dict[str, object]:

@@ -320,6 +320,7 @@ def test_a_batch_that_is_too_long() -> None:
 def test_deleting_and_hiding_in_batches() -> None:
     async def test(client: Client) -> None:
         url = await client.queue()
+        entries: list[dict[str, Any]]
         entries = [{"Id": "a", "ReceiptHandle": "0-1"}, {"Id": "b", "ReceiptHandle": "rubbish"}]
         answer = (await client.json("DeleteMessageBatch", QueueUrl=url, Entries=entries)).json
         assert answer["Successful"] == [{"Id": "a"}]

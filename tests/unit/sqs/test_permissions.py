@@ -84,8 +84,8 @@ def test_labels() -> None:
                 f"Value {label} for parameter Label is invalid. Reason: Can only include alphanumeric characters, "
                 "hyphens, or underscores. 1 to 80 in length"
             )
-        for label in (None, ""):
-            assert (await add(client, Label=label)).error == (
+        for missing in (None, ""):
+            assert (await add(client, Label=missing)).error == (
                 400,
                 "MissingParameter",
                 "The request must contain the parameter Label.",

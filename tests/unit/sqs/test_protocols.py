@@ -284,7 +284,7 @@ def test_values_of_the_wrong_type(action: str, parameters: dict[str, Any], sente
 def test_a_binary_value_that_is_no_base64() -> None:
     async def test(client: Client) -> None:
         url = await client.queue()
-        attributes = {"a": {"DataType": "Binary", "BinaryValue": "%"}}
+        attributes: dict[str, dict[str, Any]] = {"a": {"DataType": "Binary", "BinaryValue": "%"}}
         answer = await client.json("SendMessage", QueueUrl=url, MessageBody="b", MessageAttributes=attributes)
         assert answer.json["__type"] == "com.amazon.coral.service#SerializationException"
         attributes = {"a": {"DataType": "Binary", "BinaryValue": "AAH/"}, "n": {"DataType": "Number", "StringValue": 1}}

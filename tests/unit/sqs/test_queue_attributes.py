@@ -1,5 +1,7 @@
 """GetQueueAttributes and SetQueueAttributes: every attribute but the policies."""
 
+from typing import Any
+
 import pytest
 
 from headrace.queues.api import QueueEdit
@@ -113,7 +115,8 @@ def test_unknown_attributes_cannot_be_asked_for() -> None:
 def test_nothing_to_set() -> None:
     async def test(client: Client) -> None:
         url = await client.queue()
-        for given in ({}, {"Attributes": {}}):
+        nothing: tuple[dict[str, Any], ...] = ({}, {"Attributes": {}})
+        for given in nothing:
             answer = await client.json("SetQueueAttributes", QueueUrl=url, **given)
             assert answer.error == (
                 400,

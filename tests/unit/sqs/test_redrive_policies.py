@@ -47,6 +47,14 @@ def test_policies_that_are_no_json_map(value: str) -> None:
     run(test)
 
 
+WRONG_COUNTS: list[tuple[object, object]] = [
+    *((wrong, wrong) for wrong in (0, 1001, -36, 1.5, "0", "1001", "many", " 5", "")),
+    (True, "true"),
+    (None, "null"),
+    ([], "[]"),
+]
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -65,12 +73,7 @@ def test_policies_that_are_no_json_map(value: str) -> None:
                 policy(arn("dead"), count),
                 f"Invalid value for maxReceiveCount: {shown}, valid values are from 1 to 1000 both inclusive.",
             )
-            for count, shown in (
-                *((wrong, wrong) for wrong in (0, 1001, -36, 1.5, "0", "1001", "many", " 5", "")),
-                (True, "true"),
-                (None, "null"),
-                ([], "[]"),
-            )
+            for count, shown in WRONG_COUNTS
         ),
         (policy(5), "Invalid value for deadLetterTargetArn."),
         *(

@@ -44,7 +44,8 @@ def test_tags_by_the_query_protocol() -> None:
 def test_no_tags_and_no_keys() -> None:
     async def test(client: Client) -> None:
         await client.queue()
-        for without in (None, {}):
+        nothing: tuple[dict[str, str] | None, ...] = (None, {})
+        for without in nothing:
             answer = await client.json("TagQueue", QueueUrl="work", Tags=without)
             assert answer.error == (400, "MissingParameter", "The request must contain the parameter Tags.")
         assert (await client.json("UntagQueue", QueueUrl="work")).error == (

@@ -1,5 +1,7 @@
 """What compaction decides, without files."""
 
+from typing import Any
+
 import pytest
 
 from headrace.records.batch import DELETE_HORIZON, check_batch
@@ -18,7 +20,7 @@ def quiet() -> None:
     pass
 
 
-def batch_of(base_offset: int, *items: tuple[bytes | None, bytes | None], **options: int) -> bytes:
+def batch_of(base_offset: int, *items: tuple[bytes | None, bytes | None], **options: Any) -> bytes:
     return build_batch([Record(0, NOW, key, value) for key, value in items], base_offset=base_offset, **options)
 
 

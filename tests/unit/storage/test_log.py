@@ -26,7 +26,7 @@ from headrace.testing.disks import ModelDisk, TornWrite
 from headrace.testing.logs import SMALL, LogBench
 
 
-def fail_when(step: str, suffix: str, error: int):  # type: ignore[no-untyped-def]
+def fail_when(step: str, suffix: str, error: int):
     def hook(what: str, path: Path) -> None:
         if what == step and path.name.endswith(suffix):
             raise OSError(error, "played")

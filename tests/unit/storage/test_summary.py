@@ -43,7 +43,7 @@ def active_path(bench: LogBench) -> Path:
     return bench.log.active.path
 
 
-def restarted(bench: LogBench, change: Callable[[ModelDisk], None] | None = None) -> LogBench:
+def restarted(bench: LogBench, change: Callable[[ModelDisk], object] | None = None) -> LogBench:
     """Killed and started again, with something changed in between."""
     disk = disk_of(bench).after_process_kill()
     if change is not None:
@@ -188,7 +188,7 @@ class TestIsRead:
 
     def test_when_bytes_were_added(self) -> None:
         bench = idle_log()
-        again = restarted(bench, lambda disk: disk.open(active_path(bench)).append((b"garbage",)) and None)
+        again = restarted(bench, lambda disk: disk.open(active_path(bench)).append((b"garbage",)))
         assert again.log.summary is None
         assert values(again) == VALUES
         assert again.log.active.size == bench.log.active.size
@@ -253,7 +253,8 @@ class TestIsRead:
     def test_when_its_recovery_point_is_missing_or_another(self) -> None:
         for points in (b"0\n0\n", b"0\n1\norders 0 11\n", b"damaged"):
             again = restarted(
-                idle_log(), lambda disk, data=points: disk.write_atomic(disk.root / RECOVERY_POINTS, data)
+                idle_log(),
+                lambda disk, data=points: disk.write_atomic(disk.root / RECOVERY_POINTS, data),  # type: ignore[misc]
             )
             assert again.log.summary is None
             assert values(again) == VALUES
@@ -263,7 +264,7 @@ class TestIsRead:
         whole = disk_of(bench).read_bytes(SUMMARIES)
         newer = whole.replace(b'"version":1', b'"version":2')
         for data in (b"", b"\n", b"[]\n[]", whole[:-1], whole.replace(b"orders", b"others"), newer, whole[50:]):
-            again = restarted(bench, lambda disk, data=data: disk.write_atomic(SUMMARIES, data))
+            again = restarted(bench, lambda disk, data=data: disk.write_atomic(SUMMARIES, data))  # type: ignore[misc]
             assert again.log.summary is None
             assert values(again) == VALUES
         assert restarted(bench, lambda disk: disk.unlink(SUMMARIES)).log.summary is None
@@ -320,7 +321,7 @@ class TestCaches:
         """Killed while it stopped: the index is newer than the summary."""
         bench = idle_log()
         active = bench.log.active
-        again = restarted(bench, lambda disk: disk.open(active.times.path, create=True).append((bytes(12),)) and None)
+        again = restarted(bench, lambda disk: disk.open(active.times.path, create=True).append((bytes(12),)))
         assert again.log.summary is not None
         assert len(again.log.active.times) == len(active.times)
         assert values(again) == VALUES

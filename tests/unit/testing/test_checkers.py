@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.ids import TopicPartition
+from headrace.model.ids import PartitionIndex, TopicName, TopicPartition
 from headrace.testing.checkers import ACKS_AGAIN, CHECKS, HEALED, NO_ACKS, POWER_CUT, check, report
 from headrace.testing.histories import History, Position, Read, Recorder, read_lines
 
-T0 = TopicPartition("t", 0)
+T0 = TopicPartition(TopicName("t"), PartitionIndex(0))
+COPIES = TopicPartition(TopicName("copies"), PartitionIndex(0))
 
 
 class Story:
@@ -34,7 +35,7 @@ class Story:
         client.ok(client.send("t", value, txn=txn), partition=partition, offset=offset)
 
     def read(self, by: str, *offsets_and_values: tuple[int, str], partition: int = 0, committed: bool = True) -> None:
-        reads = [Read("t", partition, offset, value) for offset, value in offsets_and_values]
+        reads = [Read(T0.topic, PartitionIndex(partition), offset, value) for offset, value in offsets_and_values]
         self[by].poll(reads, committed=committed)
 
     def txn(self, by: str, *values: str, first_offset: int, commit: bool) -> None:
@@ -94,7 +95,7 @@ def unhandled(story: Story, *, bug: bool) -> None:
         copier.ok(copier.send("copies", f"c{offset}", of=f"v{offset}"), partition=0, offset=offset)
     story["nemesis"].note(HEALED)
     story.read("last", (0, "v0"), (1, "v1"))
-    story["last"].poll([Read("copies", 0, offset, f"c{offset}") for offset in range(1 if bug else 2)])
+    story["last"].poll([Read(*COPIES, offset, f"c{offset}") for offset in range(1 if bug else 2)])
 
 
 def aborted_read(story: Story, *, bug: bool) -> None:
@@ -128,7 +129,7 @@ def handled_twice(story: Story, *, bug: bool) -> None:
     copier = story["copier"]
     for offset in range(2 if bug else 1):
         copier.ok(copier.send("copies", f"c{offset}", of="v0"), partition=0, offset=offset)
-        copier.poll([Read("copies", 0, offset, f"c{offset}")])
+        copier.poll([Read(*COPIES, offset, f"c{offset}")])
 
 
 def inconsistent_offset(story: Story, *, bug: bool) -> None:
@@ -150,7 +151,7 @@ def skip_at_the_start(story: Story, *, bug: bool) -> None:
     story.sent("p", "v0", 0)
     story.sent("p", "v1", 1)
     story.read("c", (0, "v0"), (1, "v1"))
-    story["d"].assign([Position("t", 0, 0 if bug else 1)])
+    story["d"].assign([Position(*T0, 0 if bug else 1)])
     story.read("d", (1, "v1"))
 
 
@@ -159,7 +160,7 @@ def backward_poll(story: Story, *, bug: bool) -> None:
     story.sent("p", "v1", 1)
     story.read("c", (0, "v0"), (1, "v1"))
     if not bug:
-        story["c"].assign([Position("t", 0)])
+        story["c"].assign([Position(*T0)])
     story.read("c", (1, "v1"))
 
 
@@ -204,13 +205,13 @@ def two_leaders_of_one_epoch(story: Story, *, bug: bool) -> None:
 def stale_ack(story: Story, *, bug: bool) -> None:
     story["q"].send("t", "w0")
     story.sent("p", "v0", 0 if bug else 1)
-    story["c"].poll([Read("t", 0, 0, "w0", 4), *([] if bug else [Read("t", 0, 1, "v0", 4)])])
+    story["c"].poll([Read(*T0, 0, "w0", 4), *([] if bug else [Read(*T0, 1, "v0", 4)])])
 
 
 def epochs_go_down(story: Story, *, bug: bool) -> None:
     story.sent("p", "v0", 0)
     story.sent("p", "v1", 1)
-    story["c"].poll([Read("t", 0, 0, "v0", 5), Read("t", 0, 1, "v1", 4 if bug else 5)])
+    story["c"].poll([Read(*T0, 0, "v0", 5), Read(*T0, 1, "v1", 4 if bug else 5)])
 
 
 def zombie_producer(story: Story, *, bug: bool) -> None:
@@ -232,30 +233,30 @@ def silent_corruption(story: Story, *, bug: bool) -> None:
 def committed_offset_goes_back(story: Story, *, bug: bool) -> None:
     member = story["member"]
     for offset in (5, 9):
-        member.ok(member.commit("g", [Position("t", 0, offset)]))
+        member.ok(member.commit("g", [Position(*T0, offset)]))
     asked_at = story.now
-    story["other"].committed(asked_at, "g", [Position("t", 0, 5 if bug else 9)])
+    story["other"].committed(asked_at, "g", [Position(*T0, 5 if bug else 9)])
 
 
 def transactional_offset_goes_back(story: Story, *, bug: bool) -> None:
     member = story["member"]
     number = member.begin("x")
-    member.ok(member.commit("g", [Position("t", 0, 9)], txn=number))
+    member.ok(member.commit("g", [Position(*T0, 9)], txn=number))
     member.ok(member.finish(number, commit=bug))
-    story["other"].committed(story.now, "g", [Position("t", 0, 5)])
+    story["other"].committed(story.now, "g", [Position(*T0, 5)])
 
 
 def two_owners(story: Story, *, bug: bool) -> None:
-    story["a"].assign([Position("t", 0)], group="g", generation=3)
-    story["b"].assign([Position("t", 0)], group="g", generation=3 if bug else 4)
+    story["a"].assign([Position(*T0)], group="g", generation=3)
+    story["b"].assign([Position(*T0)], group="g", generation=3 if bug else 4)
 
 
 def zombie_commit(story: Story, *, bug: bool) -> None:
-    story["a"].assign([Position("t", 0)], group="g")
-    story["b"].assign([Position("t", 0)], group="g")
+    story["a"].assign([Position(*T0)], group="g")
+    story["b"].assign([Position(*T0)], group="g")
     if not bug:
-        story["a"].assign([Position("t", 0)], group="g")
-    story["a"].ok(story["a"].commit("g", [Position("t", 0, 7)]))
+        story["a"].assign([Position(*T0)], group="g")
+    story["a"].ok(story["a"].commit("g", [Position(*T0, 7)]))
 
 
 def ack_without_sync(story: Story, *, bug: bool) -> None:
@@ -320,7 +321,7 @@ def test_what_was_deleted_is_not_lost(story: Story) -> None:
         story.sent("p", f"v{offset}", offset)
     story["admin"].delete("t", 0, 2)
     story["nemesis"].note(HEALED)
-    story["last"].assign([Position("t", 0, 0)])
+    story["last"].assign([Position(*T0, 0)])
     story.read("last", (2, "v2"), (3, "v3"))
     assert story.found() == set()
 

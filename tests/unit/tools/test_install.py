@@ -1,5 +1,6 @@
 """The install of a small source tree, through the real pip, from nothing to ready, interrupted and repaired."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -62,7 +63,7 @@ def test_an_install_that_is_interrupted_and_repaired(tmp_path: Path) -> None:
     assert "Installed: " in done.stderr
     assert not (tree / ".venv/tmp").exists()
     code = "import headrace.cli.main as main; print(main.__file__)"
-    python = [tree / ".venv/bin/python", "-c", code]
+    python = [str(tree / ".venv/bin/python"), "-c", code]
     ran = subprocess.run(python, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert ran.stdout.strip() == str(tree / "headrace/cli/main.py")
 
@@ -145,8 +146,8 @@ def test_progress_counts_what_is_installed(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    full = shutil._ntuple_diskusage(10**12, 10**12, 2 * 10**9)  # type: ignore[attr-defined]
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: full)
+    full = shutil._ntuple_diskusage(10**12, 10**12, 2 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     with pytest.raises(InstallError, match=r"has 2\.0 GB free, and installing takes 2\..* EXTRAS=$"):
         module.install(tmp_path / "venv", ("spark",), False, Progress())
 
@@ -158,10 +159,8 @@ class TestPythonWithoutVenv:
 
     @pytest.fixture(autouse=True)
     def without_ensurepip(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        find = module.importlib.util.find_spec
-        monkeypatch.setattr(
-            module.importlib.util, "find_spec", lambda name: None if name == "ensurepip" else find(name)
-        )
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ensurepip" else find(name))
 
     def test_a_user_is_told_which_package_has_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(module, "can_install", lambda: False)

@@ -1,5 +1,6 @@
 """Debian packages are installed only if their command is missing, and only where that is possible."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(packages.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     return tmp_path
 
 
@@ -51,7 +52,7 @@ def test_nothing_is_called_when_nothing_is_missing(apt_get: Path, capsys: pytest
 def test_others_than_root_are_told_the_command(
     apt_get: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(packages.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert packages.main(["no-such-command=kcat"]) == 0
     assert "sudo apt-get install kcat" in capsys.readouterr().err
     assert not (apt_get / "calls").exists()

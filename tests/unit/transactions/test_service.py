@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,7 +238,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path, restart: b
 
 
 def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "transactional_id_expiration_ms": "1",
         "transaction_remove_expired_transaction_cleanup_interval_ms": "20",
     }

@@ -38,7 +38,8 @@ class StuckCluster(ClusterProcesses):
 
 def write_cluster(folder: Path, target: Path) -> None:
     written, data = folder / "written", folder / "data"
-    with StuckCluster(written, brokers=3, settings={**SETTINGS, **WRITING}) as running:
+    running = StuckCluster(written, brokers=3, settings={**SETTINGS, **WRITING})
+    with running:
         with Cluster(running.bootstrap) as cluster, Client(running.bootstrap, http=running.http_url) as client:
             _write(running, cluster, client)
             for broker_id in running.brokers:

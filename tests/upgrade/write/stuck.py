@@ -50,7 +50,7 @@ def _patch() -> None:
             await asyncio.Event().wait()
         return sent
 
-    MarkerSender.write = write_some  # type: ignore[method-assign]
+    MarkerSender.write = write_some  # type: ignore[method-assign, assignment]
     TransferStream._send_page = send_and_hang  # type: ignore[method-assign]
 
 

@@ -65,7 +65,7 @@ def producer() -> _Producer:
 
 @pytest.fixture
 def bulk(producer: _Producer) -> BatchProducer:
-    return BatchProducer(lambda: producer, "localhost:9092")  # type: ignore[arg-type, return-value]
+    return BatchProducer(lambda: producer, "localhost:9092")
 
 
 def _records(*values: bytes) -> list[ProducerRecord]:

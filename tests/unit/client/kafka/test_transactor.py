@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,7 +12,7 @@ from headrace.client.kafka import transactor
 from headrace.client.kafka.transactor import TransactionAborted, Transactor
 from headrace.client.outgoing import Outgoing
 
-Answer = KafkaError | Callable[[], None]
+Answer: TypeAlias = KafkaError | Callable[[], None]
 
 
 class Scripted:

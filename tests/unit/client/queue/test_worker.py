@@ -40,7 +40,7 @@ class _Queue:
     ) -> list[QueueMessage]:
         if self.fails:
             raise self.fails.pop(0)
-        found = []
+        found: list[QueueMessage] = []
         with self._changed:
             while self.waiting and len(found) < maximum:
                 each = self.waiting.popleft()

@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -42,7 +43,7 @@ def written(schema: Any, value: Any, schema_id: int | None = None) -> bytes:
     return (b"" if schema_id is None else b"\x00" + schema_id.to_bytes(4, "big")) + out.getvalue()
 
 
-def read(values: AvroValues, column: list[bytes | None]) -> tuple[list[Any], list[str | None]]:
+def read(values: AvroValues, column: Sequence[bytes | None]) -> tuple[list[Any], list[str | None]]:
     found = values.decode(pa.array(column, pa.binary()))
     found.columns.validate(full=True)
     assert found.columns.type == values.arrow
@@ -181,7 +182,7 @@ def test_long_arrays_are_read_too() -> None:
             {"name": "counts", "type": {"type": "map", "values": ["null", "long"]}},
         ],
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"n": n, "texts": ["t"] * (5_000 if n == 3 else n % 5), "counts": {f"k{i}": i or None for i in range(n % 200)}}
         for n in range(200)
     ]
@@ -203,7 +204,7 @@ def test_a_count_of_items_that_are_not_there_takes_no_memory(count: int) -> None
 
 
 def test_logical_types_are_sparks() -> None:
-    fields = {
+    fields: dict[str, dict[str, Any]] = {
         "day": {"type": "int", "logicalType": "date"},
         "ms": {"type": "long", "logicalType": "timestamp-millis"},
         "us": {"type": "long", "logicalType": "timestamp-micros"},

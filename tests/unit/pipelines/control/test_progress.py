@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 from headrace.pipelines.control.progress import Book, ProgressFiles, lag_of, parse_offsets, prometheus, read_batch
 
@@ -39,7 +40,8 @@ def test_a_report_of_a_query_that_waits_adds_nothing():
 
 
 def test_a_report_of_another_source_has_no_offsets():
-    for value in (None, "nonsense", "5", 5, [], {"orders": 3}, {"orders": {"x": 1}}):
+    others: list[Any] = [None, "nonsense", "5", 5, [], {"orders": 3}, {"orders": {"x": 1}}]
+    for value in others:
         assert parse_offsets(value) == {}
     assert lag_of({("a", 0): 5}, {("a", 0): 7, ("a", 1): 3}) == 5
     assert lag_of({("a", 0): 5}, {("a", 0): 1}) == 0

@@ -1,5 +1,8 @@
 """Which columns a sink takes, and where rows go."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 pa = pytest.importorskip("pyarrow")
@@ -13,7 +16,7 @@ COUNTS = {"a": 3, "b": 2}
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def _headers(value: "types.DataType") -> "types.DataType":
+def _headers(value: Any) -> Any:
     return types.ArrayType(types.StructType().add("key", types.StringType()).add("value", value))
 
 
@@ -30,7 +33,7 @@ TYPES = {
 }
 
 
-def schema(**columns: str) -> "types.StructType":
+def schema(**columns: str) -> Any:
     return types.StructType([types.StructField(name, TYPES[kind]) for name, kind in columns.items()])
 
 
@@ -70,7 +73,7 @@ def test_somebody_must_say_where_rows_go() -> None:
         check_schema(schema(value="string"), has_topic=False)
 
 
-def split(option: str | None, **columns: list[object]) -> dict[tuple[str, int], list[object]]:
+def split(option: str | None, **columns: Sequence[object]) -> dict[tuple[str, int], list[object]]:
     router = RowRouter(option, COUNTS.__getitem__)
     return {
         where: rows.column("value").to_pylist() for where, rows in router.split(pa.RecordBatch.from_pydict(columns))

@@ -77,8 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
             request = CommitTableRequest.model_validate_json(body)
             table: Any = SimpleNamespace(name=lambda: name)
             return catalog.commit_table(table, request.requirements, request.updates).model_dump_json(by_alias=True)
-        found = catalog.load_table(name)
-        return _table(found.metadata, found.metadata_location)
+        loaded = catalog.load_table(name)
+        return _table(loaded.metadata, loaded.metadata_location)
 
     def _create(self, namespace: tuple[str, ...], body: bytes) -> str:
         request = CreateTableRequest.model_validate_json(body)

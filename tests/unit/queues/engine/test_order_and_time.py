@@ -100,8 +100,8 @@ def test_many_delays_and_times_to_live_of_their_own_are_kept_to_across_restarts(
         if rng.random() < 0.2:
             queue.restart()
     for arrival in queue.log:
+        assert arrival.due_ms is not None
         due_ms, expires_ms, at_ms = arrival.due_ms, arrival.expires_ms, received.get(arrival.offset)
-        assert due_ms is not None
         # The first time that was looked after it was due.
         first_ms = START_MS + -(-(due_ms + STEP_MS - START_MS) // (20 * SECOND)) * 20 * SECOND
         if expires_ms is None:
